@@ -1,13 +1,14 @@
-# fewlink serve in a container: not root, no write access but to /data, torch for CPUs. About 1.2 GB.
+# fewlink serve in a container: not root, writes only to /data, torch for CPUs. About 1.2 GB.
 #
 #   docker build -t fewlink .
 #   docker run --rm -p 8000:8000 -e FEWLINK_TOKEN=secret --read-only --tmpfs /tmp -v decisions:/data fewlink
 #
-# Then open http://127.0.0.1:8000; the page asks for the token. The volume keeps the decisions of curators. A graph of your own, or a run:
+# Then open http://127.0.0.1:8000; the page asks for the token. The volume stores the decisions of curators. To serve
+# your own graph or a run:
 #
 #   docker run … -v "$PWD/graphs:/graphs:ro" fewlink /graphs/my-graph.tsv --names /graphs/names.tsv
 #
-# Whatever follows the image's name is what `fewlink serve` takes. Put a proxy with TLS in front of it (SECURITY.md).
+# Arguments after the image's name go to `fewlink serve`. Put a proxy with TLS in front of it (SECURITY.md).
 
 FROM python:3.11.14-slim-bookworm AS build
 WORKDIR /source

@@ -38,7 +38,7 @@ from fewlink.models.fsrl.reference import FSRL, Background, ReferenceScorer, epi
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.scorers import Question
-from fewlink.training.trainer import exactly
+from fewlink.training.trainer import deterministic
 from measure import RECORDS, gpu_kernels, print_table, write_record
 
 DIM = 100
@@ -108,7 +108,7 @@ def our_training_rate(case: Case, seconds: float, seeds: int = 1) -> float:
         first = next(firsts)
         learner.learn(first, learner.ids(first, most))
 
-    with exactly(case.device):
+    with deterministic(case.device):
         return seeds * most * rate(block, seconds, case.device)
 
 

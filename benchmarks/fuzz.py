@@ -387,8 +387,6 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     """Folders, records, configurations, calibrations, recipes and plans, as fewlink writes them."""
     from importlib.resources import files
 
-    from fewlink.models.names.gate import read_gate
-
     from fewlink.core.recipes import recipe, recipe_texts
     from fewlink.data.benchmark import Benchmark
     from fewlink.data.carving import CarveSettings, carve
@@ -409,13 +407,6 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
         "calibration",
         [calibration],
         lambda content, rng: open_calibration(place.file("calibration.json", sealed(content, rng))),
-    )
-    gate = (builtin / "names.json").read_bytes()
-    yield Reader(
-        "names gate",
-        [gate],
-        lambda content, rng: read_gate(sealed(content, rng).decode("utf-8", "replace"), "gate"),
-        0.5,
     )
     weights = (builtin / "trail.safetensors").read_bytes()
     yield Reader("weights", [weights], lambda content, rng: read_weights(content, "weights"), 0.2)
@@ -493,7 +484,7 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
         "embeddings": {"model": "complex", "dim": 10, "sha256": "x"},
         "settings": training_recipe("fsrl", None).settings.as_dict(),
     }
-    from fewlink.training.checkpoints import CONFIG
+    from fewlink.training.folder import CONFIG
     from fewlink.training.run import FORMAT
 
     config["format"] = FORMAT

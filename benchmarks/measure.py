@@ -131,6 +131,11 @@ def read_record(name: str) -> dict[str, Any] | None:
 
 def _versions(packages: Iterable[str]) -> Iterable[tuple[str, str]]:
     for package in packages:
+        if package == "fewlink":
+            import fewlink
+
+            yield package, fewlink.__version__  # of the imported source, not of an older installation
+            continue
         try:
             yield package, metadata.version(package)
         except metadata.PackageNotFoundError:

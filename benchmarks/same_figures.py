@@ -1,10 +1,11 @@
-"""Whether this version of fewlink gives the figures and weights that another version gave, to the last bit.
+"""Check that this version of fewlink reproduces the figures and weights of another version, to the last bit.
 
 python benchmarks/same_figures.py FOLDER [--bench BENCH]
 
-FOLDER holds what the other version made: runs/NAME/ (run folders) and eval-NAME.json (`fewlink evaluate RUN --json`, or
-`fewlink evaluate BENCH --scorer NAME … --json` for a scorer that is made on the spot). Each run is opened and evaluated
-again as its records say; then it is trained again from its seed, on its own vectors, and its weights are compared.
+FOLDER holds the output of the other version: runs/NAME/ (run folders) and eval-NAME.json, which is printed by
+`fewlink evaluate RUN --json` or, for a scorer without a run, by `fewlink evaluate BENCH --scorer NAME --json`. This
+script evaluates each run again as its records describe, trains it again from its seed and vectors, and compares the
+weights.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from fewlink.models.family import BaselineFamily
 from fewlink.scorers import Scorer
 from fewlink.training import RunConfig, open_run
 from fewlink.training.checkpoints import load_last, load_state
-from fewlink.training.run import EMBEDDINGS, benchmark_of
+from fewlink.training.folder import EMBEDDINGS
+from fewlink.training.run import benchmark_of
 from fewlink.training.trainer import train_run
 
 
@@ -45,14 +47,10 @@ def compare_weights(name: str, run: Path, benchmark: Benchmark) -> None:
         train_run(benchmark, vectors, settings, folder)
         ours, theirs = load_last(Path(folder)), load_last(run)
     assert ours is not None and theirs is not None
-    before = {_renamed(weight): tensor for weight, tensor in theirs[0].items()}
-    same = before.keys() == ours[0].keys() and all(torch.equal(ours[0][each], before[each]) for each in before)
-    print(f"{name:16} {state.step} steps from seed {settings.seed}: {len(ours[0])} tensors {_verdict(same)}")
-
-
-def _renamed(weight: str) -> str:
-    """The name that a weight of version 0.1 has since."""
-    return weight.replace("parts.trails.near.", "parts.paths.").replace("parts.trails.", "parts.paths.")
+    new_weights, old_weights = ours[0], theirs[0]
+    same = new_weights.keys() == old_weights.keys()
+    same = same and all(torch.equal(new_weights[weight], old_weights[weight]) for weight in old_weights)
+    print(f"{name:16} {state.step} steps from seed {settings.seed}: {len(new_weights)} tensors {_verdict(same)}")
 
 
 def _verdict(same: bool) -> str:
@@ -62,18 +60,18 @@ def _verdict(same: bool) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--bench", default="nell-one", help="benchmark of the scorers that are made on the spot")
-    given = parser.parse_args()
-    for path in sorted(given.folder.glob("eval-*.json")):
+    parser.add_argument("--bench", default="nell-one", help="the benchmark of scorers without a run")
+    options = parser.parse_args()
+    for path in sorted(options.folder.glob("eval-*.json")):
         name, content = path.stem.removeprefix("eval-"), json.loads(path.read_text())
         records = content if isinstance(content, list) else [content]
-        run = given.folder / "runs" / name
+        run = options.folder / "runs" / name
         if run.exists():
             benchmark = benchmark_of(run)
             compare_figures(name, open_run(run, benchmark), benchmark, records)
             compare_weights(name, run, benchmark)
             continue
-        benchmark, family = open_benchmark(given.bench), family_of(name)
+        benchmark, family = open_benchmark(options.bench), family_of(name)
         assert isinstance(family, BaselineFamily)
         values = records[0]["config"].get("settings")
         settings = family.settings(**values) if family.settings and values else None

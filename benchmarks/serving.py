@@ -1,4 +1,4 @@
-"""Throughput and latency of the server under many concurrent clients, with and without batching.
+"""Measures throughput and latency of the server under many concurrent clients, with and without batching.
 
 python benchmarks/serving.py RUN --clients 50 --seconds 60 [--bench PATH]
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from measure import print_table, write_record
 
-RELATIONS = 5  # relations in concurrent requests
+RELATIONS = 5  # in concurrent requests
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Responses:
 
 
 def serve(listener: socket.socket, run: str, bench: str | None, batched: bool) -> None:
-    """A server process."""
+    """Run a server with or without batching."""
     import uvicorn
 
     from fewlink.linker import load
@@ -55,15 +55,18 @@ def resident(process: BaseProcess) -> int:
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: bytes) -> tuple[int, bytes]:
-    """One request over an open connection."""
+    """Send a request over an open connection; return the status and the body of the response."""
     method = "POST" if body else "GET"
     head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
     writer.write("\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body)
     status = int((await reader.readline()).split()[1])
     length = 0
-    while (line := (await reader.readline()).strip()) != b"":
+    line = (await reader.readline()).strip()
+    while line:
         name, _, value = line.partition(b":")
-        length = int(value) if name.lower() == b"content-length" else length
+        if name.lower() == b"content-length":
+            length = int(value)
+        line = (await reader.readline()).strip()
     return status, await reader.readexactly(length)
 
 
@@ -72,7 +75,8 @@ async def client(port: int, bodies: Sequence[bytes], until: float, responses: Re
     draw = random.Random(number)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while (start := time.perf_counter()) < until:
+        while time.perf_counter() < until:
+            start = time.perf_counter()
             status, answer = await asyncio.wait_for(ask(reader, writer, "/predict", draw.choice(bodies)), 60)
             responses.seconds.append(time.perf_counter() - start)
             if status != 200 or not json.loads(answer)["predictions"]:
@@ -83,14 +87,15 @@ async def client(port: int, bodies: Sequence[bytes], until: float, responses: Re
 
 
 async def load_of(port: int, bodies: Sequence[bytes], clients: int, seconds: float) -> Responses:
-    """The responses to all clients together."""
-    responses, until = Responses(), time.perf_counter() + seconds
+    """Run all clients for some seconds; return their responses."""
+    responses = Responses()
+    until = time.perf_counter() + seconds
     await asyncio.gather(*(client(port, bodies, until, responses, number) for number in range(clients)))
     return responses
 
 
 def questions(run: str, bench: str | None) -> list[bytes]:
-    """Requests for heads of some test relations."""
+    """Bodies of requests for heads of some test relations."""
     from fewlink.linker import load
     from fewlink.server.lookups import example
 
@@ -104,38 +109,42 @@ def questions(run: str, bench: str | None) -> list[bytes]:
     return requests
 
 
-def measured(way: str, options: argparse.Namespace, bodies: Sequence[bytes]) -> dict[str, Any]:
-    """A new server under load: requests per second, latency, errors, memory."""
+def measured(mode: str, options: argparse.Namespace, bodies: Sequence[bytes]) -> dict[str, Any]:
+    """Start a server and put it under load: requests per second, latency, errors, memory."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    process = get_context("spawn").Process(target=serve, args=(listener, options.run, options.bench, way == "batched"))
+    process = get_context("spawn").Process(target=serve, args=(listener, options.run, options.bench, mode == "batched"))
     process.start()
     port = listener.getsockname()[1]
     try:
         asyncio.run(load_of(port, bodies, 2, min(3.0, options.seconds)))  # warm
-        memory, passed, responses = [resident(process)], 0.0, Responses()
+        memory = [resident(process)]
+        passed = 0.0
+        responses = Responses()
         for _ in range(2):
             start = time.perf_counter()
-            part = asyncio.run(load_of(port, bodies, options.clients, options.seconds / 2))
+            half = asyncio.run(load_of(port, bodies, options.clients, options.seconds / 2))
             passed += time.perf_counter() - start
-            responses.seconds += part.seconds
-            responses.errors += part.errors
+            responses.seconds += half.seconds
+            responses.errors += half.errors
             memory.append(resident(process))
     finally:
         process.terminate()
         process.join(60)
         listener.close()
     for line in responses.errors[:3]:
-        print(f"{way}: {line}")
+        print(f"{mode}: {line}")
     ordered = sorted(responses.seconds) or [float("nan")]
     return {
-        "server": way,
+        "server": mode,
         "requests/s": len(responses.seconds) / passed,
         "p50 ms": 1000 * ordered[len(ordered) // 2],
         "p95 ms": 1000 * ordered[int(0.95 * (len(ordered) - 1))],
         "most ms": 1000 * ordered[-1],
         "requests": len(responses.seconds),
         "errors": len(responses.errors),
-        **{f"MiB {when}": size / 2**20 for when, size in zip(("at start", "halfway", "at end"), memory, strict=True)},
+        "MiB at start": memory[0] / 2**20,
+        "MiB halfway": memory[1] / 2**20,
+        "MiB at end": memory[2] / 2**20,
     }
 
 
@@ -148,7 +157,7 @@ def main() -> None:
     options = parser.parse_args()
 
     bodies = questions(options.run, options.bench)
-    rows = [measured(way, options, bodies) for way in ("batched", "one by one")]
+    rows = [measured(mode, options, bodies) for mode in ("batched", "one by one")]
     print_table(rows)
     ratio = rows[0]["requests/s"] / rows[1]["requests/s"]
     print(f"batching: {ratio:.2f} times as many requests per second")
@@ -156,9 +165,17 @@ def main() -> None:
     from fewlink.training import RunConfig
 
     config = RunConfig.read(Path(options.run))
-    about = {"bench": config.benchmark["name"], "model": config.settings.model, "hardware": hardware()}
-    load = {"clients": options.clients, "seconds": options.seconds, "relations": RELATIONS}
-    write_record("serving", {**about, **load, "rows": rows, "ratio": ratio})
+    record = {
+        "bench": config.benchmark["name"],
+        "model": config.settings.model,
+        "hardware": hardware(),
+        "clients": options.clients,
+        "seconds": options.seconds,
+        "relations": RELATIONS,
+        "rows": rows,
+        "ratio": ratio,
+    }
+    write_record("serving", record)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""A long mixed load on the server, with kills and restarts: nothing is lost, nothing grows, nothing fails.
+"""Runs a long mixed load on the server, with kills and restarts, and checks that it loses nothing and does not grow.
 
 python benchmarks/soak.py GRAPH [--minutes 60] [--clients 50] [--kills 6] [--record NAME]
 
 Each client requests predictions, reasons, the next pairs of a project and entities, and decides pairs. In the first
-half of the time the server is killed (SIGKILL) or stopped (SIGTERM) in turn, and restarted; in the second half it
-runs without interruption. Its memory, open files and threads are sampled every five seconds, and a line is printed
-every minute.
+half of the time the benchmark kills the server (SIGKILL) or stops it (SIGTERM) in turn, and restarts it; in the second
+half the server runs without interruption. The benchmark samples memory, open files and threads every five seconds, and
+prints a line every minute.
 
-`checks` in the record lists each check with the allowed and the measured value. A 503 counts as an error unless the
+`checks` in the record lists each check with the allowed and the measured value. A 503 counts as a failure unless the
 server was stopping. Growth is the slope of memory over the second half, without its first third, in which the server
-warms up. The exit code is 1 if a check fails; the record is records/NAME.json.
+warms up. The exit code is 1 if a check fails. The record is records/NAME.json.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ from typing import Any
 from measure import print_table, write_record
 from serving import ask
 
-GROWTH = 0.05  # of memory
-MORE_FILES, MORE_THREADS = 10, 2
-STOP_SECONDS = 10.0
-SAMPLE_SECONDS, PRINT_SECONDS = 5.0, 60.0
-KINDS = {"predict": 10, "explain": 2, "next": 3, "decide": 5, "entities": 8, "entity": 3, "health": 3}
-MAX_SECONDS = 200.0  # to wait for an answer
+MAX_GROWTH = 0.05  # of memory, as a fraction
+MAX_MORE_FILES = 10
+MAX_MORE_THREADS = 2
+MAX_STOP_SECONDS = 10.0
+SAMPLE_SECONDS = 5.0
+PRINT_SECONDS = 60.0
+WEIGHTS = {"predict": 10, "explain": 2, "next": 3, "decide": 5, "entities": 8, "entity": 3, "health": 3}
+TIMEOUT_SECONDS = 200.0
 
 
 class Server:
@@ -53,8 +55,10 @@ class Server:
         self.command = [sys.executable, "-m", "fewlink", "serve", graph, "--port", str(self.port)]
         self.command += ["--project", str(project)]
         self.log = project.with_suffix(".log").open("a")
-        self.up, self.starts, self.stops = False, 0, list[float]()
-        self.died = 0  # how often it exited by itself
+        self.up = False
+        self.starts = 0
+        self.stops: list[float] = []  # seconds until the process ended after SIGTERM
+        self.crashes = 0
 
     async def start(self) -> None:
         self.process = subprocess.Popen(self.command, stderr=self.log)
@@ -72,7 +76,8 @@ class Server:
         self.up = True
 
     async def stop(self, kind: signal.Signals) -> None:
-        self.up, begin = False, time.perf_counter()
+        self.up = False
+        begin = time.perf_counter()
         self.process.send_signal(kind)
         while self.process.poll() is None:
             await asyncio.sleep(0.02)
@@ -88,7 +93,7 @@ class Server:
 
 
 class Load:
-    """The requests of all clients, and what became of them."""
+    """The requests of all clients, and their outcomes."""
 
     def __init__(self, server: Server, graph: str) -> None:
         import numpy as np
@@ -103,17 +108,18 @@ class Load:
             rows = triples[triples[:, 1] == relation][:500].tolist()
             self.relations.append([[names[head], names[tail]] for head, _, tail in rows])
         self.entities = [names[place] for place in range(0, len(names), max(1, len(names) // 500))]
-        self.server, self.projects = server, list[int]()
+        self.server = server
+        self.projects: list[int] = []
         self.statuses: Counter[str] = Counter()
-        self.seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        self.seconds: dict[str, list[float]] = {kind: [] for kind in WEIGHTS}
         self.broken = 0  # connections that broke while the server was up
         self.failed = 0  # answers of 500 and above while the server was up
         self.problems: list[str] = []
-        self.decided: set[tuple[int, str, str, str, str]] = set()  # those answered with 200, as `kept_decisions`
+        self.decided: set[tuple[int, str, str, str, str]] = set()  # answered with 200; as in `stored_decisions`
 
     def request(self, draw: random.Random, number: int) -> tuple[str, str, Any]:
         """A kind of request, its path and its body."""
-        kind = draw.choices([*KINDS], [*KINDS.values()])[0]
+        kind = draw.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
         pairs = draw.choice(self.relations)
         references = pairs[: draw.choice([1, 3, 5])]
         head, tail = draw.choice(pairs)
@@ -135,18 +141,22 @@ class Load:
         if kind == "health":
             return kind, "/health", None
         word = draw.choice(self.entities)
-        return (kind, f"/entities?q={word[:4]}", None) if kind == "entities" else (kind, f"/entity?id={word}", None)
+        if kind == "entities":
+            return kind, f"/entities?q={word[:4]}", None
+        return kind, f"/entity?id={word}", None
 
     async def client(self, number: int, until: float) -> None:
-        draw, connection = random.Random(number), None
+        draw = random.Random(number)
+        connection = None
         while time.monotonic() < until:
             kind, path, body = self.request(draw, number)
             path = re.sub(r"[^\x21-\x7e]|[#%]", "_", path)
-            begin, starts = time.perf_counter(), self.server.starts if self.server.up else -1
+            begin = time.perf_counter()
+            starts = self.server.starts if self.server.up else -1
             try:
                 connection = connection or await asyncio.open_connection("127.0.0.1", self.server.port)
                 content = json.dumps(body).encode() if body else b""
-                status, answer = await asyncio.wait_for(ask(*connection, path, content), MAX_SECONDS)
+                status, answer = await asyncio.wait_for(ask(*connection, path, content), TIMEOUT_SECONDS)
             except (OSError, asyncio.IncompleteReadError, IndexError, ValueError, TimeoutError) as error:
                 if self.server.up and starts == self.server.starts:
                     self.broken += 1
@@ -156,7 +166,7 @@ class Load:
                 connection = None
                 await asyncio.sleep(0.2)
                 continue
-            if starts > 0:  # else the time until the server is up again would count
+            if starts > 0:  # else the time of the restart would count
                 self.seconds[kind].append(time.perf_counter() - begin)
             self.statuses[f"{status}"] += 1
             if status >= 500 and self.server.up and starts == self.server.starts:
@@ -181,7 +191,7 @@ class Load:
 
 
 async def disturb(server: Server, kills: int, seconds: float) -> None:
-    """Kill or stop the server from time to time, and restart it."""
+    """Kill or stop the server at random times, and restart it."""
     draw = random.Random(0)
     for number in range(kills):
         await asyncio.sleep(seconds / kills * (0.5 + draw.random() / 2))
@@ -190,23 +200,29 @@ async def disturb(server: Server, kills: int, seconds: float) -> None:
 
 
 async def watch(load: Load, until: float) -> list[dict[str, float]]:
-    """Sample the server over time, and print a line from time to time."""
-    server, begin, printed, samples = load.server, time.monotonic(), 0.0, list[dict[str, float]]()
-    while (now := time.monotonic()) < until:
-        if server.up and (code := server.process.poll()) is not None:
-            server.up, server.died = False, server.died + 1
-            load.problems.append(f"the server ended by itself with {code} after {now - begin:.0f} s")
+    """Sample the server, print progress, and restart the server if it crashes."""
+    server = load.server
+    begin = now = time.monotonic()
+    printed = 0.0
+    samples: list[dict[str, float]] = []
+    while now < until:
+        code = server.process.poll()
+        if server.up and code is not None:
+            server.up = False
+            server.crashes += 1
+            load.problems.append(f"the server crashed with code {code} after {now - begin:.0f} s")
             await server.start()
         if server.up:
             samples.append({"seconds": now - begin, "start": server.starts, **server.sample()})
         if samples and now - begin >= printed:
             printed += PRINT_SECONDS
-            print(line(load, samples[-1], (until - now) / 60), flush=True)
+            print(progress_line(load, samples[-1], (until - now) / 60), flush=True)
         await asyncio.sleep(SAMPLE_SECONDS)
+        now = time.monotonic()
     return samples
 
 
-def line(load: Load, last: dict[str, float], left: float) -> str:
+def progress_line(load: Load, last: dict[str, float], left: float) -> str:
     """One line of progress."""
     counts = f"{sum(load.statuses.values()):,} answers, {load.failed} of 500 and above, {load.broken} broken"
     state = f"{last['MiB']:.0f} MiB, {last['open files']:.0f} files, {last['threads']:.0f} threads"
@@ -215,7 +231,7 @@ def line(load: Load, last: dict[str, float], left: float) -> str:
 
 
 def growth_of(samples: Sequence[dict[str, float]], name: str = "MiB") -> float:
-    """The growth of the fitted line from the first sample to the last, as a fraction of the mean."""
+    """The growth of a fitted line from the first sample to the last, as a fraction of the mean."""
     times, values = [one["seconds"] for one in samples], [one[name] for one in samples]
     if len(samples) < 3:
         return 0.0
@@ -225,20 +241,21 @@ def growth_of(samples: Sequence[dict[str, float]], name: str = "MiB") -> float:
     return slope * (times[-1] - times[0]) / mean
 
 
-def more_of(samples: Sequence[dict[str, float]], name: str) -> float:
-    """The difference between the medians of the last and the first quarter."""
+def increase_of(samples: Sequence[dict[str, float]], name: str) -> float:
+    """The median of the last quarter minus the median of the first."""
     quarter = max(1, len(samples) // 4)
     first, last = (sorted(one[name] for one in some) for some in (samples[:quarter], samples[-quarter:]))
     return last[len(last) // 2] - first[len(first) // 2] if samples else 0.0
 
 
-def kept_decisions(project: Path, numbers: Sequence[int]) -> set[tuple[int, str, str, str, str]]:
-    """Project, head, tail, decision and curator of all events in a project file; raises if it is damaged."""
+def stored_decisions(project: Path, numbers: Sequence[int]) -> set[tuple[int, str, str, str, str]]:
+    """Project, head, tail, decision and curator of all events in a project file; exit if the file is damaged."""
     from fewlink.curation.store import ProjectFile
 
     with closing(sqlite3.connect(project)) as database:
-        if (state := database.execute("pragma integrity_check").fetchone()[0]) != "ok":
-            raise SystemExit(f"the project file is damaged: {state}")
+        integrity = database.execute("pragma integrity_check").fetchone()[0]
+        if integrity != "ok":
+            raise SystemExit(f"the project file is damaged: {integrity}")
     with ProjectFile(project, write=False) as file:
         return {(n, event.head, event.tail, event.kind, event.who) for n in numbers for event in file.log(n)}
 
@@ -254,28 +271,32 @@ async def soak(options: argparse.Namespace, project: Path) -> dict[str, Any]:
     samples, *_ = await asyncio.gather(watch(load, until), disturb(server, options.kills, seconds / 2), *clients)
     await server.stop(signal.SIGTERM)
 
-    lost = sorted(load.decided - kept_decisions(project, load.projects))
-    own = [one for one in samples if one["start"] == server.starts]
-    warm = own[len(own) // 3 :]
+    lost = sorted(load.decided - stored_decisions(project, load.projects))
+    undisturbed = [one for one in samples if one["start"] == server.starts]
+    warm = undisturbed[len(undisturbed) // 3 :]
     checks = [
-        check("answers of 500 and above while the server was up", 0, load.failed),
+        check("responses with status 500 or above while the server was up", 0, load.failed),
         check("connections that broke while the server was up", 0, load.broken),
-        check("decisions that were answered with 200 and are not in the project file", 0, len(lost)),
-        check("times that the server ended by itself", 0, server.died),
-        check("seconds until SIGTERM had ended the server, at most", STOP_SECONDS, max(server.stops)),
-        check("growth of memory while warm", GROWTH, growth_of(warm)),
-        check(
-            "open files: more in the last quarter while warm than in the first", MORE_FILES, more_of(warm, "open files")
-        ),
-        check("threads: more in the last quarter while warm than in the first", MORE_THREADS, more_of(warm, "threads")),
+        check("decisions answered with 200 but missing in the project file", 0, len(lost)),
+        check("crashes of the server", 0, server.crashes),
+        check("longest seconds from SIGTERM to exit", MAX_STOP_SECONDS, max(server.stops)),
+        check("growth of memory when warm", MAX_GROWTH, growth_of(warm)),
+        check("increase of open files when warm", MAX_MORE_FILES, increase_of(warm, "open files")),
+        check("increase of threads when warm", MAX_MORE_THREADS, increase_of(warm, "threads")),
     ]
     shown = samples[:: max(1, len(samples) // 60)]
     rows = []
     for kind, times in load.seconds.items():
         ordered = sorted(times) or [float("nan")]
-        p95 = ordered[int(0.95 * (len(ordered) - 1))]
-        more = {"p95 s": p95, "most s": ordered[-1]}
-        rows.append({"kind": kind, "requests": len(times), "p50 s": ordered[len(ordered) // 2], **more})
+        rows.append(
+            {
+                "kind": kind,
+                "requests": len(times),
+                "p50 s": ordered[len(ordered) // 2],
+                "p95 s": ordered[int(0.95 * (len(ordered) - 1))],
+                "most s": ordered[-1],
+            }
+        )
     return {
         "minutes": options.minutes,
         "clients": options.clients,
@@ -293,9 +314,9 @@ async def soak(options: argparse.Namespace, project: Path) -> dict[str, Any]:
     }
 
 
-def check(what: str, allowed: float, measured: float) -> dict[str, Any]:
-    """A row of the checks."""
-    return {"check": what, "allowed": allowed, "measured": measured, "kept": measured <= allowed}
+def check(name: str, allowed: float, measured: float) -> dict[str, Any]:
+    """A row of the table of checks."""
+    return {"check": name, "allowed": allowed, "measured": measured, "kept": measured <= allowed}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""docs/speed.md and its charts, from the stored records."""
+"""Writes docs/speed.md and its charts from the stored records."""
 
 from __future__ import annotations
 
@@ -28,31 +28,33 @@ HOW = {  # how each record was measured
     "dependent kernels. Each moves a few hundred kilobytes, which takes less time than launching it, so the step is "
     "far from the limits of memory and arithmetic; training several seeds together gives each kernel more work.",
     "fewshot-speed-wiki-cuda": "The same on a GPU and a generated benchmark of Wiki-One's size.",
-    "explanations": "What TRAIL's score of the best tail loses without the edges of the paths that its explanation "
-    "names, and without as many other edges on random paths between the same ends; with the weights of relations as "
-    "they were, and with everything read again from the smaller graph. `named lose more` is the share of comparisons.",
-    "explanation-check": "Explanations with the shipped weights, and the faults that a check of its own finds in them; "
-    "some are in the record as text. `no path in the graph`: head and tail are not joined in it.",
-    "first-answer": "From a file of triples to the first ranked and explained answer with the shipped weights, and "
-    "what follows it, in seconds: NELL-One's known graph, and a generated graph of Wiki-One's size.",
-    "trail-parts": "TRAIL's shipped weights on NELL-One, reading a part of the graph around each head (`--edges N`): "
-    "the MRR on dev, K = 3, `full`, and heads a second on two cores with a range of tails as candidates.",
-    "propagation-cpu": "TRAIL's message passing: the sum of messages over all edges, reading references, questions. "
-    "Bytes of a product are the state of each edge's source, its ids and constants, and each state written once; they "
-    "are compared with a copy in the same run. Plain is one gather and one `index_add`. Medians over the turns.",
+    "explanations": "The drop of TRAIL's score for the best tail without the edges of the paths in its explanation, "
+    "and without as many other edges on random paths between the same entities; with the relations' weights kept, and "
+    "with everything read again from the smaller graph. `named lose more` is the share of comparisons.",
+    "explanation-check": "Explanations with the built-in weights, and the faults that an independent check finds in "
+    "them; the record has some as text. `no path in the graph`: no path joins head and tail.",
+    "first-answer": "Seconds from a file of triples to the first ranked and explained answer with the built-in "
+    "weights, and to later answers: NELL-One's known graph, and a generated graph of Wiki-One's size.",
+    "trail-parts": "TRAIL's built-in weights on NELL-One, reading only the graph around each head (`--edges N`): "
+    "the MRR on dev, K = 3, `full`, and heads per second on two cores with the range as candidates.",
+    "propagation-cpu": "TRAIL's message passing: sums of messages over all edges, reading references, answering "
+    "questions. The bytes of a product are the state of each edge's source, its ids and constants, and each state "
+    "written once; they are compared with a copy in the same run. Plain is one gather and one `index_add`. Medians "
+    "over the turns.",
     "propagation-cuda": "The same on a GPU, where plain is torch without this project's kernels; and training steps, "
     "recorded as a CUDA graph, launched kernel by kernel, and with plain torch.",
     "serving": "Clients that send one request after another, each over its own connection; servers with and without "
     "batching run in turn, on the same machine as the clients.",
-    "stall": "Whether one client can stall the server: small requests (three references, one head) and /health during "
-    "a request with 200 references, many heads and all candidates, while 1,000 sockets send a header or a body byte by "
-    "byte. `late` is the delay with which the measuring process itself wakes up; the load average is the machine's.",
-    "stall-nell": "The same on NELL-One's known graph, with 50 heads.",
-    "soak": "50 clients request predictions, reasons, the next pairs of a project and entities, and decide pairs for "
-    "an hour, while the server is killed and restarted and other work keeps the machine busy. The answers of "
-    "500 and above are 503 with a time to come back, in the first seconds after a restart: what many clients wait for "
-    "together was counted for each of them.",
-    "soak-short": "The same in 18 minutes with as many restarts, since what is waited for together is counted once.",
+    "stall": "One client tries to stall the server: small requests (three references, one head) and /health during a "
+    "request with 200 references, 50 heads and all candidates, and while 1,000 sockets send a header or a body byte by "
+    "byte. `late` is the delay with which the measuring process wakes up: a high load average means that other work "
+    "kept the machine busy.",
+    "stall-nell": "The same with version 0.2 on NELL-One's known graph.",
+    "soak": "Version 0.2 under an hour of load: 50 clients request predictions, reasons, the next pairs of a project "
+    "and entities, and decide pairs, while the server is killed and restarted and other work keeps the machine busy. "
+    "The responses with status 500 or above are 503 with a retry time, in the first seconds after a restart.",
+    "soak-short": "The same load on this version for eight minutes, with as many restarts. Other work kept the "
+    "machine much busier, so do not compare its times with those of the hour.",
     "large-pretraining-cuda": "ComplEx with 50 reals, a pool of 1,024 negatives and Adagrad on a generated graph of "
     "Wiki-One's size: triples per second over whole epochs, compared with a limit at which a step is its three "
     "products at their measured speed and the fewest bytes at the rate of a copy; and the phases of a step that only "
@@ -65,17 +67,30 @@ HOW = {  # how each record was measured
     "each in its own process: the median of the turns. Both with random vectors of 50 reals.",
     "large-models-cuda": "The same on a GPU.",
 }
-MORE = (  # further tables of a record
-    *("whole test split, full", "against the limits", "kernels", "phases", "training", "questions", "steps", "checks"),
+MORE_TABLES = (  # of a record
+    "whole test split, full",
+    "against the limits",
+    "kernels",
+    "phases",
+    "training",
+    "questions",
+    "steps",
+    "checks",
 )
-LINES = {  # measures in the chart of time
-    *("compile a benchmark", "pretrain, an epoch", "FSRL, a step", "TRAIL, a step"),
-    *("FSRL, a query ranked", "TRAIL, a query ranked", "FSRL, a new relation", "TRAIL, a new relation"),
+CHARTED = {  # measures in the chart of time
+    "compile a benchmark",
+    "pretrain, an epoch",
+    "FSRL, a step",
+    "TRAIL, a step",
+    "FSRL, a query ranked",
+    "TRAIL, a query ranked",
+    "FSRL, a new relation",
+    "TRAIL, a new relation",
 }
 
 
 def page(records: Records) -> str:
-    """The document."""
+    """The page in Markdown."""
     return f"""# Speed and memory
 
 From `benchmarks/records/`, which `make bench` writes. Both sides of a ratio were
@@ -94,7 +109,7 @@ def pictures(records: Records) -> dict[str, str]:
     if "growth" not in records:
         return {}
     entries = records["growth"]["results"]["entries"]
-    times = [m for m in summary.TIMES if m.name in LINES]
+    times = [m for m in summary.TIMES if m.name in CHARTED]
     memory = [m for m in summary.MEMORY if m.key == "peak GB"]
     scale = {"s": 1.0, "ms": 0.001, "GB": 1.0}
     charts = {
@@ -140,12 +155,12 @@ Peak memory of each process, and the resident memory of one that predicts, impor
 """
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _each(records: Records) -> str:
-    parts = []
+    sections = []
     for name, record in records.items():
         rows = record["results"].get("rows", [])
         if not rows or name == "growth":
@@ -153,11 +168,12 @@ def _each(records: Records) -> str:
         peak = record["results"].get("peak_bytes")
         memory = f", peak memory {peak / 2**30:.2f} GiB" if peak else ""
         method = textwrap.fill(f"{HOW.get(name, '')} {record['date']}, {_machine(record)}{memory}.".strip(), 120)
-        parts.append(f"### {name}\n\n{method}\n\n{_table(rows)}")
-        for title in MORE:
-            if more := record["results"].get(title):
-                parts.append(f"{title}:\n\n{_table(more if isinstance(more, list) else [more])}")
-    return "\n".join(parts)
+        sections.append(f"### {name}\n\n{method}\n\n{_table(rows)}")
+        for title in MORE_TABLES:
+            more = record["results"].get(title)
+            if more:
+                sections.append(f"{title}:\n\n{_table(more if isinstance(more, list) else [more])}")
+    return "\n".join(sections)
 
 
 def _machine(record: Mapping[str, Any]) -> str:

@@ -1,14 +1,15 @@
-"""Whether one client can stall the server: small requests and /health during a costly request and with slow sockets.
+"""Measures whether one client can stall the server, with a costly request or with slow sockets.
 
 python benchmarks/stall.py GRAPH [--slow 1000] [--heads 50] [--seconds 30] [--record NAME]
 
-`fewlink serve GRAPH` runs in its own process. The costly request has 200 references, 50 heads and all candidates, and
-is repeated; if the server refuses it as too costly, it is split as the refusal says. Half of the slow sockets send a
-header byte by byte, the others a body. The small request has 3 references of another relation, one head and the open
-candidates. `late` is the delay with which the measuring process itself wakes up: on a busy machine /health cannot be
-faster. `connected` is the time of the first /health including its connection, which competes with the sockets that
-are opened at the same time. Finally the server receives SIGTERM during the costly request. The record is
-records/NAME.json.
+`fewlink serve GRAPH` runs in its own process. The benchmark times small requests (three references of another relation,
+one head, open candidates) and /health while another client repeats a costly request (200 references, 50 heads, all
+candidates). If the server refuses the costly request, the client splits it as the error message says. Half of the slow
+sockets send a header byte by byte, the others a body.
+
+`late` is the delay with which the measuring process wakes up: on a busy machine /health cannot be faster. `connected`
+is the time of the first /health with its connection, which competes with the slow sockets. At the end the server
+receives SIGTERM during the costly request. The record is records/NAME.json.
 """
 
 from __future__ import annotations
@@ -34,21 +35,38 @@ from typing import Any
 from measure import print_table, write_record
 
 REFERENCES = 200
-MAX_SECONDS = 900.0  # to wait for an answer
+COLUMNS = (  # of the record
+    "server",
+    "small p50 s",
+    "small p95 s",
+    "small requests",
+    "small not 200",
+    "health p95 s",
+    "health p99 s",
+    "health most s",
+    "health not 200",
+    "late p99 s",
+    "late most s",
+    "connected s",
+    "MiB over idle",
+    "load average",
+)
+TIMEOUT_SECONDS = 900.0
 
 
 class Client:
-    """A keep-alive connection that records the seconds and the statuses of its requests."""
+    """A keep-alive connection that records the time and the status of each request."""
 
     def __init__(self, port: int, address: str = "127.0.0.1") -> None:
-        self.port, self.source = port, address
+        self.port = port
+        self.source = address
         self.seconds: list[float] = []
         self.statuses: dict[int, int] = {}
         self._open()
 
     def _open(self) -> None:
         self.connection = http.client.HTTPConnection(
-            "127.0.0.1", self.port, timeout=MAX_SECONDS, source_address=(self.source, 0)
+            "127.0.0.1", self.port, timeout=TIMEOUT_SECONDS, source_address=(self.source, 0)
         )
 
     def send(self, path: str, body: Any = None, timed: bool = True) -> tuple[int, Any]:
@@ -77,16 +95,19 @@ def quantile(seconds: list[float], share: float) -> float:
 
 @contextmanager
 def server(graph: str, *more: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A process of `fewlink serve`, and its port."""
+    """Run `fewlink serve`; yield the process and its port."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "fewlink", "serve", graph, "--port", "0", "--project", f"{folder}/project"]
         with (Path(folder) / "log").open("w") as log:
             process = subprocess.Popen([*command, *more], stderr=log, text=True)
         try:
-            while not (match := re.search(r"http://127\.0\.0\.1:(\d+)/", (Path(folder) / "log").read_text())):
-                if process.poll() is not None:
-                    raise SystemExit((Path(folder) / "log").read_text())
+            match = None
+            while match is None:
                 time.sleep(0.1)
+                printed = (Path(folder) / "log").read_text()
+                match = re.search(r"http://127\.0\.0\.1:(\d+)/", printed)
+                if process.poll() is not None:
+                    raise SystemExit(printed)
             yield process, int(match[1])
             print(f"log: {(Path(folder) / 'log').stat().st_size:,} bytes")
         finally:
@@ -100,7 +121,7 @@ def resident(process: subprocess.Popen[str]) -> float:
 
 
 def slow_sockets(port: int, count: int, ready: Any, stop: Any) -> None:
-    """Keep `count` sockets open that send one byte per second; reopen closed ones."""
+    """Keep `count` sockets open that send a byte per second, and reopen closed ones."""
     starts = [
         b"GET /about HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
         b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n" + b" " * 60_000,
@@ -126,7 +147,7 @@ def slow_sockets(port: int, count: int, ready: Any, stop: Any) -> None:
         stop.wait(1)
 
 
-def requests(graph: str, heads_of: int) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
+def requests(graph: str, head_count: int) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
     """The costly request, small ones with the same references, and small ones with new references."""
     import numpy as np
 
@@ -143,9 +164,9 @@ def requests(graph: str, heads_of: int) -> tuple[dict[str, Any], list[dict[str, 
     heads = list(dict.fromkeys([*(head for head, _ in many), *(names[n] for n in range(min(len(names), 5_000)))]))
     costly = {
         "references": many[:REFERENCES],
-        "heads": heads[-heads_of:],
+        "heads": heads[-head_count:],
         "candidates": "all",
-        "k": min(100, 10_000 // heads_of),
+        "k": min(100, 10_000 // head_count),
     }
     used = [{"references": others[:3], "heads": [head], "k": 10} for head, _ in others[3:103]]
     new = [
@@ -156,11 +177,13 @@ def requests(graph: str, heads_of: int) -> tuple[dict[str, Any], list[dict[str, 
 
 
 class Costly(threading.Thread):
-    """Repeats the costly request until it is stopped, with fewer heads if it is refused as too costly."""
+    """Repeats the costly request until it is stopped, with fewer heads if the server refuses it."""
 
     def __init__(self, port: int, body: dict[str, Any]) -> None:
         super().__init__(daemon=True)
-        self.port, self.body, self.halt = port, body, threading.Event()
+        self.port = port
+        self.body = body
+        self.halt = threading.Event()
         self.answers: list[tuple[int, int, float, str]] = []  # heads, status, seconds, message
 
     def run(self) -> None:
@@ -172,8 +195,8 @@ class Costly(threading.Thread):
             self.answers.append((len(self.body["heads"]), status, time.perf_counter() - start, message))
             if status in (413, 422):
                 fewer = re.search(r"at most ([\d,]+) heads", message)
-                most = int(fewer[1].replace(",", "")) if fewer else len(self.body["heads"]) // 2
-                self.body = {**self.body, "heads": self.body["heads"][: max(1, most)]}
+                count = int(fewer[1].replace(",", "")) if fewer else len(self.body["heads"]) // 2
+                self.body = {**self.body, "heads": self.body["heads"][: max(1, count)]}
             elif status == 0:
                 return
 
@@ -185,7 +208,8 @@ def measured(port: int, small: list[dict[str, Any]], seconds: float, pause: floa
     clients["health"].send("/health", timed=False)
     connected = time.perf_counter() - start
     clients["small"].send("/health", timed=False)
-    until, late = time.perf_counter() + seconds, list[float]()
+    until = time.perf_counter() + seconds
+    late: list[float] = []
 
     def load(name: str) -> None:
         place = 0
@@ -206,10 +230,12 @@ def measured(port: int, small: list[dict[str, Any]], seconds: float, pause: floa
         thread.join()
     row: dict[str, Any] = {"late p99 s": quantile(late, 0.99), "late most s": max(late), "connected s": connected}
     for name, client in clients.items():
-        row |= {f"{name} {what}": quantile(client.seconds, share) for what, share in (("p50 s", 0.5), ("p95 s", 0.95))}
-        row |= {f"{name} p99 s": quantile(client.seconds, 0.99), f"{name} most s": max(client.seconds)}
-        row |= {f"{name} requests": len(client.seconds)}
-        row |= {f"{name} not 200": sum(n for status, n in client.statuses.items() if status != 200)}
+        row[f"{name} p50 s"] = quantile(client.seconds, 0.5)
+        row[f"{name} p95 s"] = quantile(client.seconds, 0.95)
+        row[f"{name} p99 s"] = quantile(client.seconds, 0.99)
+        row[f"{name} most s"] = max(client.seconds)
+        row[f"{name} requests"] = len(client.seconds)
+        row[f"{name} not 200"] = sum(count for status, count in client.statuses.items() if status != 200)
     return row
 
 
@@ -230,29 +256,31 @@ def main() -> None:
             client.send("/predict", body)
         memory = resident(process)
 
-        def row(what: str, small: list[dict[str, Any]]) -> None:
-            facts = measured(port, small, options.seconds)
-            more = {"MiB over idle": resident(process) - memory, "load average": os.getloadavg()[0]}
-            rows.append({"server": what, **facts, **more})
+        def measure(state: str, small: list[dict[str, Any]]) -> None:
+            row = {"server": state, **measured(port, small, options.seconds)}
+            row["MiB over idle"] = resident(process) - memory
+            row["load average"] = os.getloadavg()[0]
+            rows.append(row)
             print({key: round(value, 3) if isinstance(value, float) else value for key, value in rows[-1].items()})
 
-        row("idle", used)
-        row("idle, new references", new[:100])
+        measure("idle", used)
+        measure("idle, new references", new[:100])
         large = Costly(port, costly)
         large.start()
         time.sleep(2)
-        row("costly request", used)
+        measure("costly request", used)
         ready, stop = context.Event(), context.Event()
         slow = context.Process(target=slow_sockets, args=(port, options.slow, ready, stop))
         if options.slow:
             slow.start()
             ready.wait(60)
-            row("costly request and slow sockets", used)
-            row("costly request and slow sockets, new references", new[100:])
+            measure("costly request and slow sockets", used)
+            measure("costly request and slow sockets, new references", new[100:])
         large.halt.set()
         start = time.perf_counter()
         process.send_signal(signal.SIGTERM)
-        ended = process.wait(MAX_SECONDS) is not None and time.perf_counter() - start
+        process.wait(TIMEOUT_SECONDS)
+        ended = time.perf_counter() - start
         stop.set()
         if options.slow:
             slow.join(10)
@@ -266,11 +294,11 @@ def main() -> None:
         from fewlink.core.memory import hardware
 
         about = {"graph": Path(options.graph).name, "slow": options.slow, "hardware": hardware()}
-        shown = ("server", *(f"small {what}" for what in ("p50 s", "p95 s", "requests", "not 200")))
-        shown += ("health p95 s", "health p99 s", "health most s", "health not 200", "late p99 s", "late most s")
-        shown += ("connected s", "MiB over idle", "load average")
-        kept = [{name: row[name] for name in shown} for row in rows]
-        answers = [{"heads": h, "status": s, "seconds": t, "message": m} for h, s, t, m in large.answers[:10]]
+        kept = [{column: row[column] for column in COLUMNS} for row in rows]
+        answers = [
+            {"heads": heads, "status": status, "seconds": seconds, "message": message}
+            for heads, status, seconds, message in large.answers[:10]
+        ]
         write_record(options.record, {**about, "rows": kept, "costly": answers, "seconds to end": ended})
 
 

@@ -1,4 +1,4 @@
-"""The container and the workflows keep the rules that a linter or a first run would teach; none is built here."""
+"""Rules for the Dockerfile and the workflows, checked without building them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The word and the rest of each instruction; of two stages, one after the other."""
+    """The name and the arguments of each instruction, of both stages in order."""
     text = "\n".join(line for line in DOCKERFILE.splitlines() if not line.startswith("#")).replace("\\\n", "")
-    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines()) if word]
+    pairs = [line.partition(" ")[::2] for line in text.splitlines()]
+    return [(word, rest.strip()) for word, rest in pairs if word]
 
 
 def last(word: str) -> str:
@@ -40,7 +41,7 @@ def test_dependencies_are_pinned_and_torch_has_no_cuda() -> None:
     assert len(installs) == 1 and "--no-cache-dir" in installs[0] and "'.[serve]'" in installs[0]
 
 
-def test_the_server_is_not_root_and_is_checked() -> None:
+def test_the_server_is_not_root_and_has_a_health_check() -> None:
     words = [word for word, _ in instructions()]
     assert last("USER") == "10001:10001" and words.index("USER") < words.index("ENTRYPOINT")
     assert not [rest for word, rest in instructions()[words.index("USER") :] if word == "RUN"]
@@ -52,13 +53,13 @@ def test_the_server_is_not_root_and_is_checked() -> None:
 
 
 def copied() -> list[str]:
-    """What the first stage copies from the repository."""
+    """The files that the first stage copies from the repository."""
     copies = [rest for word, rest in instructions() if word == "COPY"]
     assert copies[-1].startswith("--from=build ")
     return [name for rest in copies[:-1] for name in rest.split()[:-1]]
 
 
-def test_only_what_the_wheel_is_built_from_is_copied() -> None:
+def test_only_the_sources_of_the_wheel_are_copied() -> None:
     assert copied() == ["pyproject.toml", "README.md", "LICENSE", "constraints.txt", "src"]
     ignored, *rules = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line[:1] != "#"]
     assert ignored == "*"
@@ -68,7 +69,7 @@ def test_only_what_the_wheel_is_built_from_is_copied() -> None:
 
 
 def started(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The entry point with a `fewlink` that prints its arguments."""
+    """Run the entry point with a `fewlink` that prints its arguments."""
     command = tmp_path / "fewlink"
     command.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     command.chmod(0o755)
@@ -77,7 +78,7 @@ def started(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.C
     return subprocess.run(entry, env=variables, capture_output=True, text=True)
 
 
-def test_the_container_serves_attack_or_what_is_named(tmp_path: Path) -> None:
+def test_the_container_serves_attack_or_another_graph(tmp_path: Path) -> None:
     common = ["serve", "--host", "0.0.0.0", "--port", "8000", "--project", "/data/decisions.db"]
     done = started(tmp_path, FEWLINK_TOKEN="secret")
     assert (done.returncode, done.stdout.split("\n")[:-1]) == (0, [*common, "attack"])
@@ -93,14 +94,15 @@ def test_the_container_does_not_start_without_a_token(token: dict[str, str], tmp
 
 
 def test_hadolint_finds_nothing() -> None:
-    if (hadolint := shutil.which("hadolint")) is None:
+    hadolint = shutil.which("hadolint")
+    if hadolint is None:
         pytest.skip("needs hadolint")
     done = subprocess.run([hadolint, str(ROOT / "Dockerfile")], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_workflows_pin_actions_and_ask_for_little(path: Path) -> None:
+def test_workflows_pin_actions_and_need_few_permissions(path: Path) -> None:
     text = path.read_text("utf-8")
     used = re.findall(r"uses: (.+)$", text, re.MULTILINE)
     assert used
@@ -111,7 +113,7 @@ def test_workflows_pin_actions_and_ask_for_little(path: Path) -> None:
     assert text.count("actions/checkout@") == text.count("persist-credentials: false")
 
 
-def test_workflows_run_what_people_run() -> None:
+def test_workflows_run_the_targets_of_the_makefile() -> None:
     texts = {path.name: path.read_text("utf-8") for path in WORKFLOWS}
     assert set(texts) == {"ci.yml", "docs.yml", "release.yml"}
     assert "run: .ci/run" in texts["ci.yml"] and "run: .ci/run" in texts["release.yml"]

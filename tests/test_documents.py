@@ -76,7 +76,7 @@ def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
     exec(compile(code, "README.md", "exec"), {})  # noqa: S102
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_blocks_of_all_pages_run(tmp_path: Path) -> None:
     """In one process: torch is imported once for all pages."""
     paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])

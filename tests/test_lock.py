@@ -1,4 +1,4 @@
-"""requirements.lock: every package of the core and of serve, in the versions of constraints.txt, with hashes."""
+"""requirements.lock has all packages of the core and of `serve`, in the versions of constraints.txt, with hashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOCK = (ROOT / "requirements.lock").read_text("utf-8")
 
 
 def name_of(requirement: str) -> str:
-    """A name as PyPI compares names."""
+    """The normalized name of a requirement, as PyPI compares names."""
     return re.sub(r"[-_.]+", "-", re.split(r"[\s<>=\[;~!]", requirement)[0]).lower()
 
 
@@ -33,7 +33,7 @@ def test_the_lock_covers_the_core_and_serve() -> None:
     assert needed <= versions(LOCK).keys()
 
 
-def test_every_package_has_a_hash_and_no_place() -> None:
+def test_every_package_has_a_hash_and_no_address() -> None:
     requirements = LOCK[LOCK.index("\n", LOCK.rindex("#")) :].replace("\\\n", " ").split("\n")
     for line in filter(None, requirements):
         assert re.fullmatch(r"[\w.-]+==[\w.+]+(\s+--hash=sha256:[0-9a-f]{64})+", line), line

@@ -93,7 +93,7 @@ def execute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     return module
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_notebook
 def test_it_runs_and_says_what_is_stored(path: Path, execute: ModuleType) -> None:
     stored, new = nbformat.read(path, as_version=4), execute.executed(path)

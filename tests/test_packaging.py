@@ -1,7 +1,4 @@
-"""What is built from the repository is complete: the wheel has its data files, the sdist what its tests read.
-
-The wheel alone is enough for README's first commands, from the installation to a prediction on the page.
-"""
+"""The wheel has all files of the package and runs README's first commands; the sdist has all files of its tests."""
 
 from __future__ import annotations
 
@@ -28,13 +25,15 @@ import fewlink
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "fewlink"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-KERNELS = PACKAGE / "propagation" / "kernels.py"  # of Triton, which torch brings where there is a GPU
-DISTRIBUTIONS = {  # where the import name differs
+KERNELS = PACKAGE / "propagation" / "kernels.py"  # Triton comes with torch for GPUs
+DISTRIBUTIONS = {  # whose import names differ
     "sklearn": "scikit-learn",
     "huggingface_hub": "huggingface-hub",
+    "prometheus_client": "prometheus-client",
+    "pydantic_core": "pydantic",
     "sentence_transformers": "sentence-transformers",
 }
-QUICK_TESTS = (  # run in the unpacked sdist: together they read documents, results, benchmarks, recipes and examples
+QUICK_TESTS = (  # run in the unpacked sdist: they read documents, results, benchmarks, recipes and examples
     "tests/core/test_seeds.py",
     "tests/core/test_recipes.py",
     "tests/evaluation/test_ranks.py",
@@ -46,7 +45,7 @@ QUICK_TESTS = (  # run in the unpacked sdist: together they read documents, resu
 
 
 def names(requirements: list[str]) -> set[str]:
-    """The distributions of requirements such as `torch>=2.6`, extras of fewlink itself resolved."""
+    """The distributions of requirements such as `torch>=2.6`, with fewlink's own extras resolved."""
     found = set()
     for requirement in requirements:
         name, extras = re.match(r"([\w.-]+)(?:\[(.*)\])?", requirement).groups()  # type: ignore[union-attr]
@@ -59,7 +58,7 @@ def names(requirements: list[str]) -> set[str]:
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """The distribution of each import of another package, and whether it stands at the top of the module."""
+    """Yield the distribution of each imported package, and whether the import is at the top of the module."""
     tree = ast.parse(path.read_text("utf-8"))
     for node in ast.walk(tree):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -84,17 +83,17 @@ def test_every_imported_package_is_declared() -> None:
 
 
 def test_modules_import_extras_inside_functions_only() -> None:
-    """Only what is served may need its extra at the top, because the command checks for it first."""
+    """Only the server may import its extra at the top of a module: `fewlink serve` checks for it first."""
     for path in PACKAGE.rglob("*.py"):
-        served = path.parent.name in ("operations", "web") or path.name == "openrefine.py"
+        served = path.parent.name == "server" or path.name == "openrefine.py"
         allowed = CORE | EXTRAS["serve"] if served else CORE
         if path == KERNELS:
-            continue  # it is imported inside a function
+            continue  # a function imports this module
         missing = {name for name, at_top in imports(path) if at_top} - allowed
         assert not missing, f"{path.relative_to(ROOT)} imports {missing}"
 
 
-def test_classifiers_name_the_versions_that_are_tested() -> None:
+def test_classifiers_list_the_tested_versions() -> None:
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8")
     (matrix,) = re.findall(r"python: \[(.+)\]", workflow)
     named = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
@@ -103,7 +102,7 @@ def test_classifiers_name_the_versions_that_are_tested() -> None:
     assert not [line for line in PROJECT["classifiers"] if "Windows" in line or line.endswith("OS Independent")]
 
 
-def test_versions_of_everything_the_tests_need_are_pinned() -> None:
+def test_constraints_pin_the_core_and_the_extra_dev() -> None:
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     pinned = {line.partition("==")[0].lower() for line in lines if "==" in line}
     assert {name.lower() for name in CORE | EXTRAS["dev"]} <= pinned
@@ -118,7 +117,7 @@ def test_the_change_log_begins_with_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     first, *_ = re.findall(r"^## (\S+)", text, re.MULTILINE)
     assert first == fewlink.__version__.partition(".dev")[0]
-    assert "## Versions" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")  # what CHANGELOG.md and README.md link to
+    assert "## Versions" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")  # CHANGELOG.md and README.md link to it
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +133,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checker", ["twine check --strict", "check_wheel_contents"])
-def test_the_package_index_takes_what_is_built(checker: str, built: Path) -> None:
+def test_checkers_accept_the_wheel_and_the_sdist(checker: str, built: Path) -> None:
     module, *options = checker.split()
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"needs {module}")
@@ -169,9 +168,11 @@ def test_the_wheel_holds_every_file_of_the_package(built: Path) -> None:
     files = {p.relative_to(ROOT / "src").as_posix() for p in PACKAGE.rglob("*") if p.is_file() and p.suffix != ".pyc"}
     assert files <= inside
     assert {name for name in inside if not name.startswith("fewlink-")} <= files
-    data = ("py.typed", "recipes/trail-0.1.toml", "static/page.html", "report.html.j2", "builtin/attack.tsv.xz")
     for suffix in (
-        *data,
+        "py.typed",
+        "recipes/trail.toml",
+        "static/page.html",
+        "report.html.j2",
         "builtin/umls.tsv.gz",
         "builtin/attack.tsv.xz",
         "builtin/trail.safetensors",
@@ -212,7 +213,7 @@ def first_commands() -> list[str]:
 
 @pytest.mark.long
 def test_the_wheel_is_enough_for_the_first_commands_of_the_readme(built: Path, tmp_path: Path) -> None:
-    """In an empty environment; dependencies come from the package index."""
+    """Installs into an empty environment, with dependencies from the package index."""
     (wheel,) = built.glob("*.whl")
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True)
     pins = (ROOT / "constraints.txt").read_text("utf-8")
@@ -256,7 +257,7 @@ def test_the_wheel_is_enough_for_the_first_commands_of_the_readme(built: Path, t
 
 
 def predict_on_the_page(address: str) -> None:
-    """Make a prediction as a visitor does, in Chromium if there is one, otherwise over HTTP."""
+    """Make a prediction as a visitor does, in Chromium if it is installed, else over HTTP."""
     if CHROMIUM and DRIVER:
         with Browser() as browser:
             browser.open(address)

@@ -1,4 +1,4 @@
-"""Scorers and families of other packages, found through entry points."""
+"""Scorers and families that other packages offer through entry points."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ EXAMPLE = ROOT / "examples" / "fewlink-example"
 
 
 def python(folder: Path, *command: str, plugins: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """A Python command in a folder, with fewlink's source and the plug-ins on the path."""
+    """Run a Python command in a folder, with fewlink's source and the plug-ins on the path."""
     places = [str(ROOT / "src"), *([str(plugins)] if plugins else []), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
     return subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def plugin(folder: Path, group: str, name: str, code: str) -> Path:
-    """A folder as if the package `other-package` were installed in it: a module with `code`, and one entry point."""
+    """Make a folder like an installation of `other-package`: a module with `code`, and one entry point."""
     information = folder / "other_package-1.0.dist-info"
     information.mkdir(parents=True)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: other-package\nVersion: 1.0\n")
@@ -39,7 +39,7 @@ def plugin(folder: Path, group: str, name: str, code: str) -> Path:
 
 @pytest.fixture
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on this process's path; packages are looked for afresh before and after the test."""
+    """A folder on the path of this process. The registries are cleared before and after the test."""
 
     def forget() -> None:
         sys.modules.pop("other_package", None)
@@ -55,7 +55,7 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that the example package is installed into, by pip and without a network."""
+    """A folder into which pip has installed the example package, without a network."""
     if importlib.util.find_spec("hatchling") is None:
         pytest.skip("needs hatchling, which builds packages")
     folder = tmp_path_factory.mktemp("plugins")
@@ -93,7 +93,7 @@ def test_settings_of_a_family_of_another_package_can_be_changed(installed: Path,
     done = python(tmp_path, *command, "--set", "power=0.5", plugins=installed)
     assert json.loads(done.stdout)["config"]["settings"]["power"] == 0.5
     wrong = python(tmp_path, *command, "--set", "power=-1", plugins=installed)
-    assert wrong.returncode == 2 and wrong.stderr.startswith("error: power is -1.0")
+    assert wrong.returncode == 2 and wrong.stderr.startswith("error: power")
 
 
 SCORERS, FAMILIES = "fewlink.scorers", "fewlink.families"
@@ -110,33 +110,27 @@ class made(BaselineFamily):
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "code", "problem"),
+    ("group", "name", "code", "named"),
     [
-        (SCORERS, "mine", "import not_there", "cannot be loaded (ModuleNotFoundError: No module named 'not_there')"),
-        (SCORERS, "mine", "raise ValueError('two\\nlines')", "cannot be loaded (ValueError: two lines)"),
-        (SCORERS, "mine", "", "cannot be loaded (AttributeError: module 'other_package' has no attribute 'made')"),
-        (SCORERS, "mine", "made = 3", "is not a function of a graph and a seed that makes a scorer"),
-        (SCORERS, "rules", "def made(graph, seed): ...", "has the name of another scorer"),
-        (SCORERS, "fsrl", "def made(graph, seed): ...", "has the name 'fsrl', which is taken"),
-        (FAMILIES, "mine", "made = 3", "is not a model family"),
-        (FAMILIES, "mine", FAMILY.format(name="trail", model="new"), "has the name 'trail', which is taken"),
-        (FAMILIES, "mine", FAMILY.format(name="new", model="fsrl"), "has the name 'fsrl', which is taken"),
+        (SCORERS, "mine", "import not_there", "'not_there'"),
+        (SCORERS, "mine", "raise ValueError('two\\nlines')", "two lines"),
+        (SCORERS, "mine", "", "'made'"),
+        (SCORERS, "mine", "made = 3", "scorer"),
+        (SCORERS, "rules", "def made(graph, seed): ...", "scorer"),
+        (SCORERS, "fsrl", "def made(graph, seed): ...", "'fsrl'"),
+        (FAMILIES, "mine", "made = 3", "family"),
+        (FAMILIES, "mine", FAMILY.format(name="trail", model="new"), "'trail'"),
+        (FAMILIES, "mine", FAMILY.format(name="new", model="fsrl"), "'fsrl'"),
+        (FAMILIES, "mine", FAMILY.format(name="new", model="new").partition("    def prepare")[0], "TypeError"),
     ],
 )
 def test_a_broken_plugin_is_named_in_one_line(
-    group: str, name: str, code: str, problem: str, fewlink: Fewlink, plugins: Path
+    group: str, name: str, code: str, named: str, fewlink: Fewlink, plugins: Path
 ) -> None:
     plugin(plugins, group, name, code)
-    line = f"error: '{name}' of the package other-package {problem}: fix or uninstall the package\n"
-    assert fewlink("models") == (2, "", line)
-
-
-def test_an_incomplete_family_is_named_in_one_line(fewlink: Fewlink, plugins: Path) -> None:
-    plugin(plugins, FAMILIES, "mine", FAMILY.format(name="new", model="new").partition("    def prepare")[0])
-    code, _, error = fewlink("models")
-    assert code == 2
-    assert error.startswith("error: 'mine' of the package other-package cannot be loaded (TypeError: ")
-    assert error.count("\n") == 1
+    answer = fewlink("models")
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert f"'{name}'" in answer.err and "other-package" in answer.err and named in answer.err
 
 
 def test_a_scorer_of_another_package_is_evaluated_by_its_entry_point(fewlink: Fewlink, plugins: Path) -> None:

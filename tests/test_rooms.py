@@ -6,6 +6,7 @@ Every import statement counts, also inside functions and under TYPE_CHECKING. Ea
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping
@@ -46,12 +47,23 @@ def modules_under(source: Path) -> dict[str, Path]:
     return found
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.Import | ast.ImportFrom | ast.Attribute]:
+    """The imports of a file, and its attributes of the name `fewlink`."""
+    return [
+        node
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "fewlink")
+    ]
+
+
 def imports_of(module: str, modules: Mapping[str, Path], source: Path) -> Iterator[Import]:
     """Every module of fewlink that a module imports, wherever the statement stands."""
     path = modules[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        place = f"{path.relative_to(source.parent)}:{getattr(node, 'lineno', 0)}"
+    for node in nodes(path):
+        place = f"{path.relative_to(source.parent)}:{node.lineno}"
         if isinstance(node, ast.Import):
             yield from ((alias.name, place) for alias in node.names if alias.name.split(".")[0] == "fewlink")
         elif isinstance(node, ast.ImportFrom):
@@ -79,12 +91,11 @@ def upward_imports(source: Path = SOURCE) -> list[str]:
         for imported, place in imports_of(module, modules, source):
             if (room := room_of(imported)) and ROOMS.index(room) > rank:
                 problems.append(f"{place}: {module} imports {imported}, and {room} comes after {room_of(module)}")
-        tree = ast.parse(modules[module].read_text("utf-8"))
-        for node in ast.walk(tree):
-            line = f"{modules[module].relative_to(source.parent)}:{getattr(node, 'lineno', 0)}"
+        for node in nodes(modules[module]):
+            line = f"{modules[module].relative_to(source.parent)}:{node.lineno}"
             if isinstance(node, ast.ImportFrom) and node.module == "fewlink" and not node.level:
                 gathered = [a.name for a in node.names if f"fewlink.{a.name}" not in modules]
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "fewlink":
+            elif isinstance(node, ast.Attribute):
                 gathered = [node.attr] if f"fewlink.{node.attr}" not in modules else []
             else:
                 continue

@@ -1,4 +1,4 @@
-"""A server that speaks enough of Bolt 5.0 for the official driver of Neo4j, and answers recorded queries."""
+"""A server that speaks enough Bolt 5.0 for Neo4j's official driver to run recorded queries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Structure(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to a query: its columns, its records, and how many relationships it has made."""
+    """The answer to a query: its columns, its records, and the number of relationships that it created."""
 
     keys: list[str]
     records: list[list[Any]]
@@ -41,7 +41,7 @@ class Refused(Exception):
 
 @contextmanager
 def bolt_server(answer: Callable[[str, dict[str, Any]], Reply], password: str = "secret") -> Iterator[str]:
-    """The address of a server that answers queries with `answer`; it raises `Refused` for one that it does not know."""
+    """Serve the replies of `answer`, which raises `Refused` for an unknown query; yield the address."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def accept() -> None:
@@ -83,11 +83,12 @@ def _serve(connection: socket.socket, answer: Callable[..., Reply], password: st
                     sent = [_failure("Neo.ClientError.Statement.SyntaxError", str(error))]
             elif tag == PULL:
                 facts: dict[str, Any] = {"type": "rw", "t_last": 0, "db": "neo4j", "bookmark": "b"}
-                facts |= {"stats": {"relationships-created": reply.created}} if reply.created else {}
+                if reply.created:
+                    facts["stats"] = {"relationships-created": reply.created}
                 sent = [*(Structure(RECORD, (row,)) for row in reply.records), Structure(SUCCESS, (facts,))]
             elif tag == ROUTE:
-                own = ["{}:{}".format(*connection.getsockname())]
-                servers = [{"addresses": own, "role": role} for role in ("ROUTE", "READ", "WRITE")]
+                addresses = ["{}:{}".format(*connection.getsockname())]
+                servers = [{"addresses": addresses, "role": role} for role in ("ROUTE", "READ", "WRITE")]
                 sent = [Structure(SUCCESS, ({"rt": {"ttl": 300, "db": "neo4j", "servers": servers}},))]
             else:
                 assert tag in (RESET, BEGIN, COMMIT, ROLLBACK), tag
@@ -103,8 +104,8 @@ def _failure(code: str, message: str) -> Structure:
 
 def _chunks(raw: bytes) -> Iterator[bytes]:
     for begin in range(0, len(raw), 0xFFFF):
-        part = raw[begin : begin + 0xFFFF]
-        yield struct.pack(">H", len(part)) + part
+        chunk = raw[begin : begin + 0xFFFF]
+        yield struct.pack(">H", len(chunk)) + chunk
 
 
 def _receive(stream: Any) -> Structure | None:
@@ -120,7 +121,7 @@ def _receive(stream: Any) -> Structure | None:
 
 
 def packed(value: Any) -> bytes:
-    """PackStream."""
+    """Encode a value in PackStream."""
     if value is None or isinstance(value, bool):
         return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
     if isinstance(value, int):
@@ -143,7 +144,7 @@ NUMBERS = {0xC1: "d", 0xC8: "b", 0xC9: "h", 0xCA: "i", 0xCB: "q"}
 
 
 def unpacked(raw: bytes, at: int = 0) -> tuple[Any, int]:
-    """A value and where the next one begins."""
+    """Decode a value; return it and the position of the next one."""
     marker, at = raw[at], at + 1
     if marker in (0xC0, 0xC2, 0xC3):
         return {0xC0: None, 0xC2: False, 0xC3: True}[marker], at

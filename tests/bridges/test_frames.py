@@ -52,42 +52,42 @@ def test_a_frame_becomes_a_linker_that_answers(library: str) -> None:
 
 
 @frames
-def test_columns_are_found_by_name_by_their_words_or_as_the_only_three(library: str) -> None:
+def test_columns_are_chosen_by_usual_names_or_are_the_only_three(library: str) -> None:
     frame, read = MAKERS[library]
     values = list(COLUMNS.values())
     for names in (("Subject", "p", "object"), ("a", "b", "c")):
         assert named(read(frame(dict(zip(names, values, strict=True)))).graph) == TRIPLES
     wide = {"tail": values[0], "where": values[2], "relation": values[1], "more": values[0]}
     assert named(read(frame(wide), head="tail", tail="where").graph) == TRIPLES
-    with pytest.raises(FewlinkError, match=r"say which is the head, with head='COLUMN'"):
+    with pytest.raises(FewlinkError, match="head="):
         read(frame(wide))
-    with pytest.raises(FewlinkError, match=r"no column 'x': its columns are head, relation, tail"):
+    with pytest.raises(FewlinkError, match="head, relation, tail"):
         read(frame(COLUMNS), head="x")
 
 
 @frames
-def test_an_empty_cell_is_an_error_with_its_row(library: str) -> None:
+def test_an_empty_cell_raises_with_its_row(library: str) -> None:
     frame, read = MAKERS[library]
-    with pytest.raises(FewlinkError, match=r"row 1 has an empty tail"):
+    with pytest.raises(FewlinkError, match=r"row 1 .*tail"):
         read(frame({"head": ["a", "b"], "relation": ["r", "r"], "tail": ["b", None]}))
-    with pytest.raises(FewlinkError, match=r"no triples"):
+    with pytest.raises(FewlinkError, match="triples"):
         read(frame({"head": [], "relation": [], "tail": []}))
 
 
-def test_two_columns_of_one_name_are_refused() -> None:
+def test_two_columns_of_one_name_raise() -> None:
     frame = pandas_frame(COLUMNS)
     frame.insert(0, "tail", "x", allow_duplicates=True)
-    with pytest.raises(FewlinkError, match="the frame has several columns 'tail': rename all but one"):
+    with pytest.raises(FewlinkError, match="'tail'"):
         fewlink.from_pandas(frame)
 
 
-def test_numbers_are_read_as_texts() -> None:
+def test_numbers_become_strings() -> None:
     assert named(fewlink.from_pandas(pandas_frame({"head": [1], "relation": ["r"], "tail": [2]})).graph) == [
         ("1", "r", "2")
     ]
 
 
-def test_networkx_there_and_back() -> None:
+def test_networkx_round_trip() -> None:
     networkx = pytest.importorskip("networkx")
     given = networkx.MultiDiGraph()
     given.add_node("ann", name="Ann A.", type="person")
@@ -113,15 +113,15 @@ def test_a_type_may_be_any_value_and_several_types_any_collection() -> None:
     assert [names.types_of(graph.entities.id(entity)) for entity in "abc"] == [["7"], ["7", "x"], []]
 
 
-def test_a_networkx_graph_without_relations_or_directions_is_refused() -> None:
+def test_a_networkx_graph_without_relations_or_directions_raises() -> None:
     networkx = pytest.importorskip("networkx")
     plain = networkx.DiGraph([("a", "b", {"kind": "r"})])
-    with pytest.raises(FewlinkError, match=r"edge a → b has no attribute 'relation'"):
+    with pytest.raises(FewlinkError, match="a → b"):
         fewlink.from_networkx(plain)
     assert named(fewlink.from_networkx(plain, relation="kind").graph) == [("a", "r", "b")]
     with pytest.raises(FewlinkError, match="undirected"):
         fewlink.from_networkx(networkx.Graph([("a", "b")]))
-    with pytest.raises(FewlinkError, match="same text"):
+    with pytest.raises(FewlinkError, match="'1'"):
         fewlink.from_networkx(networkx.DiGraph([(1, "1", {"relation": "r"})]))
 
 
@@ -143,7 +143,7 @@ def test_graphs_and_predictions_as_frames() -> None:
 @pytest.mark.parametrize("library", ["pandas", "polars", "networkx"])
 def test_a_missing_library_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(FewlinkError, match=rf"needs the extra '{library}': pip install 'fewlink\[{library}\]'"):
+    with pytest.raises(FewlinkError, match=rf"fewlink\[{library}\]"):
         getattr(fewlink, f"to_{library}")(graph_of(TRIPLES))
 
 

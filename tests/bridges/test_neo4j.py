@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from fewlink.bridges.neo4j_graph import connected, default_query, quoted, read_graph, write_links, write_query
 from fewlink.cli import app
-from fewlink.core.errors import FewlinkError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.graph import Graph
 
 pytest.importorskip("neo4j")
@@ -31,7 +32,7 @@ PERSONS = [node(1, ["Person"], name="Ann", uuid=71), node(2, ["City"], name="Osl
 
 
 class Server:
-    """What the server holds; the answers are those of Neo4j 5 to these queries."""
+    """A graph with the answers of Neo4j 5 to these queries."""
 
     def __init__(self) -> None:
         self.edges = set(EDGES)
@@ -91,21 +92,15 @@ def test_a_query_returns_texts_or_nodes_and_relationships(server: tuple[str, Ser
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
-    [
-        ("RETURN 1 AS one", "returns one: RETURN … AS head, … AS relation, … AS tail"),
-        ("gap", "record 2 has no tail"),
-        ("nothing", "there are no triples"),
-        ("MATSCH", "Invalid input 'MATSCH'"),
-    ],
+    ("query", "named"),
+    [("RETURN 1 AS one", "AS head"), ("gap", "record 2 "), ("nothing", "triples"), ("MATSCH", "'MATSCH'")],
 )
-def test_queries_without_triples_are_told(server: tuple[str, Server], query: str, told: str) -> None:
-    with pytest.raises(FewlinkError) as error:
+def test_queries_without_triples_raise(server: tuple[str, Server], query: str, named: str) -> None:
+    with pytest.raises(FewlinkError, match=named):
         read(server[0], query)
-    assert told in str(error.value)
 
 
-def test_links_are_written_once_and_unknown_nodes_are_told(server: tuple[str, Server]) -> None:
+def test_links_are_written_once_and_links_without_nodes_are_reported(server: tuple[str, Server]) -> None:
     address, holder = server
     links = [("4:4", "LIKES", "4:2"), ("4:1", "LIKES", "4:3"), ("4:9", "LIKES", "4:2")]
     with connected(address, "neo4j", "secret") as driver:
@@ -118,13 +113,13 @@ def test_links_are_written_once_and_unknown_nodes_are_told(server: tuple[str, Se
 
 
 @pytest.mark.parametrize("id_", [None, "uuid"])
-def test_only_new_relationships_are_marked_as_ours(id_: str | None) -> None:
+def test_only_new_relationships_get_the_source_property(id_: str | None) -> None:
     query = write_query("LIKES", id_)
     assert "MERGE (h)-[r:`LIKES`]->(t) ON CREATE SET r.source = 'fewlink' RETURN" in query
-    assert query.count("SET ") == 1 and "CREATE (" not in query  # existing ones, and all nodes, stay as they are
+    assert query.count("SET ") == 1 and "CREATE (" not in query  # nodes and existing relationships stay as they are
 
 
-def test_many_links_are_written_in_parts(server: tuple[str, Server]) -> None:
+def test_many_links_are_written_in_several_transactions(server: tuple[str, Server]) -> None:
     address, holder = server
     with connected(address, "neo4j", "secret") as driver:
         written = write_links(driver, [("4:4", "LIKES", "4:2")] * 2_500)
@@ -135,20 +130,14 @@ def test_many_links_are_written_in_parts(server: tuple[str, Server]) -> None:
 def test_names_cannot_break_out_of_a_query() -> None:
     assert quoted("lives in") == "`lives in`"
     for name in ("a`b", "a\\u0060b", ""):
-        with pytest.raises(FewlinkError, match="cannot be a name in a query"):
+        with pytest.raises(FewlinkError, match=re.escape(f"'{name}'")):
             quoted(name)
 
 
-def test_a_wrong_password_or_address_is_told_in_one_line(server: tuple[str, Server]) -> None:
-    with pytest.raises(FewlinkError, match=r"unauthorized"), connected(server[0], "neo4j", "wrong"):
-        pass
-    with (
-        pytest.raises(FewlinkError, match=r"Neo4j at bolt://127.0.0.1:1: Couldn't connect"),
-        connected("bolt://127.0.0.1:1"),
-    ):
-        pass
-    with pytest.raises(FewlinkError, match=r"not the address of a Neo4j server"), connected("localhost"):
-        pass
+def test_a_wrong_password_or_address_raises(server: tuple[str, Server]) -> None:
+    for address, password in ((server[0], "wrong"), ("bolt://127.0.0.1:1", None), ("localhost", None)):
+        with pytest.raises(FewlinkError, match=address), connected(address, "neo4j", password):
+            pass
 
 
 def test_the_commands_read_a_graph_and_write_links(server: tuple[str, Server], tmp_path: Path) -> None:
@@ -156,11 +145,11 @@ def test_the_commands_read_a_graph_and_write_links(server: tuple[str, Server], t
     env = {"NEO4J_PASSWORD": "secret"}
     out = tmp_path / "graph"
     done = CliRunner().invoke(app, ["data", "from-neo4j", address, "--out", str(out)], env=env)
-    assert done.exit_code == 0 and "a graph of 4 entities, 3 relations, 3 triples" in done.output
+    assert done.exit_code == 0 and "4 entities, 3 relations, 3 triples" in done.output
     assert set(named(Graph.open(out))) == EDGES
     again = CliRunner().invoke(app, ["data", "from-neo4j", address, "--out", str(out)], env=env)
-    assert "exists already" in str(again.exception)
+    assert isinstance(again.exception, InputError) and str(out) in str(again.exception)
     (tmp_path / "accepted.tsv").write_text("4:4\tLIKES\t4:2\n4:9\tLIKES\t4:2\n")
     done = CliRunner().invoke(app, ["data", "to-neo4j", address, str(tmp_path / "accepted.tsv")], env=env)
-    assert done.exit_code == 0 and "1 relationships written, 0 were there already" in done.output
+    assert done.exit_code == 0 and "1 relationships written, 0 " in done.output
     assert ("4:4", "LIKES", "4:2") in holder.edges

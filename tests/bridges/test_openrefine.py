@@ -1,4 +1,4 @@
-"""The reconciliation service at /reconcile: answers follow the protocol, and say what is in the graph."""
+"""The reconciliation service at /reconcile: answers follow the protocol and agree with the graph."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def namesakes() -> Linker:
     return Linker(benchmark_of(graph), Known())
 
 
-def test_types_and_properties_tell_namesakes_apart() -> None:
+def test_types_and_properties_distinguish_namesakes() -> None:
     with serving(namesakes()) as client:
         assert [(row["score"], row["match"]) for row in matched(client, query="paris")] == [(100.0, False)] * 2
         assert [(row["id"], row["match"]) for row in matched(client, query="paris", type="city")] == [("p1", True)]
@@ -198,24 +198,24 @@ def test_an_unknown_entity_in_a_reference_stops_the_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "status", "told"),
+    ("sent", "status", "named"),
     [
-        ({"queries": "{"}, 400, "queries is not JSON"),
-        ({"queries": "[]"}, 422, "queries is not a JSON object"),
-        ({"queries": '{"q": {}}'}, 422, "query 'q' has neither a text nor properties"),
+        ({"queries": "{"}, 400, "queries"),
+        ({"queries": "[]"}, 422, "queries"),
+        ({"queries": '{"q": {}}'}, 422, "'q'"),
         ({"queries": '{"q": {"query": "a", "limit": 0}}'}, 422, "limit"),
         ({"queries": '{"q": 3}'}, 422, "valid"),
         ({"queries": json.dumps({str(i): {"query": "a"} for i in range(101)})}, 413, "101 queries"),
         ({"extend": '{"ids": ["ann"]}'}, 422, "properties"),
-        ({"extend": '{"ids": ["ann"], "properties": [{"id": "nothing"}]}'}, 404, "unknown property 'nothing'"),
+        ({"extend": '{"ids": ["ann"], "properties": [{"id": "nothing"}]}'}, 404, "'nothing'"),
         ({"extend": '{"ids": ["ann"], "properties": [{"id": "lives", "settings": {"limit": 1000}}]}'}, 422, "limit"),
-        ({"other": "x"}, 422, "send a form"),
+        ({"other": "x"}, 422, "'queries'"),
     ],
 )
-def test_requests_that_cannot_be_answered_are_told(sent: dict[str, str], status: int, told: str) -> None:
+def test_invalid_requests_are_refused(sent: dict[str, str], status: int, named: str) -> None:
     with serving() as client:
         answer = client.post("/reconcile", data=sent)
-        assert answer.status_code == status and told in answer.json()["error"]["message"]
+        assert answer.status_code == status and named in answer.json()["error"]["message"]
 
 
 def test_pages_of_this_machine_may_read_answers_and_others_may_not() -> None:
@@ -247,7 +247,7 @@ def test_a_token_may_be_part_of_the_address() -> None:
         assert client.get("/reconcile?token=wrong").status_code == 401
         assert client.get("/reconcile", params=queries).status_code == 401
         assert client.get("/reconcile/suggest/entity?prefix=a").status_code == 401
-        assert client.get("/about?token=s3cret").status_code == 401  # only for this protocol
+        assert client.get("/about?token=s3cret").status_code == 401  # only under /reconcile
         assert client.post("/reconcile?token=s3cret", data=queries).status_code == 200
         assert client.post("/reconcile", data=queries, headers={"Authorization": "Bearer s3cret"}).status_code == 200
         manifest = valid(client.get("/reconcile?token=s3cret"), schemas.MANIFEST)
@@ -310,10 +310,10 @@ def test_references_of_the_command_are_triples(tmp_path: Path) -> None:
 
     assert parse_triple("ann => likes => oslo") == parse_triple("ann\tlikes\toslo") == ("ann", "likes", "oslo")
     for text in ("ann => oslo", "a => b => c => d", "=> likes => oslo"):
-        with pytest.raises(FewlinkError, match="HEAD => RELATION => TAIL"):
+        with pytest.raises(FewlinkError, match="RELATION"):
             parse_triple(text)
     (tmp_path / "more.tsv").write_text("virus\teats\tcel\n")
     done = CliRunner().invoke(app, ["serve", "umls", "--port", "0", "--references", str(tmp_path / "more.tsv")])
-    assert "unknown tail of a reference 'cel'; did you mean 'cell'" in str(done.exception)
+    assert isinstance(done.exception, UnknownName) and "'cel'" in str(done.exception)
     done = CliRunner().invoke(app, ["serve", "umls", "--port", "0", "--reference", "virus => eats => cel"])
-    assert "unknown tail of a reference 'cel'" in str(done.exception)
+    assert isinstance(done.exception, UnknownName) and "'cel'" in str(done.exception)

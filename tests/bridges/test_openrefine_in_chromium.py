@@ -1,9 +1,8 @@
-"""A page of another origin on this machine, as OpenRefine's is, uses the service in a browser; others cannot."""
+"""In a browser, a page of another local origin, such as OpenRefine, can use the service; other sites cannot."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import quote
@@ -61,9 +60,8 @@ def test_a_page_of_this_machine_reconciles_suggests_and_shows_previews(refine: s
         browser.run(
             "const f = document.createElement('iframe'); f.src = arguments[0]; document.body.append(f)", preview
         )
-        time.sleep(1)
         browser.send("/frame", {"id": 0})
-        assert "lives → oslo" in browser.run("return document.body.innerText")
+        browser.until(lambda: "lives → oslo" in browser.run("return document.body ? document.body.innerText : ''"))
         browser.send("/frame", {"id": None})
         browser.open("data:text/html,<title>another site</title>")
         assert browser.run(FETCH, f"{address}/reconcile") == "refused"

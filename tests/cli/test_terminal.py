@@ -1,4 +1,4 @@
-"""What terminals and shells expect of the command: `--quiet`, colours on demand, completion; where it runs."""
+"""`--quiet`, colours, completion by the shell, and the systems that fewlink runs on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.test_cli import commands
 from tests.conftest import Fewlink
 
 from fewlink import cli
@@ -21,7 +20,7 @@ ASK = ("ask", "attack", "--relation", "group_uses_tool", "--head", "APT38", "--t
 
 
 def run(*arguments: str, code: str = START, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, with these variables and no others that matter to terminals."""
+    """Run the command in a new process, with these environment variables and no others that affect terminals."""
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "TERM")}
     environment = {**kept, "PYTHONPATH": str(Path(cli.__file__).parents[2]), "TERM": "xterm-256color", **environment}
     command = [sys.executable, "-c", code, *arguments]
@@ -35,7 +34,7 @@ def test_quiet_leaves_results_on_stdout_and_nothing_else(words: tuple[str, ...],
     assert (quiet.err, quiet.out, quiet.code) == ("", loud.out, 0)
 
 
-def test_quiet_is_for_one_command_and_keeps_errors(fewlink: Fewlink, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_applies_to_one_command_and_keeps_errors(fewlink: Fewlink, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = fewlink("evaluate", "nosuch", "--quiet")
     assert wrong.code == 2 and wrong.err.startswith("error: ")
     fewlink("--quiet", "version")
@@ -60,20 +59,14 @@ def test_quiet_progress_prints_nothing(capsys: pytest.CaptureFixture[str], monke
         progress.set_quiet(False)
 
 
-@pytest.mark.parametrize("command", commands(), ids=" ".join)
-def test_every_command_takes_quiet(command: tuple[str, ...], fewlink: Fewlink) -> None:
-    assert "--quiet" in fewlink(*command, "--help").out
-
-
-def test_colours_are_for_terminals_or_on_demand() -> None:
+def test_only_terminals_get_colours_unless_forced() -> None:
     words = ("data", "list")
     plain, coloured = run(*words), run(*words, FORCE_COLOR="1")
     assert plain.returncode == coloured.returncode == 0
     assert "\x1b[" not in plain.stdout and "\x1b[" in coloured.stdout
     colours = ("\x1b[3", "\x1b[9", "\x1b[1;3", "\x1b[38", "\x1b[48")
-    helped, without = (run("--help", FORCE_COLOR="1", **more) for more in ({}, {"NO_COLOR": "1"}))
-    assert any(code in helped.stdout for code in colours)
-    assert not any(code in without.stdout for code in colours)
+    assert any(code in run("--help", FORCE_COLOR="1").stdout for code in colours)
+    assert not any(code in run("--help", FORCE_COLOR="1", NO_COLOR="1").stdout for code in colours)
     assert not any(code in run(*words, FORCE_COLOR="1", NO_COLOR="1").stdout for code in colours)
 
 
@@ -88,14 +81,13 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     command.chmod(0o755)
     (home / "my-graph.tsv").write_text("a\tr\tb\n")
-    told = {"HOME": str(home), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    done = run("--install-completion", "bash", **told)
-    assert done.returncode == 0 and "completion installed" in done.stdout, done.stderr
+    done = run("--install-completion", "bash", HOME=str(home), _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert done.returncode == 0, done.stderr
     return home
 
 
 def completed(home: Path, line: str) -> list[str]:
-    """What bash offers at the end of a line."""
+    """The words that bash offers at the end of a line."""
     words = line.split(" ")
     script = (
         f"source {home}/.bash_completions/fewlink.sh; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1};"
@@ -126,7 +118,7 @@ def test_bash_completes_commands_names_and_files(line: str, offered: list[str], 
     assert completed(shell, line) == offered
 
 
-def test_names_offered_by_the_shell_are_those_of_the_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shell_offers_the_catalogue_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".hidden").touch()
     (tmp_path / "runs").mkdir()
@@ -141,12 +133,11 @@ WINDOWS = "import sys; sys.platform = 'win32'; sys.argv[0] = {!r}; import fewlin
 def test_the_command_refuses_windows_in_one_line(start: str) -> None:
     done = run(code=f"import sys; sys.orig_argv[1:] = [{start!r}, 'fewlink']; {WINDOWS.format(start)}")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: fewlink runs on Linux and macOS; on Windows use WSL")
-    assert done.stderr.count("\n") == 1
+    assert "WSL" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_program_on_windows_gets_an_import_error() -> None:
     caught = (
         f"try:\n    exec({WINDOWS.format('program.py')!r})\nexcept ImportError as error:\n    print('caught', error)"
     )
-    assert run(code=caught).stdout.startswith("caught fewlink runs on Linux and macOS; on Windows use WSL")
+    assert run(code=caught).stdout.startswith("caught fewlink")

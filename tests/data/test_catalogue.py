@@ -78,7 +78,7 @@ def test_attack_is_a_graph_and_not_a_benchmark(tmp_path: Path, monkeypatch: pyte
     assert (opened.name, opened.source, opened.graph.triple_count) == ("attack", "attack", 40_844)
     assert not any(opened.tasks.values())
     for refused in (open_benchmark, check_benchmark):
-        with pytest.raises(FewlinkError, match="attack is a graph without tasks: its benchmark is attack-few"):
+        with pytest.raises(FewlinkError, match="attack-few"):
             refused("attack")
 
 
@@ -127,31 +127,31 @@ def test_a_folder_and_a_compiled_folder_are_opened_by_path(tmp_path: Path) -> No
 
 def test_remarks_on_a_layout_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     open_benchmark(write_layout(tmp_path / "tiny", {"ent2ids": {"zoe": 1}}))
-    assert "ent2ids lists other names" in capsys.readouterr().err
+    assert "ent2ids" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("which", "problem"),
+    ("which", "token"),
     [
-        ("umlz", "'umlz' is neither a file or folder nor a name in the catalogue; did you mean 'umls'?"),
-        ("nell-one", "nell-one is not downloaded yet: fewlink data get nell-one"),
-        ("x" * 300, "neither a file or folder"),
-        ("no/such/folder", "neither a file or folder"),
+        ("umlz", "'umlz'.*did you mean 'umls'"),
+        ("nell-one", "fewlink data get nell-one"),
+        ("x" * 300, "xxx"),
+        ("no/such/folder", "no/such/folder"),
     ],
 )
-def test_a_missing_benchmark_is_a_clean_error(which: str, problem: str) -> None:
-    with pytest.raises(FewlinkError, match=problem):
+def test_a_missing_benchmark_is_a_clean_error(which: str, token: str) -> None:
+    with pytest.raises(FewlinkError, match=token):
         open_benchmark(which)
 
 
 def test_a_file_of_triples_and_another_folder_are_errors_that_say_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "g.tsv").write_text("a\tr\tb\n")
-    with pytest.raises(InputError, match="is a file of triples, not a benchmark; carve one"):
+    with pytest.raises(InputError, match=r"g.tsv: .*fewlink data carve"):
         open_benchmark(tmp_path / "g.tsv")
-    with pytest.raises(InputError, match="is neither a compiled benchmark nor in the NELL-One layout"):
+    with pytest.raises(InputError, match=str(tmp_path)):
         open_benchmark(tmp_path)
     graph_of("a r b").save(tmp_path / "graph")
-    with pytest.raises(InputError, match="neither a compiled benchmark"):
+    with pytest.raises(InputError, match="graph: "):
         open_benchmark(tmp_path / "graph")
 
 
@@ -159,14 +159,14 @@ def test_a_benchmark_read_from_a_path_is_compiled_saved_and_opened_by_name(tmp_p
     place, benchmark, remarks = fetch_benchmark("nell-one", source=write_layout(tmp_path / "mine"))
     assert place == own_home / "nell-one"
     assert benchmark.name == "nell-one"
-    assert "counts (7, 4, 2, (1, 1, 1)) differ from the published (68544, 181109, 291, (51, 5, 11))" in remarks[0]
+    assert "(7, 4, 2, (1, 1, 1))" in remarks[0] and "(68544, 181109, 291, (51, 5, 11))" in remarks[0]
     assert open_benchmark("nell-one").fingerprint == benchmark.fingerprint
 
 
 def test_getting_a_built_in_or_unknown_benchmark_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FewlinkError, match="umls is built in"):
+    with pytest.raises(FewlinkError, match="umls"):
         fetch_benchmark("umls")
-    with pytest.raises(UnknownName, match=r"unknown benchmark 'nell'; did you mean 'nell-one'?"):
+    with pytest.raises(UnknownName, match=r"'nell'.*'nell-one'"):
         fetch_benchmark("nell")
     with pytest.raises(InputError, match="nowhere"):
         fetch_benchmark("nell-one", source=tmp_path / "nowhere")
@@ -179,7 +179,7 @@ def test_a_failed_download_is_an_error_that_says_what_else_to_do(monkeypatch: py
         raise OSError("no network")
 
     monkeypatch.setattr(pooch, "retrieve", offline)
-    with pytest.raises(FewlinkError, match=r"could not be downloaded from https.*\(no network\).*--from PATH"):
+    with pytest.raises(FewlinkError, match=r"https.*no network.*--from PATH"):
         fetch_benchmark("nell-one")
 
 
@@ -224,5 +224,5 @@ def test_a_folder_of_results_does_not_hide_the_benchmark_of_its_name(
     (tmp_path / "umls" / "rules.jsonl").write_text("")
     monkeypatch.chdir(tmp_path)
     assert open_benchmark("umls").name == "umls"
-    with pytest.raises(FewlinkError, match="neither a compiled benchmark"):
+    with pytest.raises(FewlinkError, match="NELL-One"):
         open_benchmark(tmp_path / "umls")

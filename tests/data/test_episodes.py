@@ -189,8 +189,7 @@ def test_a_head_with_a_single_false_tail_draws_it() -> None:
 
 def test_a_head_without_false_tails_is_an_error() -> None:
     task = task_of([(0, 0), (1, 0), (1, 1), (1, 2)], range=[0, 1, 2])
-    message = "^task: every entity is a known tail of head 1; no false tail exists$"
-    with pytest.raises(FewlinkError, match=message):
+    with pytest.raises(FewlinkError, match=r"task: .*head 1"):
         EpisodeSampler([task], 3, shots=1)
 
 
@@ -226,9 +225,9 @@ def test_pairs_and_negatives_are_drawn_uniformly() -> None:
 
 
 def test_tasks_too_small_for_an_episode_are_an_error() -> None:
-    with pytest.raises(FewlinkError, match="task has 2 pairs, too few for 2 references and a query"):
+    with pytest.raises(FewlinkError, match="task has 2 pairs"):
         EpisodeSampler([task_of([(0, 1), (1, 2)], range=[1, 2])], 3, shots=2)
-    with pytest.raises(FewlinkError, match="no training relations"):
+    with pytest.raises(FewlinkError, match="no train relations"):
         EpisodeSampler([], 3, shots=1)
 
 
@@ -248,10 +247,10 @@ def test_the_number_of_episodes_at_once_is_limited_by_memory(
     options = {"shots": 1} | options
     assert EpisodeSampler(tasks, 10, seeds=[0, 1], **options).at_once == 2**23 // (2 * widest)
     assert EpisodeSampler(tasks * 20, 10, **options).at_once == 2**23 // 40  # the tasks, in the order of their pass
-    monkeypatch.setattr("fewlink.data.episodes.ROOM", 100)
+    monkeypatch.setattr("fewlink.data.episodes.MAX_ELEMENTS", 100)
     sampler = EpisodeSampler(tasks, 10, seeds=[0, 1], **options)
     assert max(x.numel() for x in sampler(torch.arange(sampler.at_once))) <= 100
-    monkeypatch.setattr("fewlink.data.episodes.ROOM", 1)
+    monkeypatch.setattr("fewlink.data.episodes.MAX_ELEMENTS", 1)
     assert EpisodeSampler(tasks, 10, **options).at_once == 1  # at least one
 
 

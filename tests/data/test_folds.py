@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import benchmark_of, id_graph, task_of
 
 from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.folds import FOLD_LARGEST, FOLD_SMALLEST, SMALLEST, fold_benchmark
+from fewlink.data.folds import MAX_BACKGROUND_PAIRS, MIN_BACKGROUND_PAIRS, MIN_CONNECTED_PAIRS, fold_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, evaluate
 
@@ -18,7 +18,7 @@ COUNT = 60
 GRAPH = id_graph(
     [(h, r, (h * (r + 2) + r) % COUNT) for r in range(8) for h in range(COUNT)]
     + [(h, 8, t) for h in range(COUNT) for t in range(h % 3, COUNT, 4)]  # more than a fold takes
-    + [(h, 9, (h + 7) % COUNT) for h in range(FOLD_SMALLEST - 1)],  # fewer
+    + [(h, 9, (h + 7) % COUNT) for h in range(MIN_BACKGROUND_PAIRS - 1)],  # fewer
     COUNT + 1,
     10,
 )
@@ -82,7 +82,7 @@ def test_background_relations_of_medium_size_are_held_out(benchmark: Benchmark, 
         assert (
             (own or benchmark is UMLS)
             and len(own) <= 3
-            and all(FOLD_SMALLEST <= by_name[task.name] <= FOLD_LARGEST for task in own)
+            and all(MIN_BACKGROUND_PAIRS <= by_name[task.name] <= MAX_BACKGROUND_PAIRS for task in own)
         )
         missing = {name for name, size in by_name.items() if size and name not in relations_in(fold)}
         assert missing >= {task.name for task in own} and len(missing) <= 3
@@ -96,7 +96,7 @@ def test_tasks_can_be_asked(benchmark: Benchmark, count: int) -> None:
     for fold in folds(benchmark, count):
         for task in fold.split("dev"):
             known = {tuple(pair) for pair in task.known.tolist()}
-            assert {tuple(pair) for pair in task.pairs.tolist()} <= known and len(task.pairs) >= SMALLEST
+            assert {tuple(pair) for pair in task.pairs.tolist()} <= known and len(task.pairs) >= MIN_CONNECTED_PAIRS
             assert (fold.graph.degrees[task.pairs] > 0).all()
             assert np.isin(task.pairs[:, 1], task.range).all() and (np.diff(task.range) > 0).all()
             assert np.array_equal(task.known, task.known[np.lexsort((task.known[:, 1], task.known[:, 0]))])

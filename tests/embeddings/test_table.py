@@ -38,7 +38,7 @@ def test_round_trip_and_a_table_of_another_graph(tmp_path: Path) -> None:
     assert torch.equal(back.entities, vectors.entities) and torch.equal(back.relations, vectors.relations)
     assert (back.model, back.norm, back.facts) == ("complex", 2, {"a": 1})
     Embeddings.open(tmp_path / "t")
-    with pytest.raises(FewlinkError, match=r"trained on umls \(5 entities, 2 relations, vocabulary abc\).*xyz"):
+    with pytest.raises(FewlinkError, match=r"umls.*abc.*xyz"):
         Embeddings.open(tmp_path / "t", "xyz")
 
 
@@ -61,14 +61,14 @@ def test_a_file_of_tensors_that_cannot_be_written_is_one_line(tmp_path: Path, mo
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("fewlink.embeddings.table.save_file", full)
-    with pytest.raises(FewlinkError, match=r"a.safetensors cannot be written \(.*No space left on device"):
+    with pytest.raises(FewlinkError, match=r"a.safetensors .*No space left on device"):
         save_tensors({"a": torch.ones(2)}, tmp_path / "a.safetensors")
     assert (tmp_path / "a.safetensors").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 
 
 def test_wrong_shapes_raise(tmp_path: Path) -> None:
-    with pytest.raises(FewlinkError, match="needs its inverse"):
+    with pytest.raises(FewlinkError, match="inverse"):
         Embeddings(torch.zeros(3, 4), torch.zeros(3, 4), "complex")
-    with pytest.raises(FewlinkError, match="there are 4 names for 5 entities"):
+    with pytest.raises(FewlinkError, match="4 names for 5 entities"):
         table().save(tmp_path / "t", "abc", entity_names=list("abcd"))
     assert not (tmp_path / "t").exists()

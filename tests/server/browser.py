@@ -1,4 +1,4 @@
-"""A headless Chromium, driven through chromedriver's HTTP protocol with the standard library."""
+"""A headless Chromium, driven over chromedriver's HTTP protocol."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 ARGUMENTS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
 )
 KEYS = {"Enter": "\ue007", "Tab": "\ue004", "Down": "\ue015", "Up": "\ue013", "Escape": "\ue00c", "Control": "\ue009"}
 
@@ -39,10 +44,8 @@ class Browser:
         self.driver = subprocess.Popen(
             [DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
-        assert self.driver.stdout
         try:
-            port = next(m[1] for line in self.driver.stdout if (m := re.search(r"successfully on port (\d+)", line)))
-            self.at = f"http://127.0.0.1:{port}/session"
+            self.at = f"http://127.0.0.1:{self._port()}/session"
             options = {"binary": CHROMIUM, "args": [*ARGUMENTS, f"--user-data-dir={self.profile.name}/profile"]}
             capabilities = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
             session = self.send("", {"capabilities": {"alwaysMatch": capabilities}})
@@ -60,6 +63,15 @@ class Browser:
         self.driver.wait(10)
         self.profile.cleanup()
 
+    def _port(self) -> str:
+        """The port that chromedriver prints when it has started."""
+        assert self.driver.stdout
+        for line in self.driver.stdout:
+            match = re.search(r"successfully on port (\d+)", line)
+            if match:
+                return match[1]
+        raise AssertionError("chromedriver did not start")
+
     def send(self, path: str, body: dict[str, Any] | None = None, method: str = "POST") -> Any:
         data = json.dumps(body or {}).encode() if method == "POST" else None
         request = urllib.request.Request(self.at + path, data, {"Content-Type": "application/json"}, method=method)
@@ -76,11 +88,11 @@ class Browser:
         self.send("/url", {"url": address})
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """The result of a function body in the page."""
+        """Run a function body in the page and return its result."""
         return self.send("/execute/sync", {"script": script, "args": list(arguments)})
 
     def press(self, *keys: str) -> None:
-        """Press keys one after another in the focused element; `Control+Enter` at once."""
+        """Press keys one after another in the focused element. `Control+Enter` is one chord."""
         acts = []
         for key in keys:
             held = [KEYS.get(part, part) for part in key.split("+")] if len(key) > 1 else [key]
@@ -105,19 +117,21 @@ class Browser:
         return list(self.run("return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector))
 
     def until(self, condition: Callable[[], Any], seconds: float = 15) -> Any:
-        """The first true result of a function, which is called repeatedly."""
+        """Call a function until its result is true, and return that."""
         end = time.monotonic() + seconds
-        while not (result := condition()):
-            assert time.monotonic() < end, f"nothing after {seconds} s; the page says: {self.text('#problem')}"
+        while time.monotonic() < end:
+            result = condition()
+            if result:
+                return result
             time.sleep(0.03)
-        return result
+        raise AssertionError(f"nothing after {seconds} s; the page says: {self.text('#problem')}")
 
     def console_errors(self) -> list[str]:
-        """Errors in the console: of scripts, and of violations of the policy."""
+        """Errors in the console: exceptions, and violations of the content security policy."""
         return [line["message"] for line in self.send("/se/log", {"type": "browser"}) if line["level"] == "SEVERE"]
 
     def look(self, path: Path, width: int, height: int, features: Sequence[tuple[str, str]] = ()) -> None:
-        """A picture of the window at this size."""
+        """Save a screenshot at this size."""
         self.resize(width, height, features)
         time.sleep(0.5)
         path.write_bytes(base64.b64decode(self.send("/screenshot", None, "GET")))

@@ -1,4 +1,4 @@
-"""Browsers that the tests of the page share."""
+"""Browsers, shared by the tests of the page."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def second_browser() -> Iterator[Browser]:
 
 @pytest.fixture()
 def browser(first_browser: Browser) -> Iterator[Browser]:
-    """A browser with the window of a desktop, which leaves the server's page before the server stops."""
+    """A browser with a desktop window, which leaves the page before the server stops."""
     first_browser.resize(1280, 900, [("prefers-reduced-motion", "reduce")])
-    first_browser.console_errors()  # drop those of the test before
+    first_browser.console_errors()  # drop those of earlier tests
     yield first_browser
     first_browser.open("about:blank")
 
 
 @pytest.fixture()
 def other(second_browser: Browser) -> Iterator[Browser]:
-    """A second browser, of another curator."""
+    """The browser of another curator."""
     yield second_browser
     second_browser.open("about:blank")

@@ -1,4 +1,4 @@
-"""Linkers to serve, test clients of an app in this process, and a server on a free port."""
+"""Linkers to serve, clients of an app in this process, and servers on a free port."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ PAIRS = [["virus", "cell"], ["fungus", "plant"]]
 
 
 class Known:
-    """The score of a tail is its number plus a hundredth of the head's; records calls, and waits for `gate` if set."""
+    """Scores a tail with its number plus a hundredth of the head's. Records calls, and waits for `gate` if set."""
 
     name = "known"
 
     def __init__(self) -> None:
         self.calls: list[list[int]] = []
         self.gate: threading.Event | None = None
-        self.thread: set[str] = set()
+        self.threads: set[str] = set()
 
     def __call__(self, question: Question) -> torch.Tensor:
         self.calls.append(question.heads.tolist())
-        self.thread.add(threading.current_thread().name)
+        self.threads.add(threading.current_thread().name)
         if self.gate is not None:
             assert self.gate.wait(20)
         scores = question.candidates[None].astype(np.float32) + question.heads[:, None] / 100
@@ -56,17 +56,17 @@ def small() -> Linker:
     return Linker(benchmark_of(graph, test=[task]), Known())
 
 
-def eventually(true: Callable[[], object]) -> None:
+def eventually(condition: Callable[[], object]) -> None:
     """Wait until a condition holds; fail if it does not within twenty seconds."""
     until = time.monotonic() + 20
-    while not true():
+    while not condition():
         assert time.monotonic() < until
         time.sleep(0.005)
 
 
 @contextmanager
 def asking(linker: Linker, **settings: Any) -> Iterator[TestClient]:
-    """A client of an app that serves this linker; exceptions of the app become answers."""
+    """A client of an app that serves this linker. Exceptions of the app become answers."""
     app = make_app(linker, ServerSettings(**settings))
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
@@ -74,7 +74,7 @@ def asking(linker: Linker, **settings: Any) -> Iterator[TestClient]:
 
 @contextmanager
 def on_a_port(app: Any, **options: Any) -> Iterator[tuple[str, uvicorn.Server]]:
-    """The address of a server that runs in a thread, and the server itself; `options` are uvicorn's."""
+    """Run a server in a thread; yield its address and the server. `options` are uvicorn's."""
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, **{**UVICORN_OPTIONS, **options}))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

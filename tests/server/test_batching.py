@@ -37,7 +37,7 @@ def job(client: str = "", left: float = 0.0) -> Job:
 
 
 class Calls:
-    """Answers ten times the number; records the calls, and waits for `gate` in the first one."""
+    """Answers ten times the number. Records the calls, and waits for `gate` in the first one."""
 
     def __init__(self) -> None:
         self.seen: list[list[int]] = []
@@ -66,8 +66,8 @@ async def queue_behind(batcher: Batcher[Ask], calls: Calls, *others: tuple[Ask, 
     tasks = [asyncio.create_task(batcher.ask(Ask(0, "first"), job("first")))]
     while not calls.seen:
         await asyncio.sleep(0.005)
-    for question, own in others:
-        tasks.append(asyncio.create_task(batcher.ask(question, own)))
+    for question, of in others:
+        tasks.append(asyncio.create_task(batcher.ask(question, of)))
         await asyncio.sleep(0)
     calls.gate.set()
     return await asyncio.gather(*tasks, return_exceptions=True)
@@ -151,7 +151,7 @@ def test_the_time_of_a_call_is_shared_by_its_jobs() -> None:
         await asyncio.gather(batcher.ask(Ask(1, rows=3), jobs[0]), batcher.ask(Ask(2, rows=1), jobs[1]))
 
     run(batcher, main)
-    assert jobs[0].spent == pytest.approx(3 * jobs[1].spent) and sum(one.spent for one in jobs) >= 0.2
+    assert jobs[0].spent > 0 and jobs[0].spent == pytest.approx(3 * jobs[1].spent)
 
 
 def scorer_of(linker: Linker) -> Known:
@@ -191,10 +191,10 @@ def test_the_event_loop_stays_free_while_the_model_runs() -> None:
         assert client.get("/health").status_code == 200 and not waiting.done()
         gate.set()
         assert waiting.result(20).status_code == 200
-    assert scorer_of(linker).thread == {"fewlink-scoring_0"}
+    assert scorer_of(linker).threads == {"fewlink-scoring_0"}
 
 
-def test_a_full_queue_says_when_to_retry() -> None:
+def test_a_full_queue_gives_a_retry_time() -> None:
     linker = small()
     scorer_of(linker).gate = gate = threading.Event()
     query = {"references": [["ann", "rome"]], "heads": ["bob"]}

@@ -22,8 +22,8 @@ BODY = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n12"
 
 @contextmanager
 def served(**seconds: float) -> Iterator[tuple[int, Any, list[str]]]:
-    """The port of a server that answers with the size of the body, its open connections, and what it reported."""
-    reports = list[str]()
+    """Serve the size of each body; yield the port, the open connections and the reported events."""
+    reports: list[str] = []
     protocol = type("Protocol", (TimedProtocol,), seconds)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -57,7 +57,7 @@ def connect(port: int, sent: bytes = b"") -> socket.socket:
 
 
 def everything(one: socket.socket) -> bytes:
-    """What is received until the connection is closed."""
+    """All bytes until the connection is closed."""
     received = b""
     try:
         while data := one.recv(65_536):
@@ -68,7 +68,7 @@ def everything(one: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("begin", [b"", HEADER, BODY], ids=["silent", "header", "body"])
-def test_a_slow_request_ends_with_408_even_if_a_byte_arrives_now_and_then(begin: bytes) -> None:
+def test_a_slow_request_ends_with_408_even_if_bytes_trickle_in(begin: bytes) -> None:
     with served(header_seconds=0.5, body_seconds=0.5) as (port, opened, _):
         with connect(port, begin) as one:
             one.settimeout(0.1)
@@ -94,7 +94,7 @@ def test_header_and_body_have_their_own_deadlines() -> None:
             assert b" 200 " in one.recv(1_000)
 
 
-def test_each_request_of_a_connection_has_its_own_deadline_and_the_pause_between_does_not_count() -> None:
+def test_each_request_of_a_connection_has_a_deadline_and_pauses_do_not_count() -> None:
     with served(header_seconds=0.5, body_seconds=0.5) as (port, _, _reports), connect(port) as one:
         for _ in range(3):
             one.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Curating in a browser: projects, one suggestion at a time, filters, bulk decisions, two curators, a killed server."""
+"""Curating in a browser: projects, single suggestions, filters, bulk decisions, two curators, a killed server."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_rows_are_filtered_by_the_type_of_their_tail_and_by_score(browser: Brows
         assert browser.run(visible) == ["cy"]
 
 
-def test_a_list_without_tails_says_so(browser: Browser, tmp_path: Path) -> None:
+def test_a_list_without_tails_has_a_message(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "small.decisions"
     with ProjectFile(path) as file:
         file.add_project("visited", [("ann", "oslo")])
@@ -215,9 +215,7 @@ def test_a_link_repeats_its_query(browser: Browser, project: tuple[str, Path]) -
     browser.until(lambda: "99" in browser.text("#problem"))
 
 
-def test_another_project_begins_without_suggestions_of_the_one_before(
-    browser: Browser, project: tuple[str, Path]
-) -> None:
+def test_another_project_begins_without_old_suggestions(browser: Browser, project: tuple[str, Path]) -> None:
     address, path = project
     with ProjectFile(path) as file:
         file.add_project("other")
@@ -249,7 +247,7 @@ def test_constraints_are_sent_and_noted(browser: Browser, project: tuple[str, Pa
     browser.until(lambda: "functional" in browser.text("#notes"))
 
 
-def test_two_curators_see_each_other_and_who_decided_otherwise(
+def test_two_curators_see_each_others_decisions_and_conflicts(
     browser: Browser, other: Browser, project: tuple[str, Path]
 ) -> None:
     address, _ = project
@@ -289,7 +287,7 @@ def test_an_export_is_imported_into_another_project(
     assert decided(path)["accepted"] == [("alga", "cell", "ann")]
 
 
-def test_decisions_of_others_that_could_not_be_read_are_read_later(browser: Browser, project: tuple[str, Path]) -> None:
+def test_a_failed_read_of_decisions_is_repeated(browser: Browser, project: tuple[str, Path]) -> None:
     address, path = project
     visit(browser, address, "ann", heads='["alga"]')
     browser.until(lambda: browser.texts(".row"))
@@ -306,7 +304,7 @@ def test_decisions_of_others_that_could_not_be_read_are_read_later(browser: Brow
 
 
 def start(path: Path, port: int = 0) -> tuple[subprocess.Popen[str], str]:
-    """A server as a process of its own, and its address."""
+    """Start a server in a new process; return the process and its address."""
     command = [sys.executable, "-m", "fewlink", "serve", "umls", "--port", str(port), "--project", str(path)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr
@@ -315,6 +313,7 @@ def start(path: Path, port: int = 0) -> tuple[subprocess.Popen[str], str]:
     return process, address[0]
 
 
+@pytest.mark.long  # test_projects.py kills a server without browsers
 def test_a_killed_server_loses_nothing_of_two_browsers(browser: Browser, other: Browser, tmp_path: Path) -> None:
     path = tmp_path / "umls.decisions"
     with ProjectFile(path) as file:

@@ -1,4 +1,4 @@
-"""Errors: each is one object with a code and a line, and no input causes a server error."""
+"""Errors of the API: each has a code and a one-line message, and no input causes a server error."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def test_an_unknown_name_is_404_with_suggestions(changes: Any, field: str, neare
 
 
 @pytest.mark.parametrize(("changes", "near"), [({"relation": "visitd"}, "visited"), ({"candidates": "cty"}, "city")])
-def test_an_unknown_relation_or_type_is_404_and_the_message_has_a_similar_one(changes: Any, near: str) -> None:
+def test_the_error_for_an_unknown_relation_or_type_has_a_similar_name(changes: Any, near: str) -> None:
     with asking(small()) as client:
         error = error_of(client.post("/predict", json={**QUERY, **changes}), 404)
     assert error["code"] == "unknown-name" and near in error["message"]
 
 
-def test_limits_are_those_of_the_server() -> None:
+def test_settings_of_the_server_limit_requests() -> None:
     linker = small()
     with asking(linker, heads=2, k=3, rows=4) as client:
         error = error_of(client.post("/predict", json={**QUERY, "heads": ["ann", "bob", "cy"], "k": 1}), 422)
@@ -192,7 +192,7 @@ def test_a_failing_scorer_is_a_server_error_and_the_next_request_is_answered(
         ({"heads": ["bob"], "rejected": [["ann"]] * 1_000}, "rejected.0"),
     ],
 )
-def test_of_many_errors_few_are_made(more: dict[str, Any], field: str) -> None:
+def test_many_invalid_fields_cause_few_errors(more: dict[str, Any], field: str) -> None:
     errors = validation_errors(PredictRequest, {"references": [["ann", "rome"]], **more})
     assert len(errors) <= 3
     assert any(str(error["loc"][0]) == field.partition(".")[0] for error in errors)

@@ -1,4 +1,4 @@
-"""For any input the server answers in its own form, without a server error."""
+"""Any input gets an answer or an error of the schema, never a server error."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def client() -> Iterator[Any]:
         yield client
 
 
-def check(answer: Any, good: type[Any]) -> None:
+def check(answer: Any, model: type[Any]) -> None:
     if answer.status_code == 200:
-        good.model_validate(answer.json())
+        model.model_validate(answer.json())
     else:
         assert 400 <= answer.status_code < 500, (answer.status_code, answer.text)
         error = schema.ErrorAnswer.model_validate(answer.json()).error
@@ -72,7 +72,7 @@ def test_any_body_to_explain(client: Any, body: Any) -> None:
 
 @settings(max_examples=60)
 @given(typed=st.text(max_size=30), limit=st.integers(-2, 120) | st.text(max_size=3))
-def test_any_text_to_be_completed(client: Any, typed: str, limit: Any) -> None:
+def test_any_text_to_complete(client: Any, typed: str, limit: Any) -> None:
     for path in ("/entities", "/types"):
         answer = client.get(path, params={"q": typed.encode("utf-8", "surrogatepass"), "limit": limit})
         assert answer.status_code in (200, 422)

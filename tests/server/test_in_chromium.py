@@ -47,7 +47,7 @@ def names(window: Browser) -> list[str]:
 
 
 def rank(window: Browser) -> Browser:
-    """References and a head, by keys alone."""
+    """Enter references and a head, and rank, by keys alone."""
     window.focus("#references input")
     for typed, name in (("viru", "virus"), ("Cell", "cell"), ("fung", "fungus"), ("plan", "plant")):
         pick(window, typed, name)

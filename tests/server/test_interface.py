@@ -65,8 +65,8 @@ def test_predictions_and_reasons_equal_the_linkers(linker: Any) -> None:
         assert reasons == plain(found.explain(pairs, "alga", "plant").to_dict())
 
 
-def test_best_pairs_are_put_together_from_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.service.MAX_TURN", 7)
+def test_best_pairs_are_joined_from_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.server.service.MAX_TURN_HEADS", 7)
     found, pairs = trail(), [tuple(pair) for pair in PAIRS]
     everyone = list(found.graph.entities)
     with asking(found) as client:
@@ -98,7 +98,7 @@ def test_candidates_by_type_list_and_keyword() -> None:
         assert rows_of(without)[0]["tail"] == "oslo"
 
 
-def test_notes_are_part_of_the_answer() -> None:
+def test_answers_have_notes() -> None:
     query = {"references": [["ann", "rome"], ["Ann", "rome"]], "heads": ["ann", "bob", "bob"], "candidates": ["rome"]}
     with asking(small()) as client:
         notes = client.post("/predict", json=query).json()["notes"]
@@ -143,7 +143,7 @@ def test_a_graph_is_served_without_a_run() -> None:
         assert [row["probability"] for row in best["predictions"]] == [None, None]
 
 
-def test_a_linker_without_calibration_says_nothing_about_trust() -> None:
+def test_a_linker_without_calibration_has_no_trust() -> None:
     with asking(small()) as client:
         answer = client.post("/predict", json={"references": [["ann", "oslo"]], "heads": ["bob"]}).json()
     assert answer["trust"] is None and {row["probability"] for row in answer["predictions"]} == {None}
@@ -153,8 +153,8 @@ def test_every_endpoint_is_in_the_schema() -> None:
     with asking(small()) as client:
         openapi = client.get("/openapi.json").json()
         assert client.get("/redoc").status_code == 404
-    parts = ("", "/decisions", "/undo", "/log", "/export", "/import", "/next")
-    projects = {"/projects", *(f"/projects/{{number}}{part}" for part in parts)}
+    endings = ("", "/decisions", "/undo", "/log", "/export", "/import", "/next")
+    projects = {"/projects", *(f"/projects/{{number}}{ending}" for ending in endings)}
     questions = {"/health", "/about", "/entities", "/entity", "/types", "/example", "/predict", "/explain"}
     assert set(openapi["paths"]) == questions | projects
     for path, methods in openapi["paths"].items():
@@ -187,7 +187,7 @@ def test_many_heads_are_ranked_some_at_a_time_most_similar_first() -> None:
         assert [part["predictions"][0]["head"] if part["heads"] else "" for part in persons] == ["ann", "bob", "cy", ""]
 
 
-def test_the_relation_of_the_query_does_not_decide_which_heads_are_alike() -> None:
+def test_heads_are_similar_regardless_of_the_relation_of_the_query() -> None:
     graph = graph_of("ann lives oslo", "ann knows bob", "dan knows bob", "eve lives rome", "eve likes dan")
     linker = Linker(benchmark_of(graph), Known())
     query = {"references": [["ann", "oslo"]], "heads_of_type": "open"}
@@ -199,7 +199,7 @@ def test_the_relation_of_the_query_does_not_decide_which_heads_are_alike() -> No
     assert without - with_relation == {"eve"} and "dan" in with_relation
 
 
-def test_hints_tell_entities_of_one_name_apart() -> None:
+def test_hints_distinguish_entities_of_one_name() -> None:
     graph = graph_of("city:paris in france", "person:paris likes music", "france has music")
     names = ["Paris", "France", "Paris", "Music"]
     labels = Vocabulary.of([*names, *graph.relations])
@@ -233,8 +233,8 @@ def test_an_entity_has_types_and_edges_that_are_searched_and_paged() -> None:
         assert client.get("/entity", params={**oslo, "count": 1000}).status_code == 422
 
 
-def test_constraints_rule_out_tails_and_types_of_tails_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.service.MAX_TURN", 1)
+def test_constraints_rule_out_tails_and_answers_have_tail_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.server.service.MAX_TURN_HEADS", 1)
     query = {"references": [["ann", "oslo"]], "heads": ["bob", "cy"], "k": 1, "candidates": "city"}
     with asking(small()) as client:
         assert "functional" in client.get("/about").json()["constraints"]

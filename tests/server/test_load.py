@@ -1,4 +1,4 @@
-"""The server under load: costly requests are refused or take turns, nobody is kept waiting, and the end comes soon."""
+"""The server under load: it refuses costly requests, lets others take turns, and stops soon."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ from fewlink.scorers import Capabilities, Question
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
 from fewlink.server.logs import AccessLog
-from fewlink.server.service import FIRST_TURN
+from fewlink.server.service import FIRST_TURN_HEADS
 
 
 class Slow(Known):
-    """Each head takes some seconds; `heads` are those that were scored."""
+    """Takes some seconds for each head; `heads` are the heads that it has scored."""
 
     def __init__(self, seconds: float = 0.05, thread_safe: bool = False) -> None:
         super().__init__()
-        self.seconds, self.capabilities = seconds, Capabilities(thread_safe=thread_safe)
+        self.seconds = seconds
+        self.capabilities = Capabilities(thread_safe=thread_safe)
 
     def __call__(self, question: Question) -> torch.Tensor:
         for _ in question.heads:
@@ -48,7 +49,7 @@ class Slow(Known):
 
 
 PEOPLE = 60
-P1 = 2  # the id of p1
+P1_ID = 2
 
 
 def crowd(scorer: Known) -> Linker:
@@ -57,7 +58,7 @@ def crowd(scorer: Known) -> Linker:
     return Linker(benchmark_of(graph_of(*rows)), scorer)
 
 
-def asked(*people: int, **more: Any) -> dict[str, Any]:
+def request_for(*people: int, **more: Any) -> dict[str, Any]:
     return {"references": [["p0", "t1"]], "heads": [f"p{n}" for n in people], "k": 1, **more}
 
 
@@ -65,54 +66,54 @@ def predict(client: TestClient, body: dict[str, Any]) -> Any:
     return client.post("/predict", json=body)
 
 
-def test_a_costly_request_is_refused_once_its_pace_is_known_and_told_how_to_split_it() -> None:
+def test_a_costly_request_is_refused_with_advice_how_to_split_it() -> None:
     scorer = Slow(0.1)
     with asking(crowd(scorer), seconds=2.0, turn=0.2) as client:
-        answer = predict(client, asked(*range(1, PEOPLE)))
+        answer = predict(client, request_for(*range(1, PEOPLE)))
         assert answer.status_code == 422 and answer.json()["error"]["code"] == "cost"
-        assert len(scorer.heads) <= 2 * FIRST_TURN
+        assert len(scorer.heads) <= 2 * FIRST_TURN_HEADS
         match = re.search(r"at most (\d+) heads", answer.json()["error"]["message"])
         assert match and 1 <= int(match[1]) <= 20
-        assert predict(client, asked(*range(1, max(2, int(match[1]) // 2)))).status_code == 200
+        assert predict(client, request_for(*range(1, max(2, int(match[1]) // 2)))).status_code == 200
 
 
 def test_a_request_that_cannot_be_split_is_not_refused() -> None:
     with asking(crowd(Slow(0.1)), seconds=0.01) as client:
-        assert [predict(client, asked(n)).status_code for n in (1, 2, 3)] == [200] * 3
+        assert [predict(client, request_for(n)).status_code for n in (1, 2, 3)] == [200] * 3
 
 
 def test_a_small_request_waits_for_a_turn_of_a_large_one_not_for_its_end() -> None:
     scorer = Slow(0.05)
     with asking(crowd(scorer), turn=0.1, together=1) as client, ThreadPoolExecutor(2) as pool:
-        large = pool.submit(predict, client, asked(*range(2, PEOPLE)))
-        eventually(lambda: len(scorer.heads) > FIRST_TURN)
-        assert predict(client, asked(1)).status_code == 200
+        large = pool.submit(predict, client, request_for(*range(2, PEOPLE)))
+        eventually(lambda: len(scorer.heads) > FIRST_TURN_HEADS)
+        assert predict(client, request_for(1)).status_code == 200
         assert not large.done()
         assert large.result(20).status_code == 200
-    assert scorer.heads.index(P1) < len(scorer.heads) - 1
-    assert max(map(len, scorer.calls)) <= FIRST_TURN
+    assert scorer.heads.index(P1_ID) < len(scorer.heads) - 1
+    assert max(map(len, scorer.calls)) <= FIRST_TURN_HEADS
 
 
 def test_a_thread_safe_model_answers_short_requests_beside_a_long_call() -> None:
     scorer = Slow(0.0, thread_safe=True)
     with asking(crowd(scorer), seconds=10) as client, ThreadPoolExecutor(2) as pool:
         scorer.gate = gate = threading.Event()
-        long: Future[Any] = pool.submit(predict, client, asked(2))
+        long: Future[Any] = pool.submit(predict, client, request_for(2))
         eventually(lambda: len(scorer.calls) == 1)
         scorer.gate = None
-        assert predict(client, asked(3)).status_code == 200
+        assert predict(client, request_for(3)).status_code == 200
         assert not long.done()
         gate.set()
         assert long.result(20).status_code == 200
-    assert scorer.thread == {"fewlink-scoring_0", "fewlink-scoring_1"}
+    assert scorer.threads == {"fewlink-scoring_0", "fewlink-scoring_1"}
 
 
-def test_requests_that_take_too_long_together_are_told_when_to_come_back() -> None:
+def test_a_request_that_finds_too_much_work_waiting_gets_a_retry_time() -> None:
     scorer = Slow(0.1)
     with asking(crowd(scorer), seconds=8.0, queued=8.0) as client, ThreadPoolExecutor(2) as pool:
-        first = pool.submit(predict, client, asked(*range(2, 52)))
-        eventually(lambda: len(scorer.heads) > 2 * FIRST_TURN)
-        answer = predict(client, asked(*range(2, PEOPLE)))
+        first = pool.submit(predict, client, request_for(*range(2, 52)))
+        eventually(lambda: len(scorer.heads) > 2 * FIRST_TURN_HEADS)
+        answer = predict(client, request_for(*range(2, PEOPLE)))
         assert answer.status_code == 503 and answer.json()["error"]["code"] == "busy"
         assert int(answer.headers["retry-after"]) >= 1
         assert first.result(20).status_code == 200
@@ -121,20 +122,20 @@ def test_requests_that_take_too_long_together_are_told_when_to_come_back() -> No
 def test_a_deadline_gives_504_and_stops_the_work() -> None:
     scorer = Slow(0.1)
     with asking(crowd(scorer), deadline=0.5, turn=0.1) as client:
-        answer = predict(client, asked(*range(1, 50)))
+        answer = predict(client, request_for(*range(1, 50)))
         assert answer.status_code == 504 and answer.json()["error"]["code"] == "deadline"
         eventually(lambda: not len(client.app.state.service.batcher))  # type: ignore[attr-defined]
         done = len(scorer.heads)
-        assert predict(client, asked(55)).status_code == 200
-        assert len(scorer.heads) <= done + FIRST_TURN + 1  # the turn that was running, and the other request
+        assert predict(client, request_for(55)).status_code == 200
+        assert len(scorer.heads) <= done + FIRST_TURN_HEADS + 1  # the running turn and the other request
 
 
-def test_a_stopping_server_answers_503_to_requests_that_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.admission.GRACE", 0.3)
+def test_a_stopping_server_cuts_long_requests_off_with_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.server.admission.GRACE_SECONDS", 0.3)
     scorer = Slow(0.1)
     app = make_app(crowd(scorer), ServerSettings(turn=0.1))
     with on_a_port(app) as (address, server), ThreadPoolExecutor(1) as pool:
-        large = pool.submit(post, address, "/predict", asked(*range(1, 60)))
+        large = pool.submit(post, address, "/predict", request_for(*range(1, 60)))
         eventually(lambda: len(scorer.heads) > 1)
         server.should_exit = True
         status, content = large.result(20)
@@ -151,7 +152,7 @@ def post(address: str, path: str, body: Any) -> tuple[int, Any]:
 
 
 def test_many_large_bodies_are_refused_while_small_requests_get_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.security.MAX_BUFFERED", 50_000)
+    monkeypatch.setattr("fewlink.server.security.MAX_BUFFERED_BYTES", 50_000)
     with on_a_port(make_app(small(), ServerSettings())) as (address, _):
         port = int(address.rpartition(":")[2])
         begin = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90000\r\n\r\n" + b" " * 60_000
@@ -178,23 +179,23 @@ def test_turns_do_not_change_the_answer_with_constraints_between_pairs(monkeypat
 
     whole = answers()
     assert all(answer["predictions"] for answer in whole)
-    monkeypatch.setattr("fewlink.server.service.MAX_TURN", 1)
+    monkeypatch.setattr("fewlink.server.service.MAX_TURN_HEADS", 1)
     assert answers() == whole
 
 
-def test_settling_many_heads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.service.MAX_SETTLED", 100)
+def test_constraints_between_too_many_heads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.server.service.MAX_COMPARED_ROWS", 100)
     with asking(crowd(Known())) as client:
-        answer = predict(client, asked(*range(1, 11), constraints=["functional"]))
+        answer = predict(client, request_for(*range(1, 11), constraints=["functional"]))
         assert answer.status_code == 422 and answer.json()["error"]["code"] == "limit"
-        assert predict(client, asked(*range(1, 10), constraints=["functional"])).status_code == 200
+        assert predict(client, request_for(*range(1, 10), constraints=["functional"])).status_code == 200
 
 
 def test_metrics_are_counted_by_path_and_status_and_need_the_token() -> None:
     with asking(crowd(Slow(0.05)), token="t", k=5) as client:
         client.headers["Authorization"] = "Bearer t"
-        predict(client, asked(1))
-        predict(client, asked(1, k=9))
+        predict(client, request_for(1))
+        predict(client, request_for(1, k=9))
         client.get("/projects/7")
         client.get("/no/such/path")
         text = client.get("/metrics").text
@@ -234,19 +235,19 @@ def test_one_request_orders_all_entities_at_a_time_and_others_do_not_wait(monkey
     ordered: list[References] = []
     gate = threading.Event()
 
-    def slowly(linker: Linker, references: References, others: bool) -> np.ndarray:
+    def slowly(linker: Linker, references: References, with_others: bool) -> np.ndarray:
         ordered.append(references)
         assert gate.wait(20)
         return np.arange(2, dtype=np.int32)
 
-    monkeypatch.setattr("fewlink.server.service.by_likeness", slowly)
+    monkeypatch.setattr("fewlink.server.service.heads_by_similarity", slowly)
     with asking(crowd(Known())) as client, ThreadPoolExecutor(3) as pool:
         bodies = [
             {"references": [[f"p{n}", f"t{n % 3}"]], "heads_of_type": "open", "count": 1, "k": 1} for n in (1, 2, 3)
         ]
         costly = [pool.submit(predict, client, body) for body in bodies]
         eventually(lambda: ordered)
-        assert predict(client, asked(1)).status_code == 200
+        assert predict(client, request_for(1)).status_code == 200
         assert len(ordered) == 1
         gate.set()
         assert [one.result(20).status_code for one in costly] == [200] * 3

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fewlink.core.errors import FewlinkError
-from fewlink.server.logs import PATH_LENGTH, AccessLog
+from fewlink.server.logs import MAX_PATH_LENGTH, AccessLog
 
 
 def write(log: AccessLog, path: str) -> None:
@@ -35,7 +35,7 @@ def test_a_request_is_a_line_of_json_with_control_characters_escaped(tmp_path: P
         "bytes": 17,
         "queue_seconds": 0.05,
     }
-    assert len(json.loads(second)["path"]) == PATH_LENGTH
+    assert len(json.loads(second)["path"]) == MAX_PATH_LENGTH
 
 
 def test_a_rotated_file_is_opened_again(tmp_path: Path) -> None:

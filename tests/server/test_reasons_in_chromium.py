@@ -1,4 +1,4 @@
-"""What the page shows of names and reasons, in a browser."""
+"""Names and reasons on the page, in a browser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def served(browser: Browser, linker: Linker) -> Iterator[str]:
-    """The page of a linker, as a first-time visitor sees it."""
+    """Serve a linker and open its page as a first-time visitor; yield the address."""
     with on_a_port(make_app(linker)) as (address, _):
         browser.open(f"{address}/health")
         browser.run("localStorage.clear(); sessionStorage.clear()")
@@ -38,7 +38,7 @@ def named(*names: str) -> list[dict[str, str]]:
 
 
 def fill(browser: Browser, references: list[list[dict[str, str]]], heads: list[dict[str, str]]) -> None:
-    """Put a query into the fields, by what the browser has stored of it."""
+    """Fill the fields with a query, through the browser's storage."""
     about = browser.run("return fetch('about').then(answer => answer.json())")["graph"]
     store = "localStorage.setItem(arguments[0], JSON.stringify({references: arguments[1], heads: arguments[2]}))"
     browser.run(f"{store}; location.reload()", f"fewlink:{about['name']}:{about['entities']}", references, heads)
@@ -50,7 +50,7 @@ def values(browser: Browser) -> Any:
 
 
 def explained(browser: Browser, head: str) -> None:
-    """The reasons of the best tail of a head."""
+    """Show the reasons for the best tail of a head."""
     fill(browser, [named("one", "two")], named(head))
     browser.click("#rank")
     browser.until(lambda: browser.texts(".row"))
@@ -95,7 +95,7 @@ LABELS = """return [...document.querySelectorAll('.edge text')].map(
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_labels_of_the_drawing_never_meet_and_are_cut_in_front(browser: Browser, width: int) -> None:
+def test_labels_of_the_drawing_never_overlap_and_are_cut_at_the_front(browser: Browser, width: int) -> None:
     with served(browser, walked()):
         browser.resize(width, 900)
         explained(browser, HEAD)
@@ -161,7 +161,7 @@ def pick(browser: Browser, typed: str, offer: str) -> None:
     browser.press(*["Down"] * (offers.index(offer) + 1), "Enter")
 
 
-def test_references_that_look_alike_show_more(browser: Browser) -> None:
+def test_references_with_equal_names_show_hints(browser: Browser) -> None:
     with served(browser, twins()):
         browser.focus("#references input")
         pick(browser, "Paris", "Parisparis_fr · —in→ france")

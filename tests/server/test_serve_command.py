@@ -43,7 +43,7 @@ def test_the_server_starts_answers_and_stops() -> None:
     assert process.stderr
     try:
         line = process.stderr.readline()
-        match = re.fullmatch(r"trail on umls: (http://127\.0\.0\.1:\d+)/ \(Ctrl-C stops\)\n", line)
+        match = re.search(r"trail .*(http://127\.0\.0\.1:\d+)/", line)
         assert match, line
         with urllib.request.urlopen(f"{match[1]}/health", timeout=20) as answer:
             assert json.load(answer)["status"] == "ok"
@@ -56,7 +56,7 @@ def test_the_server_starts_answers_and_stops() -> None:
         process.communicate()
 
 
-def test_what_cannot_be_served_raises(tmp_path: Path) -> None:
+def test_sources_addresses_and_tokens_that_cannot_be_used_raise(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match=tmp_path.name):
         serve(tmp_path, "--port", "0")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -72,7 +72,7 @@ def test_what_cannot_be_served_raises(tmp_path: Path) -> None:
 
 def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    started = list[str]()
+    started: list[str] = []
 
     def load(source: str, **options: object) -> None:
         started.append(source)
@@ -96,13 +96,13 @@ def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, monkeypatch:
         serve(graph, "--port", "0", "--access-log", tmp_path / "none" / "log")
 
 
-def test_limits_and_names_of_the_command_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
+def test_options_of_the_command_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: dict[str, Any] = {}
     monkeypatch.setattr("fewlink.server.process.load", lambda source, **options: small())
     monkeypatch.setattr("fewlink.server.process.tune_process", lambda: None)
 
     def make(linker: object, settings: ServerSettings, project: Path, **more: object) -> None:
-        given.update(settings=settings, project=project, **more)
+        passed.update(settings=settings, project=project, **more)
         raise FewlinkError("made")
 
     monkeypatch.setattr("fewlink.server.process.make_app", make)
@@ -111,20 +111,20 @@ def test_limits_and_names_of_the_command_reach_the_server(tmp_path: Path, monkey
     words = ["--most-seconds", "10", "--public-name", "Graph.Example", "--access-log", str(tmp_path / "log")]
     with pytest.raises(FewlinkError, match="made"):
         serve(graph, "--port", "0", *words)
-    settings = given["settings"]
+    settings = passed["settings"]
     assert (settings.seconds, settings.queued, settings.deadline) == (10, 20, 25)
     assert settings.hosts == {"localhost", "127.0.0.1", "[::1]", "graph.example"}
-    assert given["access_log"].place == str(tmp_path / "log") and callable(given["on_stop"])
+    assert passed["access_log"].place == str(tmp_path / "log") and callable(passed["on_stop"])
 
 
-def test_workers_ask_for_the_token_and_keep_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_have_the_token_and_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: dict[str, Any] = {}
 
     def run(app: str, **options: Any) -> None:
         started.update(options, environment=dict(os.environ))
 
     for name in (TOKEN_VARIABLE, WORKER_VARIABLE):
-        monkeypatch.setenv(name, "")  # so that they are restored
+        monkeypatch.setenv(name, "")  # monkeypatch restores them
     monkeypatch.setattr("fewlink.server.process.load", lambda source, **options: small())
     monkeypatch.setattr("fewlink.server.process.uvicorn.run", run)
     graph = tmp_path / "graph.tsv"
@@ -145,6 +145,7 @@ def test_a_missing_extra_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_stopping_process_exits() -> None:
-    exited, codes = threading.Event(), list[int]()
+    exited = threading.Event()
+    codes: list[int] = []
     exit_soon(0.05, lambda code: (codes.append(code), exited.set()))
     assert exited.wait(20) and codes == [EXIT_CODE]

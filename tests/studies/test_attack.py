@@ -52,7 +52,7 @@ def test_a_graph_is_frozen_and_later_links_of_known_entities_are_asked_for() -> 
     assert names(frozen.graph, frozen.task("uses").pairs) == ["g t", "g m", "h t"]
     assert frozen.hidden("uses").triple_count == 1
     assert freeze(graph, days, "2023-12-31", created=("on",), fewest=2).later == {}
-    with pytest.raises(FewlinkError, match="no link is as old as 2010-01-01"):
+    with pytest.raises(FewlinkError, match="2010-01-01"):
         freeze(graph, days, "2010-01-01")
 
 
@@ -228,7 +228,7 @@ def test_a_tiny_study_runs_and_is_not_run_again(fewlink: Fewlink) -> None:
     assert done.code == 0, done.err
     tables = json.loads(done.out)["tables"]
     assert [row[0] for row in tables[0]["rows"]] == ["popularity", "rules"]
-    assert fewlink(*words, "--todo").out.strip() == "nothing: everything is finished"
+    assert fewlink(*words, "--todo").out.startswith("nothing to do")
     refused = fewlink("study", "attack", "--checkpoint", "nowhere.pth")
     assert (refused.code, "nowhere.pth" in refused.err) == (2, True)
 

@@ -197,10 +197,10 @@ def test_the_time_left_is_estimated_by_family() -> None:
     plan = cheap()
     rules, transe = pending_jobs(plan, Workspace(BENCHMARK, Path("nowhere"), Path("nowhere")))
     clock = Clock()
-    clock.took(transe, 20.0)  # two seeds
+    clock.add(transe, 20.0)  # two seeds
     assert clock.left([transe]) == 20.0
     assert clock.left([rules]) == 10.0
-    clock.took(rules, 2.0)
+    clock.add(rules, 2.0)
     assert clock.left([rules, transe]) == 22.0
 
 

@@ -141,6 +141,7 @@ def killed(way: str, place: Path, bests: int | None = None, **settings: Any) -> 
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+@pytest.mark.long
 def test_killed_at_every_file_operation(tmp_path: Path) -> None:
     """Of three evaluations two are the best so far: both checkpoints are made and replaced, and `best/` left alone."""
     found = killed("operations", tmp_path, bests=2, steps=3, evaluate_every=1, learning_rate=0.01)

@@ -12,15 +12,10 @@ from tests.training.runs import lines_of, saved, small, umls, vectors
 from tests.training.runs import quick as quick
 
 from fewlink.core.errors import FewlinkError
-from fewlink.training.metrics_log import MetricsLog, _numbers
+from fewlink.training.metrics_log import MetricsLog
 from fewlink.training.trainer import train_run
 
 resource: Any = pytest.importorskip("resource") if sys.platform != "win32" else None
-
-
-def test_every_number_of_a_line_has_a_name() -> None:
-    line = {"step": 2, "loss": 1, "dev": {"mrr": 0.5}, "seconds": {"step": 0.25, "saving": 0.0}}
-    assert dict(_numbers(line)) == {"loss": 1, "dev/mrr": 0.5, "seconds/step": 0.25, "seconds/saving": 0.0}
 
 
 def test_the_curves_are_there_by_step(tmp_path: Path) -> None:
@@ -40,12 +35,12 @@ def test_the_curves_are_there_by_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(resource is None, reason="the system has no such limits")
-def test_a_disk_without_space_is_told_in_one_line_and_the_run_goes_on_later(tmp_path: Path) -> None:
+def test_a_run_continues_after_the_disk_was_full(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for most in (200, 3_000, 30_000):  # bytes of a file: the first vectors, or a checkpoint, cannot be written
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
         try:
-            with pytest.raises(FewlinkError, match=r"cannot be written \(File too large\)"):
+            with pytest.raises(FewlinkError, match="File too large"):
                 train_run(umls(), vectors(), small(), tmp_path)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -205,14 +205,14 @@ def test_two_processes_continue_to_the_bit(place: Path) -> None:
     assert timeless(place / "dropping") == timeless(place / "dropping-parts")
 
 
-def test_both_are_told_what_is_refused(place: Path, told: list[dict[str, Any]]) -> None:
-    for run, kind, message in (
-        ("uneven", "FewlinkError", "2 processes cannot share 1 relations of a step evenly: --set relations=2"),
-        ("file", "FewlinkError", f"{place / 'file'} is a file"),
-        ("precious", "FewlinkError", f"{place / 'precious'} exists and is not a training run"),
-        ("damaged", "InputError", f"{place / 'damaged' / 'config.json'}:1: is not JSON"),
-        ("other", "FewlinkError", f"{place / 'other'} was trained with"),
+def test_both_processes_raise_the_same_error(place: Path, told: list[dict[str, Any]]) -> None:
+    for run, kind, token in (
+        ("uneven", "FewlinkError", "relations=2"),
+        ("file", "FewlinkError", str(place / "file")),
+        ("precious", "FewlinkError", str(place / "precious")),
+        ("damaged", "InputError", str(place / "damaged" / "config.json")),
+        ("other", "FewlinkError", str(place / "other")),
     ):
-        assert told[0][run] == told[1][run] and told[0][run][0] == kind and told[0][run][1].startswith(message)
+        assert told[0][run] == told[1][run] and told[0][run][0] == kind and token in told[0][run][1]
     assert not (place / "uneven").exists()
     assert [path.name for path in (place / "precious").iterdir()] == ["mine.txt"]

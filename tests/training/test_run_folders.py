@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from tests.training.runs import quick as quick
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.data import Benchmark
 from fewlink.training import RunConfig, is_run, open_run
-from fewlink.training.checkpoints import locked_run, recover
+from fewlink.training.checkpoints import recover
+from fewlink.training.folder import locked_run
 from fewlink.training.metrics_log import truncate_metrics
 from fewlink.training.trainer import train_run
 
@@ -63,33 +65,34 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
     fold = umls().with_fold(0, 3)
     changed = {"relations": 2, "dropout": 0.1, "embedding_rate": 0.1, "standardise": True, "shared_negatives": True}
     changed |= {"smallest_range": 5, "decays": 3, "temperature": 2.0}
-    for benchmark, table, settings, message in (
-        (umls(), vectors(), small(steps=4, batch=9), "trained with batch = 8, not 9"),
-        (umls(), vectors(), small(steps=4, seed=1), "trained with seed = 0"),
-        (umls(), vectors(), small(steps=2), "trained with steps = 4: 2 is less"),
-        (umls(), vectors(seed=1), small(steps=4), "other embeddings"),
-        (fold, vectors(), small(steps=4), "other benchmark"),
-        *((umls(), vectors(), small(steps=4, **{n: v}), f"trained with {n} = .*, not {v}") for n, v in changed.items()),
+    for benchmark, table, settings, token in (
+        (umls(), vectors(), small(steps=4, batch=9), "batch = 8"),
+        (umls(), vectors(), small(steps=4, seed=1), "seed = 0"),
+        (umls(), vectors(), small(steps=2), "steps = 4"),
+        (umls(), vectors(seed=1), small(steps=4), "embeddings"),
+        (fold, vectors(), small(steps=4), "benchmark"),
+        *((umls(), vectors(), small(steps=4, **{n: v}), f"{n} = ") for n, v in changed.items()),
     ):
-        with pytest.raises(FewlinkError, match=message):
+        with pytest.raises(FewlinkError, match=token):
             train_run(benchmark, table, settings, run)
     assert saved(run) == before and RunConfig.read(run).settings == small(steps=4)
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("keep me")
-    with pytest.raises(FewlinkError, match="is not a training run"):
+    with pytest.raises(FewlinkError, match=re.escape(str(tmp_path))):
         train_run(umls(), vectors(), small(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
     assert not is_run(tmp_path)
-    with pytest.raises(InputError, match="is not a training run"):
+    with pytest.raises(InputError) as error:
         open_run(tmp_path, umls())
+    assert error.value.path == tmp_path
 
 
 def test_vectors_that_lie_in_the_folder_are_used_and_never_replaced(tmp_path: Path) -> None:
     vectors(seed=1).save(tmp_path / "embeddings", umls().graph.fingerprint, graph="mine")
     before = {path: path.read_bytes() for path in (tmp_path / "embeddings").iterdir()}
-    with pytest.raises(FewlinkError, match="holds other embeddings and is not a training run"):
+    with pytest.raises(FewlinkError, match="embeddings"):
         train_run(umls(), vectors(), small(), tmp_path)
     train_run(umls(), vectors(seed=1), small(steps=1, embedding_rate=0.1), tmp_path)
     open_run(tmp_path, umls())
@@ -99,7 +102,7 @@ def test_vectors_that_lie_in_the_folder_are_used_and_never_replaced(tmp_path: Pa
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with locked_run(tmp_path), ThreadPoolExecutor(1) as other:
         for _ in range(2):
-            with pytest.raises(FewlinkError, match="being trained by another process"):
+            with pytest.raises(FewlinkError, match=re.escape(str(tmp_path))):
                 other.submit(train_run, umls(), vectors(), small(), tmp_path).result()
     train_run(umls(), vectors(), small(steps=1), tmp_path)
 
@@ -119,19 +122,19 @@ def test_the_scorer_belongs_to_its_graph(tmp_path: Path) -> None:
     train_run(umls(), vectors(), small(steps=1), tmp_path)
     assert is_run(tmp_path)
     other = benchmark_of(id_graph([(0, 0, 1)]))
-    with pytest.raises(InputError, match=r"trained on the graph of umls \(123 entities\), which is not that of small"):
+    with pytest.raises(InputError, match=r"umls.*small"):
         open_run(tmp_path, other)
 
 
 def test_what_cannot_be_evaluated_or_sampled_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
     tasks = umls().tasks
     without = Benchmark("umls", umls().graph, {**tasks, "dev": []})
-    for benchmark, settings, message in (
-        (without, small(), "no dev relations"),
-        (umls(), small(shots=60), "too few for 60 references"),
-        (Benchmark("umls", umls().graph, {**tasks, "train": []}), small(), "no training relations"),
+    for benchmark, settings, token in (
+        (without, small(), "dev"),
+        (umls(), small(shots=60), "60"),
+        (Benchmark("umls", umls().graph, {**tasks, "train": []}), small(), "train relations"),
     ):
-        with pytest.raises(FewlinkError, match=message):
+        with pytest.raises(FewlinkError, match=token):
             train_run(benchmark, vectors(), settings, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -153,12 +156,13 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     weights = tmp_path / "last" / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     for attempt in (lambda: train_run(umls(), vectors(), small(), tmp_path), lambda: open_run(tmp_path, umls())):
-        with pytest.raises(InputError, match="changed or damaged"):
+        with pytest.raises(InputError) as error:
             attempt()
+        assert error.value.path == weights
 
 
 def test_another_programs_configuration_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"mine": 1}')
-    with pytest.raises(FewlinkError, match="is not a training run"):
+    with pytest.raises(FewlinkError, match=re.escape(str(tmp_path))):
         train_run(umls(), vectors(), small(), tmp_path)
     assert (tmp_path / "config.json").read_text() == '{"mine": 1}'

@@ -49,12 +49,12 @@ def test_a_folder_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
     with quickly():
         train(graph_file(), "trail", out=run, change=QUICK)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with pytest.raises(FewlinkError, match="was made from another graph"):
+    with pytest.raises(FewlinkError, match=r"other\.tsv"):
         train(other, "trail", out=run, change=QUICK)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "letter.txt").write_text("dear …")
-    with pytest.raises(FewlinkError, match="is not a training run"):
+    with pytest.raises(FewlinkError, match="precious"):
         train(graph_file(), "trail", out=tmp_path / "precious", change=QUICK)
     assert [path.name for path in (tmp_path / "precious").iterdir()] == ["letter.txt"]
 
@@ -64,9 +64,9 @@ def test_settings_are_those_of_the_model_with_their_seed(tmp_path: Path) -> None
     with quickly():
         result = train("umls", "fsrl", out=tmp_path / "run", settings=settings)
     assert RunConfig.read(result.run).settings.seed == 5
-    with pytest.raises(FewlinkError, match=r"fsrl, not of trail"):
+    with pytest.raises(FewlinkError, match=r"fsrl.*trail"):
         train("umls", "trail", out=tmp_path / "other", settings=settings)
-    with pytest.raises(FewlinkError, match="'seed' is an argument of its own"):
+    with pytest.raises(FewlinkError, match="'seed'"):
         train("umls", "fsrl", out=tmp_path / "other", change=["seed=3"])
 
 
@@ -86,7 +86,7 @@ def test_trail_learns_from_several_graphs(tmp_path: Path) -> None:
     first, second = ((result.run / "best" / "weights.safetensors").read_bytes() for result in (one, two))
     assert first != second and again.step == 2
     assert not (tmp_path / "two-vectors").exists()
-    with pytest.raises(FewlinkError, match=r"was trained with also = .*: give the same settings"):
+    with pytest.raises(FewlinkError, match="also = "):
         train("umls", out=tmp_path / "two", settings=SMALL_TRAIL)
     assert Linker.load(two.run).predict([("virus", "cell")], ["alga"], k=1)
 
@@ -111,7 +111,7 @@ def test_several_graphs_that_cannot_be_learnt_from_raise(tmp_path: Path) -> None
     for problem, (graphs, model) in wrong.items():
         with pytest.raises(FewlinkError, match=problem):
             train(graphs, model, out=out)
-    with pytest.raises(FewlinkError, match="given twice"):
+    with pytest.raises(FewlinkError, match="'also'"):
         train(["umls", few], out=out, change=["also=umls"])
     assert not out.exists()
 
@@ -122,12 +122,12 @@ def test_a_fit_that_was_stopped_keeps_its_benchmark(tmp_path: Path) -> None:
     with quickly():
         Benchmark("run", compiled, {split: [] for split in SPLITS}).save(place)
         before = open_benchmark(place).fingerprint
-        with pytest.raises(FewlinkError, match="was made from another graph"):
+        with pytest.raises(FewlinkError, match=graph_file().name):
             train(graph_file(), "trail", out=tmp_path / "run", change=QUICK)
     assert open_benchmark(place).fingerprint == before
 
 
 def test_vectors_for_a_model_that_needs_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FewlinkError, match="trail reads the graph alone: give no vectors"):
+    with pytest.raises(FewlinkError, match=r"trail.*vectors"):
         train(open_benchmark("umls"), "trail", out=tmp_path / "run", vectors=tmp_path / "nowhere")
     assert not (tmp_path / "run").exists()

@@ -69,9 +69,8 @@ def test_a_run_is_resumed_with_its_own_settings_and_vectors(vectors: Path, tmp_p
     assert more.exit_code == 0, more.output
     assert "fsrl-as2a  step 6/6" in more.stderr and "fsrl-as2a on umls, 2 shots" in more.stdout
     other = train_command("--resume", run, "--set", "batch=9")
-    assert isinstance(other.exception, FewlinkError) and "batch = 8, not 9" in str(other.exception)
-    none = train_command("umls")
-    assert isinstance(none.exception, FewlinkError) and "--out FOLDER" in str(none.exception)
+    assert "batch = 8" in error_of(other)
+    assert "--out" in error_of(train_command("umls"))
 
 
 def test_each_seed_has_a_run_and_missing_vectors_are_pretrained(tmp_path: Path) -> None:
@@ -89,7 +88,7 @@ def test_each_seed_has_a_run_and_missing_vectors_are_pretrained(tmp_path: Path) 
     again = train_command("umls", "--recipe", short, "--seed", 1, "--seed", 2, "--out", tmp_path / "runs")
     assert "vectors" not in again.stderr and again.stderr.count("continued") == 2
     other = train_command("umls", "--model", "fsrl-as1", "--recipe", short, "--out", tmp_path / "more")
-    assert isinstance(other.exception, FewlinkError) and "is for fsrl, not for fsrl-as1" in str(other.exception)
+    assert "fsrl-as1" in error_of(other)
 
 
 def error_of(result: Result) -> str:
@@ -106,18 +105,18 @@ def test_a_recipe_sets_model_and_shots_and_options_without_effect_raise(vectors:
     settings = json.loads((run / "config.json").read_text())["settings"]
     assert (settings["model"], settings["shots"]) == ("fsrl-as3", 2)
     assert json.loads(result.stdout)[0]["step"] == 2
-    assert "--shots cannot be given with --resume" in error_of(train_command("--resume", run, "--shots", 5))
-    assert "use --seed" in error_of(train_command("umls", "--set", "seed=9", "--out", run))
-    assert "given twice" in error_of(train_command("umls", "--seed", 1, "--seed", 1, "--out", tmp_path / "twice"))
-    assert "see fewlink pretrain" in error_of(train_command("umls", "--recipe", "transe", "--out", tmp_path / "other"))
+    assert "--shots" in error_of(train_command("--resume", run, "--shots", 5))
+    assert "--seed" in error_of(train_command("umls", "--set", "seed=9", "--out", run))
+    assert "1, 1" in error_of(train_command("umls", "--seed", 1, "--seed", 1, "--out", tmp_path / "twice"))
+    assert "fewlink pretrain" in error_of(train_command("umls", "--recipe", "transe", "--out", tmp_path / "other"))
     mine.write_text('[settings]\nmodel = "fsrl"\n[vectors]\nrecipes = "transe"\n')
-    assert "did you mean 'recipe'" in error_of(train_command("umls", "--recipe", mine, "--out", tmp_path / "other"))
+    assert "'recipe'" in error_of(train_command("umls", "--recipe", mine, "--out", tmp_path / "other"))
 
 
 def test_impossible_training_raises_before_pretraining(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("keep me")
-    assert "is a file" in error_of(train_command("umls", "--model", "fsrl", "--out", tmp_path / "file"))
-    assert "too few" in error_of(train_command("umls", "--model", "fsrl", "--shots", 400, "--out", tmp_path / "run"))
+    assert str(tmp_path / "file") in error_of(train_command("umls", "--model", "fsrl", "--out", tmp_path / "file"))
+    assert "400" in error_of(train_command("umls", "--model", "fsrl", "--shots", 400, "--out", tmp_path / "run"))
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -132,12 +131,12 @@ def test_vectors_that_an_untrained_run_left_are_set_aside(vectors: Path, tmp_pat
     vectors.rename(tmp_path / "run-vectors")
     result = train_command("umls", "--recipe", tmp_path / "short.toml", "--out", tmp_path / "run")
     assert result.exit_code == 0, result.output
-    assert f"they are in {tmp_path / 'run-vectors-1'}" in result.stderr
+    assert str(tmp_path / "run-vectors-1") in result.stderr
     assert Embeddings.open(tmp_path / "run-vectors-1").facts == {}
     assert "epochs" in Embeddings.open(tmp_path / "run-vectors").settings
     (tmp_path / "other.toml").write_text(SHORT.replace("dim=8", "dim=16"))  # of a run that is trained they are kept
     again = train_command("umls", "--recipe", tmp_path / "other.toml", "--out", tmp_path / "run")
-    assert "holds transe vectors of other settings" in error_of(again)
+    assert str(tmp_path / "run-vectors") in error_of(again)
 
 
 def test_a_run_of_another_benchmark_is_refused_before_anything_is_trained(vectors: Path, tmp_path: Path) -> None:
@@ -145,9 +144,9 @@ def test_a_run_of_another_benchmark_is_refused_before_anything_is_trained(vector
     other = open_benchmark("umls").with_fold(0, 3)
     other.save(tmp_path / "other")
     result = train_command(tmp_path / "other", "--model", "fsrl", "--out", tmp_path / "run", *QUICK)
-    assert "run was trained with other benchmark (umls" in error_of(result)
+    assert "benchmark (umls" in error_of(result)
     result = train_command("umls", "--model", "fsrl-as3", "--out", tmp_path / "run", *QUICK)
-    assert "is a run of fsrl, not of fsrl-as3: choose another folder" in error_of(result)
+    assert "fsrl-as3" in error_of(result)
     assert not (tmp_path / "run-vectors").exists()
 
 
@@ -155,9 +154,9 @@ def test_a_fit_is_not_trained_further(tmp_path: Path) -> None:
     lines, run = town_lines(), tmp_path / "run"
     fit(written(lines[:30], tmp_path / "towns.tsv"), run)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    message = f"{run} was made by fewlink fit: fewlink fit GRAPH --out {run} --minutes N continues it"
-    assert message in error_of(train_command("--resume", run))
-    assert message in error_of(train_command("umls", "--model", "trail", "--out", run))
+    command = f"fewlink fit GRAPH --out {run} --minutes N"
+    assert command in error_of(train_command("--resume", run))
+    assert command in error_of(train_command("umls", "--model", "trail", "--out", run))
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
@@ -192,11 +191,11 @@ def test_runs_are_evaluated_with_their_own_seeds_on_their_benchmark(
     assert [record["seed"] for record in json.loads(result.stdout)] == [1, 2]
     assert len(read_records(Path("kept"))) == 2
     assert json.loads(result.stdout)[0]["config"]["measured"]["best_step"] in (2, 4)
-    for words in (("--seed", 3), ("--scorer", "rules"), ("--processes", 2)):
-        assert "is not for a run" in error_of(evaluate_command("../runs", *words))
-    assert "is not for a benchmark" in error_of(evaluate_command("umls", "--bench", tmp_path / "mine"))
+    for option, value in (("--seed", 3), ("--scorer", "rules"), ("--processes", 2)):
+        assert option in error_of(evaluate_command("../runs", option, value))
+    assert "--bench" in error_of(evaluate_command("umls", "--bench", tmp_path / "mine"))
     (tmp_path / "mine").rename(tmp_path / "moved")
-    assert "say where it is" in error_of(evaluate_command("../runs"))
+    assert "--bench PATH" in error_of(evaluate_command("../runs"))
     assert evaluate_command("../runs", "--bench", tmp_path / "moved", "--results", "kept").exit_code == 0
 
 
@@ -206,29 +205,28 @@ def test_evaluating_relations_seen_in_training_raises(vectors: Path, tmp_path: P
     swapped.save(tmp_path / "swapped")
     train_command("umls", "--model", "fsrl", "--embeddings", vectors, "--out", tmp_path / "run", *QUICK)
     words = (tmp_path / "run", "--bench", tmp_path / "swapped", "--results", tmp_path / "kept")
-    assert "which swapped has in test" in error_of(evaluate_command(*words, "--split", "test"))
+    assert "swapped" in error_of(evaluate_command(*words, "--split", "test"))
     assert evaluate_command(*words, "--split", "dev").exit_code == 0
     seen = pretrain(
         umls, EmbeddingSettings(model="transe", dim=8, epochs=1), out=tmp_path / "seen", with_train_tasks=True
     )
-    with pytest.raises(FewlinkError, match="may have seen its answers"):
+    with pytest.raises(FewlinkError, match="swapped"):
         trained_family("fsrl").check_vectors(swapped, seen)
     trained_family("fsrl").check_vectors(umls, seen)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "token"),
     [
-        (("--model", "fsrll"), "did you mean 'fsrl'"),
-        (("--set", "step=3"), "did you mean 'steps'"),
-        (("--shots", "0"), "shots is 0"),
-        (("--embeddings", "nowhere"), "nowhere: cannot be read"),
+        (("--model", "fsrll"), "'fsrl'"),
+        (("--set", "step=3"), "'steps'"),
+        (("--shots", "0"), "shots"),
+        (("--embeddings", "nowhere"), "nowhere"),
     ],
 )
-def test_user_errors_leave_no_run_folder(words: tuple[str, ...], message: str, vectors: Path) -> None:
+def test_user_errors_leave_no_run_folder(words: tuple[str, ...], token: str, vectors: Path) -> None:
     run = vectors.parent / "run"
-    result = train_command("umls", "--embeddings", vectors, "--out", run, *words)
-    assert isinstance(result.exception, FewlinkError) and message in str(result.exception)
+    assert token in error_of(train_command("umls", "--embeddings", vectors, "--out", run, *words))
     assert not run.exists()
 
 
@@ -246,6 +244,6 @@ def test_trail_takes_several_graphs(tmp_path: Path) -> None:
     assert "step 2/2  continued" in train_command(*words).stderr
     resumed = train_command("--resume", run)
     assert resumed.exit_code == 0 and "step 2/2  continued" in resumed.stderr
-    assert "a run keeps its own" in error_of(train_command("umls", tmp_path / "more.tsv", "--resume", run))
+    assert "--resume" in error_of(train_command("umls", tmp_path / "more.tsv", "--resume", run))
     other = train_command("umls", tmp_path / "more.tsv", "--model", "fsrl", "--out", tmp_path / "other")
-    assert "fsrl learns from one benchmark" in error_of(other)
+    assert "fsrl" in error_of(other)

@@ -48,15 +48,8 @@ from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.trail import shipped
 from fewlink.models.trail.settings import TrailSettings
-from fewlink.training.checkpoints import (
-    BENCHMARK,
-    State,
-    add_best,
-    load_best,
-    load_last,
-    save_best,
-    save_last,
-)
+from fewlink.training.checkpoints import State, add_best, load_best, load_last, save_best, save_last
+from fewlink.training.folder import BENCHMARK
 from fewlink.training.metrics_log import MetricsLog
 from fewlink.training.run import Deployed, RunConfig, benchmark_of, start_or_continue, vectors_of
 from fewlink.verification.verify import verify

@@ -1,1 +1,1 @@
-"""Bridges to where curators and their data are: OpenRefine, MCP clients, data frames and Neo4j."""
+"""Bridges to other programs: OpenRefine, MCP clients, data frames, networkx and Neo4j."""

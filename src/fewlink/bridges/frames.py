@@ -1,4 +1,4 @@
-"""Graphs from and to data frames of pandas and polars and graphs of networkx; predictions as any of them."""
+"""Conversion of graphs from and to pandas, polars and networkx, and of predictions to them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ def from_pandas(
     types: Types | None = None,
     device: str = "cpu",
 ) -> Linker:
-    """A linker on the triples of a data frame, with the weights that come with fewlink, as `fewlink.load` of a file.
+    """A linker on the triples of a pandas data frame, with the built-in weights.
 
-    The columns are those named head, relation and tail (or subject, predicate, object, …), or the only three, unless
-    they are given. `names` are readable names and `types` the type or types of entities, both by id.
+    `head`, `relation` and `tail` name the columns. By default, these are the columns with these names (or subject,
+    predicate, object, …), or the only three columns. `names` maps entity ids to readable names, and `types` maps them
+    to a type or several.
     """
     columns = _columns([str(column) for column in frame.columns], head, relation, tail)
     by_name = {str(column): column for column in frame.columns}
@@ -74,16 +75,16 @@ def from_networkx(
     type: str = "type",
     device: str = "cpu",
 ) -> Linker:
-    """A linker on a directed graph of networkx, with the weights that come with fewlink.
+    """A linker on a directed networkx graph, with the built-in weights.
 
-    The relation of an edge is its attribute `relation`, or the key of an edge of a MultiDiGraph if that is a text. The
-    nodes' attributes `name` and `type`, a text or several, become readable names and types.
+    The relation of an edge is its attribute `relation`, or else its key in a MultiDiGraph, if that is a string. The
+    nodes' attributes `name` and `type` (one type or several) become readable names and types.
     """
     if not graph.is_directed():
-        raise FewlinkError("the graph is undirected: which end is the head? Give a DiGraph or a MultiDiGraph")
+        raise FewlinkError("the graph is undirected, so its edges have no heads: use a DiGraph or a MultiDiGraph")
     ids = [str(node) for node in graph.nodes]
     if len(set(ids)) < len(ids):
-        raise FewlinkError("two nodes have the same text, such as 1 and '1': relabel one of them")
+        raise FewlinkError("two nodes have the same name as strings, such as 1 and '1': relabel one of them")
     names = {str(node): str(data[name]) for node, data in graph.nodes(data=True) if data.get(name) is not None}
     types = {str(node): data[type] for node, data in graph.nodes(data=True) if data.get(type) is not None}
     return _linker(graph_of(_edges(graph, relation), names, types), "graph", device)
@@ -92,32 +93,34 @@ def from_networkx(
 def _edges(graph: networkx.DiGraph, relation: str) -> Iterator[Triple]:
     edges = graph.edges(keys=True, data=True) if graph.is_multigraph() else graph.edges(data=True)
     for head, tail, *key, data in edges:
-        found = data.get(relation, key[0] if key and isinstance(key[0], str) else None)
-        if found is None:
+        label = data.get(relation)
+        if relation not in data and key and isinstance(key[0], str):
+            label = key[0]
+        if label is None:
             raise FewlinkError(
                 f"the edge {head} → {tail} has no attribute '{relation}': "
                 "name the attribute that holds the relation with relation=…"
             )
-        yield str(head), str(found), str(tail)
+        yield str(head), str(label), str(tail)
 
 
 def to_pandas(source: Linker | Graph | Predictions) -> pandas.DataFrame:
-    """The triples of a graph as a data frame (head, relation, tail, and their readable names), or predictions."""
+    """Predictions, or the triples of a graph with their readable names, as a pandas data frame."""
     try:
         import pandas
     except ImportError:
-        raise MissingExtra("a data frame of pandas", "pandas") from None
+        raise MissingExtra("to_pandas", "pandas") from None
     if isinstance(source, Predictions):
         return source.to_pandas()
     return pandas.DataFrame(triples_of(source))
 
 
 def to_polars(source: Linker | Graph | Predictions) -> polars.DataFrame:
-    """The triples of a graph as a data frame of polars, or predictions, with the sentences of reasons."""
+    """Predictions with the sentences of their reasons, or the triples of a graph, as a polars data frame."""
     try:
         import polars
     except ImportError:
-        raise MissingExtra("a data frame of polars", "polars") from None
+        raise MissingExtra("to_polars", "polars") from None
     if not isinstance(source, Predictions):
         return polars.DataFrame(triples_of(source))
     kinds = {
@@ -135,21 +138,29 @@ def to_polars(source: Linker | Graph | Predictions) -> polars.DataFrame:
 
 
 def to_networkx(source: Linker | Graph | Predictions, relation: str = "predicted") -> networkx.MultiDiGraph:
-    """A MultiDiGraph of a graph, or of predictions with their relation, rank, score and probability.
+    """A graph as a networkx MultiDiGraph, or predictions as edges with rank, score and probability.
 
-    The key of an edge is its relation; nodes have a `name`, and those of a graph their `types`.
+    Edges have their relation as key. Nodes have a `name` and, if the source is a graph, `types`.
     """
     try:
         import networkx
     except ImportError:
-        raise MissingExtra("a graph of networkx", "networkx") from None
+        raise MissingExtra("to_networkx", "networkx") from None
     made = networkx.MultiDiGraph()
     if isinstance(source, Predictions):
         for row in source:
             made.add_node(row.head, name=row.head_name)
             made.add_node(row.tail, name=row.tail_name)
-            facts = {"rank": row.rank, "score": row.score, "probability": row.probability, "known": row.known}
-            made.add_edge(row.head, row.tail, key=relation, relation=relation, **facts)
+            made.add_edge(
+                row.head,
+                row.tail,
+                key=relation,
+                relation=relation,
+                rank=row.rank,
+                score=row.score,
+                probability=row.probability,
+                known=row.known,
+            )
         return made
     graph = source.graph if isinstance(source, Linker) else source
     names = EntityNames(graph)
@@ -162,36 +173,46 @@ def to_networkx(source: Linker | Graph | Predictions, relation: str = "predicted
 
 
 def graph_of(triples: Iterable[Triple], names: Names | None = None, types: Types | None = None) -> Graph:
-    """The graph of these triples; `names` are readable names and `types` the type or types of entities, by id."""
+    """The graph of these triples, with readable names and types (one or several) by entity id."""
     entities, relations = Interner(), Interner()
-    ids = [(entities[h.encode()], relations[r.encode()], entities[t.encode()]) for h, r, t in triples]
+    ids = [
+        (entities[head.encode()], relations[relation.encode()], entities[tail.encode()])
+        for head, relation, tail in triples
+    ]
     if not ids:
-        raise FewlinkError("there are no triples")
-    vocabularies = Vocabulary.of(entities), Vocabulary.of(relations)
-    table = _type_table(vocabularies[0], types) if types else None
-    labels = labels_of(*vocabularies, names) if names else None
-    return Graph.of(*vocabularies, np.array(ids, np.int32), types=table, labels=labels)
+        raise FewlinkError("the source has no triples: add at least one")
+    entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
+    table = _type_table(entity_names, types) if types else None
+    labels = labels_of(entity_names, relation_names, names) if names else None
+    return Graph.of(entity_names, relation_names, np.array(ids, np.int32), types=table, labels=labels)
 
 
 def _type_table(entities: Vocabulary, types: Types) -> TypeTable:
-    """The types of those entities that the graph has; a value that is not a collection is one type."""
-    kinds, owners, members = Interner(), list[int](), list[int]()
-    for entity, given in types.items():
-        if (number := entities.find(entity)) is None:
+    """The types of the graph's entities; other entities are ignored. A value that is no collection is one type."""
+    type_names = Interner()
+    owners: list[int] = []
+    members: list[int] = []
+    for entity, value in types.items():
+        number = entities.find(entity)
+        if number is None:
             continue
-        for kind in [given] if isinstance(given, str) or not isinstance(given, Iterable) else given:
+        several = isinstance(value, Iterable) and not isinstance(value, str)
+        for type_name in value if several else [value]:
             owners.append(number)
-            members.append(kinds[str(kind).encode()])
-    return TypeTable.of(kinds, np.array(owners, np.int32), np.array(members, np.int32), len(entities))
+            members.append(type_names[str(type_name).encode()])
+    return TypeTable.of(type_names, np.array(owners, np.int32), np.array(members, np.int32), len(entities))
 
 
 def triples_of(source: Linker | Graph) -> dict[str, list[str]]:
-    """The columns head, relation and tail in the order of the graph's file, and their readable names if it has some."""
+    """The columns head, relation and tail, in the order of the graph's file, and readable names if it has any."""
     graph = source.graph if isinstance(source, Linker) else source
     heads, relations, tails = graph.triples().T.tolist()
     entities, names = list(graph.entities), list(graph.relations)
-    columns = {"head": [entities[i] for i in heads], "relation": [names[i] for i in relations]}
-    columns["tail"] = [entities[i] for i in tails]
+    columns = {
+        "head": [entities[i] for i in heads],
+        "relation": [names[i] for i in relations],
+        "tail": [entities[i] for i in tails],
+    }
     if graph.labels is not None:
         columns["head_name"] = [graph.name(i) for i in heads]
         columns["relation_name"] = [graph.relation_name(i) for i in relations]
@@ -199,31 +220,29 @@ def triples_of(source: Linker | Graph) -> dict[str, list[str]]:
     return columns
 
 
-def _columns(names: Sequence[str], *given: str | None) -> list[str]:
-    """The columns of head, relation and tail: those given, those with such a name, or the only three."""
-    for column in given:
+def _columns(names: Sequence[str], *chosen: str | None) -> list[str]:
+    """The columns of head, relation and tail: the chosen ones, columns with usual names, or the only three."""
+    for column in chosen:
         if column is not None and column not in names:
             raise FewlinkError(f"the frame has no column '{column}': its columns are {', '.join(names)}")
-    known = [next((c for c in names if c.lower().encode() in words), None) for words in HEADERS]
-    columns = [own or other for own, other in zip(given, known, strict=True)]
-    if None in columns and len(names) == 3 and not any(given):
+    usual = [next((name for name in names if name.lower().encode() in words), None) for words in HEADERS]
+    columns = [choice or default for choice, default in zip(chosen, usual, strict=True)]
+    if None in columns and len(names) == 3 and not any(chosen):
         columns = list(names)
-    if twice := next((column for column in columns if column is not None and names.count(column) > 1), None):
-        raise FewlinkError(f"the frame has several columns '{twice}': rename all but one of them")
-    missing = [end for end, column in zip(ENDS, columns, strict=True) if column is None]
-    if missing:
-        raise FewlinkError(
-            f"the frame has columns {', '.join(names)}: say which is the {missing[0]}, with {missing[0]}='COLUMN'"
-        )
+    for end, column in zip(ENDS, columns, strict=True):
+        if column is not None and names.count(column) > 1:
+            raise FewlinkError(f"the frame has several columns '{column}': rename all but one of them")
+        if column is None:
+            raise FewlinkError(f"the frame has columns {', '.join(names)}: name the {end} with {end}='COLUMN'")
     return [column for column in columns if column is not None]
 
 
 def _rows(columns: Sequence[str], *values: Iterable[Any]) -> Iterator[Triple]:
-    """Triples as texts; raises for an empty cell."""
+    """Yield the triples as strings; raise for an empty cell."""
     for number, row in enumerate(zip(*values, strict=True)):
         texts = ["" if value is None else str(value) for value in row]
         if "" in texts:
-            raise FewlinkError(f"row {number:,} has an empty {columns[texts.index('')]}: leave such rows out")
+            raise FewlinkError(f"row {number:,} has an empty {columns[texts.index('')]}: drop rows with empty cells")
         yield texts[0], texts[1], texts[2]
 
 

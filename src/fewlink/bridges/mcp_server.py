@@ -13,24 +13,25 @@ import fewlink
 from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.linker import Linker
 
-MOST = 100  # rows of an answer
-MOST_HEADS = 100
-LISTED = 500  # relations and types that `about` lists
+MAX_ROWS = 100
+MAX_HEADS = 100
+MAX_LISTED = 500  # relations and types in `about`
 INSTRUCTIONS = """fewlink completes a knowledge graph from a handful of examples. Describe a relation by two to five
 references (pairs of a head and a tail that it holds for), or name a relation of the graph, and ask for the tails of
-other heads. Entities are ids or readable names: use `find` to look them up. A probability is null where none can be
-trusted; `trust` says why. Predictions are suggestions to verify, not facts."""
+other heads. Entities are ids or readable names: use `find` to look them up. A probability is null if it would not be
+reliable; `trust` says why. Predictions are suggestions to verify, not facts."""
 
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 Pair = Annotated[list[Name], Field(min_length=2, max_length=2, description="A head and a tail.")]
 References = Annotated[
     list[Pair] | None,
-    Field(max_length=200, description="Pairs (head, tail) that the relation holds for; by default some of `relation`."),
+    Field(
+        max_length=200,
+        description="Pairs (head, tail) that the relation holds for; by default the first pairs of `relation`.",
+    ),
 ]
-Relation = Annotated[
-    Name | None, Field(description="A relation of the graph, if it is one: pairs that it holds already are left out.")
-]
-Count = Annotated[int, Field(ge=1, le=MOST)]
+Relation = Annotated[Name | None, Field(description="A relation of the graph; its known pairs do not compete.")]
+Count = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 
 
 class About(BaseModel):
@@ -74,9 +75,9 @@ class Explained(BaseModel):
 
 
 def make_server(linker: Linker) -> Any:
-    """An MCP server with the tools of a linker: about, find, ask, explain, check and relations.
+    """An MCP server with the tools about, find, ask, explain, check and relations.
 
-    Tools use the linker one at a time. What a user can correct becomes an error of the tool with that message.
+    Tools use the linker one at a time. Errors that a user can correct become tool errors.
     """
     try:
         from mcp.server import MCPServer
@@ -102,22 +103,22 @@ def make_server(linker: Linker) -> Any:
 
     @tool
     def about() -> About:
-        """The graph that questions are about: its size, and the names of its relations and types."""
+        """The graph: its size, and the names of its relations and types."""
         graph = linker.graph
         tasks = [task.name for tasks in linker.benchmark.tasks.values() for task in tasks]
-        own = [graph.relation_name(i) for i in range(min(len(graph.relations), LISTED))]
+        relations = [graph.relation_name(i) for i in range(min(len(graph.relations), MAX_LISTED))]
         return About(
             graph=linker.benchmark.name,
             model=linker.scorer.name,
             entities=len(graph.entities),
-            relations=[*own, *tasks][:LISTED],
-            types=[name for name, _ in linker.names.complete_types("", LISTED)],
+            relations=[*relations, *tasks][:MAX_LISTED],
+            types=[name for name, _ in linker.names.complete_types("", MAX_LISTED)],
             triples=graph.triple_count,
         )
 
     @tool
     def find(text: Name, limit: Count = 10) -> list[Found]:
-        """Entities whose name or id begins with or contains a text, or else resembles it, best first."""
+        """Find entities whose name or id begins with, contains or else resembles a text, best first."""
         names = linker.names
         numbers = [linker.graph.entities.id(entity.id) for entity in names.complete(text, limit)]
         numbers = numbers or names.nearest(text, limit)
@@ -127,17 +128,18 @@ def make_server(linker: Linker) -> Any:
     @tool
     def ask(
         heads: Annotated[
-            list[Name], Field(min_length=1, max_length=MOST_HEADS, description="Entities to find tails for.")
+            list[Name], Field(min_length=1, max_length=MAX_HEADS, description="Entities to find tails for.")
         ],
         references: References = None,
         relation: Relation = None,
-        k: Annotated[int, Field(ge=1, le=MOST, description="Tails of each head.")] = 5,
+        k: Annotated[int, Field(ge=1, le=MAX_ROWS, description="Number of tails per head.")] = 5,
         candidates: Annotated[
-            Name | None, Field(description="Tails to rank: a type, or `all`; by default those like the references'.")
+            Name | None,
+            Field(description="Tails to rank: a type, or `all`; by default tails like those of the references."),
         ] = None,
-        explain: Annotated[bool, Field(description="Give the reasons of each prediction.")] = False,
+        explain: Annotated[bool, Field(description="Include the reasons for each prediction.")] = False,
     ) -> Answer:
-        """The most likely missing tails of each head, for a relation given by references or by name.
+        """Rank the most likely missing tails of each head, for a relation described by references or by name.
 
         Example: references [["virus", "cell"], ["fungus", "plant"]], heads ["bacterium"].
         """
@@ -148,17 +150,23 @@ def make_server(linker: Linker) -> Any:
 
     @tool
     def explain(head: Name, tail: Name, references: References = None, relation: Relation = None) -> Explained:
-        """Why a tail was or was not suggested for a head: paths, references and neighbours, as sentences."""
-        found = linker.explain(_pairs(references), head, tail, relation=relation)
-        ends = {"head": found.head.name, "tail": found.tail.name}
-        return Explained(**ends, score=float(found.score), sentences=found.sentences())
+        """Explain the score of a tail for a head: paths, references and neighbours, as sentences."""
+        explanation = linker.explain(_pairs(references), head, tail, relation=relation)
+        return Explained(
+            head=explanation.head.name,
+            tail=explanation.tail.name,
+            score=float(explanation.score),
+            sentences=explanation.sentences(),
+        )
 
     @tool
     def check(
-        relation: Annotated[Name | None, Field(description="By default all relations, which may take minutes.")] = None,
+        relation: Annotated[
+            Name | None, Field(description="A relation; by default all, which may take minutes.")
+        ] = None,
         k: Count = 20,
     ) -> list[dict[str, Any]]:
-        """The triples of a relation of the graph that look most like errors, the oddest first, with reasons."""
+        """Find the triples of a relation that look most like errors, the oddest first, with reasons."""
         return linker.check(relation, k).to_dicts()
 
     @tool
@@ -171,9 +179,9 @@ def make_server(linker: Linker) -> Any:
         ] = None,
         k: Count = 10,
     ) -> list[dict[str, Any]]:
-        """Which relations are likely to hold between two entities, the best fit first."""
-        given = {name: _pairs(pairs) or [] for name, pairs in (described or {}).items()}
-        return linker.relations(head, tail, given, k).to_dicts()
+        """Find relations that are likely to hold between two entities, the best fit first."""
+        references = {name: _pairs(pairs) or [] for name, pairs in (described or {}).items()}
+        return linker.relations(head, tail, references, k).to_dicts()
 
     return server
 

@@ -1,4 +1,4 @@
-"""A graph out of Neo4j, and accepted links back into it, through its official driver."""
+"""Reads a graph from Neo4j and writes accepted links back, with the official driver."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fewlink.graph import Graph
 from fewlink.graph.source import HEADERS
 
 SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
-ROWS = 1_000  # links of one transaction
-SHOWN = 5  # links without their nodes that are named
-PLAIN = re.compile(r"[^`\\]+")  # names that can be quoted in a query
+TRANSACTION_LINKS = 1_000
+MAX_LISTED_LINKS = 5  # in a remark
+QUOTABLE = re.compile(r"[^`\\]+")
 
 
 @contextmanager
 def connected(uri: str, user: str | None = None, password: str | None = None) -> Iterator[Any]:
-    """A driver of a server that answers; its errors become errors for the user."""
+    """A driver that is connected to the server; its errors become one-line errors."""
     if uri.partition("://")[0] not in SCHEMES:
         raise FewlinkError(
             f"'{uri}' is not the address of a Neo4j server: write it as neo4j://HOST or bolt://HOST:7687"
@@ -43,27 +43,35 @@ def connected(uri: str, user: str | None = None, password: str | None = None) ->
 def read_graph(
     driver: Any, query: str | None = None, *, id_: str | None = None, name: str = "name", database: str | None = None
 ) -> Graph:
-    """The graph that a query returns, by default of all relationships; labels of nodes become types.
+    """The graph that a query returns, by default all relationships; labels of nodes become types.
 
-    A query returns head, relation and tail (or subject, predicate, object), or three columns in this order: nodes and
-    relationships, or texts; then head_name, tail_name, head_types and tail_types may follow. `id_` is the property that
-    identifies a node, by default Neo4j's element id; `name` is that of its readable name.
+    The query returns the columns head, relation and tail (or subject, predicate, object), or three columns in this
+    order, with nodes and relationships or strings as values. It may add head_name, tail_name, head_types and
+    tail_types. `id_` is the property that identifies a node, by default Neo4j's element id; `name` is the property
+    with its readable name.
     """
     reader = _Reader(id_, name)
     with driver.session(database=database, default_access_mode="READ") as session:
         result = session.run(query or default_query(id_, name))
         triples = reader.triples(result, list(result.keys()))
         try:
-            return graph_of(triples, reader.names, reader.types)  # filled while triples are read
+            return graph_of(triples, reader.names, reader.types)  # the reader fills both while it yields triples
         except FewlinkError as error:
-            raise FewlinkError(f"the query of Neo4j: {error}") from None
+            raise FewlinkError(f"Neo4j query: {error}") from None
 
 
 def default_query(id_: str | None, name: str) -> str:
-    """All relationships, by what identifies their nodes, with names and labels."""
-    columns = [f"{_identity('h', id_)} AS head", "type(r) AS relation", f"{_identity('t', id_)} AS tail"]
-    columns += [f"h.{quoted(name)} AS head_name", f"t.{quoted(name)} AS tail_name"]
-    return f"MATCH (h)-[r]->(t) RETURN {', '.join([*columns, 'labels(h) AS head_types', 'labels(t) AS tail_types'])}"
+    """The query for all relationships, with the names and labels of their nodes."""
+    columns = [
+        f"{_identity('h', id_)} AS head",
+        "type(r) AS relation",
+        f"{_identity('t', id_)} AS tail",
+        f"h.{quoted(name)} AS head_name",
+        f"t.{quoted(name)} AS tail_name",
+        "labels(h) AS head_types",
+        "labels(t) AS tail_types",
+    ]
+    return f"MATCH (h)-[r]->(t) RETURN {', '.join(columns)}"
 
 
 def _identity(node: str, id_: str | None) -> str:
@@ -71,14 +79,14 @@ def _identity(node: str, id_: str | None) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name of a property or relationship as a query writes it."""
-    if not PLAIN.fullmatch(name):
-        raise FewlinkError(f"'{name}' cannot be a name in a query of Neo4j: leave out ` and \\")
+    """The name of a property or relationship, quoted for a query."""
+    if not QUOTABLE.fullmatch(name):
+        raise FewlinkError(f"'{name}' cannot be quoted in a Neo4j query: rename it without ` and \\")
     return f"`{name}`"
 
 
 class _Reader:
-    """Turns records into triples; collects the names and types of nodes."""
+    """Turns records into triples, and collects the names and types of nodes."""
 
     def __init__(self, id_: str | None, name: str) -> None:
         self.id, self.name = id_, name
@@ -90,7 +98,9 @@ class _Reader:
         if None in columns:
             columns = list(keys[:3]) if len(keys) == 3 else [None]
         if None in columns:
-            raise FewlinkError(f"it returns {', '.join(keys)}: RETURN … AS head, … AS relation, … AS tail")
+            raise FewlinkError(
+                f"it returns the columns {', '.join(keys)}: use RETURN … AS head, … AS relation, … AS tail"
+            )
         for number, record in enumerate(records, 1):
             head, relation, tail = (record[column] for column in columns)
             texts = (self._node(head), str(getattr(relation, "type", relation) or ""), self._node(tail))
@@ -105,12 +115,13 @@ class _Reader:
             yield texts
 
     def _node(self, value: Any) -> str:
-        """What identifies a node, or a text as it is."""
+        """The id of a node; a string stays as it is."""
         if not hasattr(value, "element_id"):
             return "" if value is None else str(value)
         text = str(value.element_id if self.id is None else value.get(self.id) or "")
-        if (named := value.get(self.name)) is not None:
-            self.names[text] = str(named)
+        name = value.get(self.name)
+        if name is not None:
+            self.names[text] = str(name)
         if value.labels:
             self.types[text] = tuple(sorted(value.labels))
         return text
@@ -118,36 +129,36 @@ class _Reader:
 
 @dataclass(frozen=True)
 class Written:
-    """How many links were new, how many were there already, and those whose nodes were not found."""
+    """The number of new links, the number of links that existed, and the links without nodes in Neo4j."""
 
     created: int
     present: int
     missing: list[tuple[str, str, str]]
 
     def remarks(self) -> list[str]:
-        """A remark about links without their nodes."""
+        """A remark about links without nodes in Neo4j."""
         if not self.missing:
             return []
-        some = "; ".join(f"{head} → {tail}" for head, _, tail in self.missing[:SHOWN])
-        more = "; …" if len(self.missing) > SHOWN else ""
-        return [f"{len(self.missing):,} links were not written, as Neo4j has no such head or tail: {some}{more}"]
+        some = "; ".join(f"{head} → {tail}" for head, _, tail in self.missing[:MAX_LISTED_LINKS])
+        more = "; …" if len(self.missing) > MAX_LISTED_LINKS else ""
+        return [f"{len(self.missing):,} links were not written, because Neo4j lacks the head or the tail: {some}{more}"]
 
 
 def write_links(
     driver: Any, links: Sequence[tuple[str, str, str]], *, id_: str | None = None, database: str | None = None
 ) -> Written:
-    """Write links (head, relation, tail) as relationships from existing nodes to existing nodes.
+    """Write links (head, relation, tail) as relationships between existing nodes, 1,000 in a transaction.
 
-    New relationships have the property `source: "fewlink"`; those that exist already stay as they are. All links of a
-    relation are written in transactions of 1,000.
+    New relationships have the property `source: "fewlink"`. Existing relationships stay as they are.
     """
-    created, missing = 0, []
-    queries = {relation: write_query(relation, id_) for _, relation, _ in links}  # every name is checked first
+    created = 0
+    missing: list[tuple[str, str, str]] = []
+    queries = {relation: write_query(relation, id_) for _, relation, _ in links}  # checks every name before writing
     with driver.session(database=database) as session:
         for relation, query in queries.items():
             own = [link for link in links if link[1] == relation]
-            for begin in range(0, len(own), ROWS):
-                batch = own[begin : begin + ROWS]
+            for begin in range(0, len(own), TRANSACTION_LINKS):
+                batch = own[begin : begin + TRANSACTION_LINKS]
                 rows = [{"place": place, "head": head, "tail": tail} for place, (head, _, tail) in enumerate(batch)]
                 found, new = session.execute_write(_write, query, rows)
                 created += new
@@ -156,7 +167,7 @@ def write_links(
 
 
 def write_query(relation: str, id_: str | None) -> str:
-    """The query that writes the links of a relation, given `$rows`."""
+    """The query that writes the links `$rows` of a relation."""
     match = "elementId({0}) = row.{1}" if id_ is None else f"{{0}}.{quoted(id_)} IN [row.{{1}}, toInteger(row.{{1}})]"
     return (
         f"UNWIND $rows AS row MATCH (h) WHERE {match.format('h', 'head')} MATCH (t) WHERE {match.format('t', 'tail')} "
@@ -165,7 +176,7 @@ def write_query(relation: str, id_: str | None) -> str:
 
 
 def _write(transaction: Any, query: str, rows: list[dict[str, Any]]) -> tuple[set[int], int]:
-    """The places of the rows whose nodes were found, and the number of new relationships."""
+    """Write rows; return the places of those whose nodes exist, and the number of new relationships."""
     result = transaction.run(query, rows=rows)
     found = {record["place"] for record in result}
     return found, int(result.consume().counters.relationships_created)

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qs
 
@@ -14,21 +14,30 @@ from fastapi import FastAPI, Query, Request
 from pydantic import BaseModel, Field, ValidationError
 from starlette.responses import Response
 
-from fewlink.bridges.reconciliation import BATCH, LIMIT, PROBABILITY, Described, MatchQuery, Property, Reconciler, Text
+from fewlink.bridges.reconciliation import (
+    LIMIT,
+    MAX_BATCH,
+    PROBABILITY,
+    Described,
+    MatchQuery,
+    Property,
+    Reconciler,
+    Text,
+)
 from fewlink.core.errors import FewlinkError
 from fewlink.linker import Linker
 from fewlink.server.errors import ApiError, as_json, validation_error
-from fewlink.server.schema import MAX_REFERENCES, MAX_REJECTED, NAME_LENGTH, PredictRequest, ServerSettings
+from fewlink.server.schema import MAX_NAME_LENGTH, MAX_REFERENCES, MAX_REJECTED, PredictRequest, ServerSettings
 from fewlink.server.security import SHARED_PATH
 
 STYLE = "body{font:14px/1.4 sans-serif;margin:8px}h1{font-size:16px;margin:0}ul{padding-left:18px}p{margin:4px 0}"
 M = TypeVar("M", bound=BaseModel)
-Prefix = Annotated[str, Query(max_length=NAME_LENGTH)]
+Prefix = Annotated[str, Query(max_length=MAX_NAME_LENGTH)]
 Cursor = Annotated[int, Query(ge=0, le=10_000)]
 
 
 class Settings(BaseModel):
-    """Settings of a property. Numbers may be sent as text, as forms do."""
+    """Settings of a property. Numbers may be sent as strings, as forms do."""
 
     tails: Literal["usual", "known", "predicted", "both"] = "usual"
     limit: Annotated[int, Field(ge=1, le=100)] = 1
@@ -54,17 +63,24 @@ class Queries:
     async def extend(self, query: ExtendQuery) -> dict[str, Any]:
         """The cells of the requested properties for each entity."""
         properties = await asyncio.to_thread(self.reconciler.properties)
-        meta, rows = [], {id_: dict[str, list[dict[str, Any]]]() for id_ in query.ids}
+        meta = []
+        rows: dict[str, dict[str, list[dict[str, Any]]]] = {id_: {} for id_ in query.ids}
         for wanted in query.properties:
             of = properties.get(wanted.id)
             if of is None:
-                raise ApiError(404, "unknown-name", f"unknown property '{wanted.id}'", "properties")
+                raise ApiError(
+                    404,
+                    "unknown-name",
+                    f"unknown property '{wanted.id}': /reconcile/properties lists them",
+                    "properties",
+                )
             meta.append({"id": of.id, "name": of.name})
-            for id_, cells in (await self.tails_of(of, wanted.settings, list(rows))).items():
-                rows[id_][of.id] = cells
+            cells = await self.cells_of(of, wanted.settings, list(rows))
+            for id_, own in cells.items():
+                rows[id_][of.id] = own
         return {"meta": meta, "rows": rows}
 
-    async def tails_of(self, of: Property, chosen: Settings, ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    async def cells_of(self, of: Property, chosen: Settings, ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         """The cells of a property for each entity; empty for an entity that the graph lacks."""
         graph = self.linker.graph
         numbers = {id_: graph.entities.find(id_) for id_ in ids}
@@ -106,39 +122,49 @@ class Queries:
         rows: list[dict[str, Any]] = answer["predictions"]
         return rows
 
-    async def answered(self, sent: dict[str, str]) -> dict[str, Any]:
-        """The answer to `queries`, a batch of names to match, or to `extend`, a request for columns."""
+    async def answer(self, sent: dict[str, str]) -> dict[str, Any]:
+        """Answer `queries`, a batch of names to match, or `extend`, a request for columns."""
         if "queries" in sent:
             queries = parsed(sent["queries"], "queries")
-            if len(queries) > BATCH:
-                message = f"{len(queries):,} queries are more than the limit of {BATCH} for one batch"
+            if len(queries) > MAX_BATCH:
+                message = f"{len(queries):,} queries are more than the limit of {MAX_BATCH} per request: split them"
                 raise ApiError(413, "limit", message, "queries")
             checked = {key: validated(MatchQuery, query) for key, query in queries.items()}
             for key, query in checked.items():
                 if not query.query.strip() and not query.properties:
-                    raise ApiError(422, "refused", f"query '{key}' has neither a text nor properties", "queries")
-            return await asyncio.to_thread(
-                lambda: {k: {"result": self.reconciler.match(q)} for k, q in checked.items()}
-            )
+                    raise ApiError(
+                        422, "refused", f"query '{key}' has neither a name nor properties: add one of them", "queries"
+                    )
+            return await asyncio.to_thread(self._match_all, checked)
         return await self.extend(validated(ExtendQuery, parsed(sent["extend"], "extend")))
+
+    def _match_all(self, queries: Mapping[str, MatchQuery]) -> dict[str, Any]:
+        return {key: {"result": self.reconciler.match(query)} for key, query in queries.items()}
 
 
 def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
     """Add the routes to an app.
 
-    The functions in the list `app.state.described` return relations that the graph lacks, as references by name of the
-    relation. They are called for each request.
+    Each function in the list `app.state.described` returns relations that the graph lacks, as references by name of the
+    relation. The app calls them for each request.
     """
-    given = described_by(linker, settings.references)
-    app.state.described = [*getattr(app.state, "described", ()), lambda: given]
-    reconciler = Reconciler(linker, lambda: {k: v for each in app.state.described for k, v in each().items()})
+    from_settings = described_by(linker, settings.references)
+    app.state.described = [*getattr(app.state, "described", ()), lambda: from_settings]
+
+    def described() -> Described:
+        merged: dict[str, Sequence[tuple[str, str]]] = {}
+        for source in app.state.described:
+            merged.update(source())
+        return merged
+
+    reconciler = Reconciler(linker, described)
     queries = Queries(app, linker, reconciler)
 
     @app.get(SHARED_PATH, include_in_schema=False)
     async def get(request: Request) -> Response:
         sent = dict(request.query_params)
         if "queries" in sent or "extend" in sent:
-            return as_json(await queries.answered(sent))
+            return as_json(await queries.answer(sent))
         return as_json(reconciler.manifest(address(request), sent.get("token"), settings.token is not None))
 
     @app.post(SHARED_PATH, include_in_schema=False)
@@ -147,7 +173,7 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
         if "queries" not in sent and "extend" not in sent:
             message = "send a form (application/x-www-form-urlencoded) with a field 'queries' or 'extend'"
             raise ApiError(422, "refused", message)
-        return as_json(await queries.answered(sent))
+        return as_json(await queries.answer(sent))
 
     suggesters: dict[str, Callable[[str, int, int], list[dict[str, Any]]]] = {
         "entity": reconciler.suggest_entities,
@@ -167,11 +193,11 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
     def preview(id: Prefix = "") -> Response:
         number = linker.graph.entities.find(id)
         if number is None:
-            raise ApiError(404, "unknown-name", f"unknown entity '{id}'", "id")
+            raise ApiError(404, "unknown-name", f"unknown entity '{id}': give an id of the graph", "id")
         digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-        frames = (
-            "*" if settings.hosts is None else " ".join(f"http://{h}:* https://{h}:*" for h in sorted(settings.hosts))
-        )
+        frames = "*"
+        if settings.hosts is not None:
+            frames = " ".join(f"http://{host}:* https://{host}:*" for host in sorted(settings.hosts))
         policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; frame-ancestors {frames}"
         page = f"<!doctype html><meta charset=utf-8><title>fewlink</title><style>{STYLE}</style>"
         content = page + reconciler.preview(number)
@@ -179,11 +205,12 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
 
 
 def described_by(linker: Linker, references: Sequence[tuple[str, str, str]]) -> Described:
-    """References (head, relation, tail) by relation, as ids; raises for an unknown entity or too many references."""
+    """References (head, relation, tail) by relation, as ids; raise for an unknown entity or too many references."""
     described: dict[str, list[tuple[str, str]]] = {}
     for head, relation, tail in references:
-        numbers = linker.names.find(head, "head of a reference"), linker.names.find(tail, "tail of a reference")
-        pair = linker.graph.entities[numbers[0]], linker.graph.entities[numbers[1]]
+        head_number = linker.names.find(head, "head of a reference")
+        tail_number = linker.names.find(tail, "tail of a reference")
+        pair = (linker.graph.entities[head_number], linker.graph.entities[tail_number])
         described.setdefault(relation, []).append(pair)
     for relation, pairs in described.items():
         if len(pairs) > MAX_REFERENCES:
@@ -192,7 +219,7 @@ def described_by(linker: Linker, references: Sequence[tuple[str, str, str]]) -> 
 
 
 def cell(of: Property, id_: str, name: str, probability: float | None, about: str = "") -> dict[str, Any]:
-    """A tail, or its probability if that is the property; empty if there is no reliable probability."""
+    """The cell of a tail, or of its probability if that is the property; empty without a reliable probability."""
     if of.probability:
         return {} if probability is None else {"float": round(probability, 4)}
     return {"id": id_, "name": name, **({"description": about} if about else {})}
@@ -208,17 +235,18 @@ def form_of(body: bytes) -> dict[str, str]:
 
 
 def parsed(text: str, field: str) -> dict[str, Any]:
-    """A JSON object."""
+    """Parse a JSON object."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ApiError(400, "invalid-json", f"{field} is not JSON: {error}", field) from None
     if not isinstance(value, dict):
-        raise ApiError(422, "invalid", f"{field} is not a JSON object", field)
+        raise ApiError(422, "invalid", f"{field} must be a JSON object", field)
     return value
 
 
 def validated(model: type[M], value: Any) -> M:
+    """Validate a value; raise an error that names the field at fault."""
     try:
         return model.model_validate(value)
     except ValidationError as error:

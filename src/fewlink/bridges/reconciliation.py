@@ -1,4 +1,4 @@
-"""Matches names in a table with the entities of a graph, as the Reconciliation Service API 0.2 of W3C defines it.
+"""Matches names in a table with entities of a graph, as the W3C Reconciliation Service API 0.2 defines it.
 
 https://www.w3.org/community/reports/reconciliation/CG-FINAL-specs-0.2-20230410/
 """
@@ -9,7 +9,8 @@ import difflib
 import functools
 import html
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -21,18 +22,18 @@ from fewlink.linker import Linker
 from fewlink.linker.names import fold, spaced
 from fewlink.linker.query import Relation, find_relation
 
-BATCH = 100  # queries per request
+MAX_BATCH = 100  # queries per request
 LIMIT = 10  # candidates for a query without a limit
 MAX_LIMIT = 100
-COMPARED = 200  # entities with a similar name that are compared with a query
-OTHER_TYPE = 0.5  # factor for the score of an entity of another type
+MAX_COMPARED = 200  # entities to compare with a query
+OTHER_TYPE_FACTOR = 0.5  # for the score of an entity of another type
 PROPERTY_SHARE = 0.3  # of the score, if a query has properties
 PROBABILITY = " (probability)"  # suffix of the property that holds the probabilities of predicted tails
 PREVIEW_EDGES = 12
-WIDTH, HEIGHT = 420, 300  # of a preview, in pixels
-QUERY_LENGTH = 500  # characters of a query that are compared with names
+PREVIEW_WIDTH, PREVIEW_HEIGHT = 420, 300  # pixels
+MAX_QUERY_LENGTH = 500  # further characters are not compared
 Text = Annotated[str, Field(max_length=500)]
-Cell = Annotated[str, Field(max_length=100_000)]  # a cell of a table, which may contain anything
+Cell = Annotated[str, Field(max_length=100_000)]  # a cell of a table may contain anything
 Described = Mapping[str, Sequence[tuple[str, str]]]  # references (head, tail) by the name of a relation
 
 
@@ -53,7 +54,7 @@ class PropertyValue(BaseModel):
 
 
 class MatchQuery(BaseModel):
-    """A reconciliation query; fields of other versions of the protocol are ignored."""
+    """A reconciliation query. Fields of other versions of the protocol are ignored."""
 
     query: Cell = ""
     type: Text | Annotated[list[Text], Field(max_length=100)] = ""
@@ -62,12 +63,13 @@ class MatchQuery(BaseModel):
     type_strict: Literal["any", "should", "all"] | None = None
 
     def types(self) -> list[str]:
-        return [kind for kind in ([self.type] if isinstance(self.type, str) else self.type) if kind]
+        types = [self.type] if isinstance(self.type, str) else self.type
+        return [name for name in types if name]
 
 
 @dataclass(frozen=True)
 class Property:
-    """A relation as a property: of the graph or a task of the benchmark, or described by references."""
+    """A relation as a property: a relation of the graph or benchmark, or one described by references."""
 
     id: str
     name: str
@@ -77,68 +79,79 @@ class Property:
 
     def tails(self, head: int) -> list[int]:
         """The known tails of a head."""
-        own = [] if self.relation is None else self.relation.tails(head).tolist()
-        return sorted({*own, *(tail for given, tail in self.references if given == head)})
+        tails = {tail for other, tail in self.references if other == head}
+        if self.relation is not None:
+            tails.update(self.relation.tails(head).tolist())
+        return sorted(tails)
 
     def heads(self, tail: int) -> list[int]:
-        """The heads that are known to have this tail."""
-        own = [] if self.relation is None else self.relation.pairs().tolist()
-        return sorted({head for head, of in (*own, *self.references) if of == tail})
+        """The known heads of a tail."""
+        heads = {head for head, other in self.references if other == tail}
+        if self.relation is not None:
+            heads.update(head for head, other in self.relation.pairs().tolist() if other == tail)
+        return sorted(heads)
 
     def to_dict(self) -> dict[str, str]:
-        about = {"description": "predicted from references"} if self.references else {}
-        return {"id": self.id, "name": self.name, **about}
+        facts = {"id": self.id, "name": self.name}
+        if self.references:
+            facts["description"] = "predicted from references"
+        return facts
 
 
 class Reconciler:
-    """Answers the queries of the protocol about the graph of a linker. Entities, types and relations keep their ids.
+    """Answers the queries of the protocol with the graph of a linker. Entities, types and relations keep their ids.
 
-    `described` returns relations that the graph lacks, as references by name of the relation. It is called for each
-    request, because they may change. References with unknown entities are ignored.
+    `described` returns relations that the graph lacks, as references by name of the relation. Each request calls it,
+    because they may change. References with unknown entities are ignored.
     """
 
     def __init__(self, linker: Linker, described: Callable[[], Described] = dict) -> None:
-        self.linker, self.graph, self.names = linker, linker.graph, linker.names
+        self.linker = linker
+        self.graph = linker.graph
+        self.names = linker.names
         self.described = described
-        self.lock = threading.Lock()  # comparing names allocates: one request at a time
+        self.lock = threading.Lock()  # comparing names needs memory: one request at a time
 
     def manifest(self, address: str, token: str | None = None, needs_token: bool = False) -> dict[str, Any]:
         """The manifest of the service. `token` becomes part of its URLs, for clients that send no header."""
         space = f"urn:fewlink:{self.graph.fingerprint[:16]}"
-        more = f"&token={token}" if token else ""
-        own = f"?token={token}" if token else ""
-        preview = f"{address}/preview?id={{{{id}}}}{more}"
-        kinds = self.names.complete_types("", LIMIT)
-        return {
+        with_token = f"?token={token}" if token else ""
+        and_token = f"&token={token}" if token else ""
+        preview = f"{address}/preview?id={{{{id}}}}{and_token}"
+        types = self.names.complete_types("", LIMIT)
+        manifest = {
             "versions": ["0.2"],
             "name": f"fewlink: {self.linker.benchmark.name}",
             "identifierSpace": f"{space}:entity:",
             "schemaSpace": f"{space}:type:",
             "serviceVersion": fewlink.__version__,
-            "defaultTypes": [{"id": kind, "name": kind} for kind, _ in kinds],
+            "defaultTypes": [{"id": name, "name": name} for name, _ in types],
             "view": {"url": preview},
-            "preview": {"url": preview, "width": WIDTH, "height": HEIGHT},
+            "preview": {"url": preview, "width": PREVIEW_WIDTH, "height": PREVIEW_HEIGHT},
             "suggest": {
-                kind: {"service_url": address, "service_path": f"/suggest/{kind}{own}"}
+                kind: {"service_url": address, "service_path": f"/suggest/{kind}{with_token}"}
                 for kind in ("entity", "type", "property")
             },
             "extend": {
-                "propose_properties": {"service_url": address, "service_path": f"/properties{own}"},
+                "propose_properties": {"service_url": address, "service_path": f"/properties{with_token}"},
                 "property_settings": SETTINGS,
             },
-            "batchSize": BATCH,
-            **({"authentication": {"type": "apiKey", "name": "token", "in": "query"}} if needs_token else {}),
+            "batchSize": MAX_BATCH,
         }
+        if needs_token:
+            manifest["authentication"] = {"type": "apiKey", "name": "token", "in": "query"}
+        return manifest
 
     @functools.cached_property
-    def _own(self) -> dict[str, Property]:
+    def _graph_properties(self) -> dict[str, Property]:
         """The relations of the graph and the tasks of its benchmark, by id."""
         tasks = [task.name for tasks in self.linker.benchmark.tasks.values() for task in tasks]
-        relations = (find_relation(self.linker.benchmark, name) for name in (*self.graph.relations, *tasks))
-        return {
-            own.name: Property(own.name, own.name if own.task else self.graph.relation_name(own.number), own)
-            for own in relations
-        }
+        properties = {}
+        for name in (*self.graph.relations, *tasks):
+            relation = find_relation(self.linker.benchmark, name)
+            readable = relation.name if relation.task else self.graph.relation_name(relation.number)
+            properties[relation.name] = Property(relation.name, readable, relation)
+        return properties
 
     def properties(self) -> dict[str, Property]:
         """All properties by id. Relations described by references come first and replace others of the same name."""
@@ -147,34 +160,46 @@ class Reconciler:
             numbers = [(self.graph.entities.find(head), self.graph.entities.find(tail)) for head, tail in pairs]
             known = tuple((head, tail) for head, tail in numbers if head is not None and tail is not None)
             if known:
-                own = (
-                    self._own[name].relation if name in self._own else None
-                )  # curators complete a relation of the graph
-                described[name] = Property(name, name, own, known)
-                described[name + PROBABILITY] = Property(name + PROBABILITY, name + PROBABILITY, own, known, True)
-        return {**described, **{id_: own for id_, own in self._own.items() if id_ not in described}}
+                in_graph = self._graph_properties.get(name)  # curators may complete a relation of the graph
+                relation = None if in_graph is None else in_graph.relation
+                described[name] = Property(name, name, relation, known)
+                described[name + PROBABILITY] = Property(name + PROBABILITY, name + PROBABILITY, relation, known, True)
+        others = {id_: of for id_, of in self._graph_properties.items() if id_ not in described}
+        return {**described, **others}
 
     def match(self, query: MatchQuery) -> list[dict[str, Any]]:
         """Candidates for a query, best first."""
-        properties, limit = self.properties(), min(query.limit, MAX_LIMIT)
-        wanted = [(properties[given.pid], given.values()) for given in query.properties if given.pid in properties]
+        properties = self.properties()
+        limit = min(query.limit, MAX_LIMIT)
+        named = bool(query.query.strip())
+        wanted = [(properties[one.pid], one.values()) for one in query.properties if one.pid in properties]
         with self.lock:
-            likeness = self._alike(query.query) if query.query.strip() else self._with_values(wanted)
-        kinds = set(query.types())
+            similarities = self._similar(query.query) if named else self._with_values(wanted)
+        wanted_types = set(query.types())
         rows = []
-        for entity, similarity in likeness.items():
-            own = self.names.types_of(entity)
-            of_type = not kinds or (kinds <= set(own) if query.type_strict == "all" else bool(kinds & set(own)))
+        for entity, similarity in similarities.items():
+            types = self.names.types_of(entity)
+            if not wanted_types:
+                of_type = True
+            elif query.type_strict == "all":
+                of_type = wanted_types <= set(types)
+            else:
+                of_type = bool(wanted_types & set(types))
             if not of_type and query.type_strict != "should":
                 continue
             share = float(np.mean([self._has_value(of, entity, values) for of, values in wanted])) if wanted else 1.0
-            score = similarity if not query.query.strip() else (1 - PROPERTY_SHARE * (1 - share)) * similarity
-            score *= 1.0 if of_type else OTHER_TYPE
-            features = {"name_similarity": round(similarity, 4), "edges": int(self.graph.degrees[entity])}
-            features |= {"type_match": of_type} if kinds else {}
-            features |= {"property_match": round(share, 4)} if wanted else {}
-            certain = bool(query.query.strip()) and similarity == 1.0 and of_type and share == 1.0
-            rows.append((-score, -self.graph.degrees[entity], entity, own, features, certain))
+            score = (1 - PROPERTY_SHARE * (1 - share)) * similarity if named else similarity
+            score *= 1.0 if of_type else OTHER_TYPE_FACTOR
+            features: dict[str, Any] = {
+                "name_similarity": round(similarity, 4),
+                "edges": int(self.graph.degrees[entity]),
+            }
+            if wanted_types:
+                features["type_match"] = of_type
+            if wanted:
+                features["property_match"] = round(share, 4)
+            certain = named and similarity == 1.0 and of_type and share == 1.0
+            rows.append((-score, -self.graph.degrees[entity], entity, types, features, certain))
         rows.sort(key=lambda row: row[:3])
         alone = sum(row[-1] for row in rows) == 1
         return [
@@ -184,24 +209,23 @@ class Reconciler:
                 "description": self.names.hint(entity),
                 "score": round(-100 * float(score), 2),
                 "match": certain and alone,
-                "type": [{"id": kind, "name": kind} for kind in own],
+                "type": [{"id": name, "name": name} for name in types],
                 "features": [{"id": name, "value": value} for name, value in features.items()],
             }
-            for score, _, entity, own, features, certain in rows[:limit]
+            for score, _, entity, types, features, certain in rows[:limit]
         ]
 
-    def _alike(self, text: str) -> dict[int, float]:
-        """Entities whose name or id resembles a text, with a similarity from 0 to 1."""
-        text = text[:QUERY_LENGTH]
+    def _similar(self, text: str) -> dict[int, float]:
+        """Entities whose name or id resembles a text, with their similarity from 0 to 1."""
+        text = text[:MAX_QUERY_LENGTH]
         typed = fold(text.replace("\n", " ").strip())
-        found = [self.graph.entities.find(text.strip())]
-        found += [self.graph.entities.find(entity.id) for entity in self.names.complete(text, COMPARED)]
-        likeness: dict[int, float] = {}
-        for entity in dict.fromkeys(number for number in found if number is not None):
-            likeness[entity] = self._similarity(typed, entity)
-        if max(likeness.values(), default=0.0) < 1.0:  # the text may be misspelt
-            likeness.update((e, self._similarity(typed, e)) for e in self.names.nearest(text, LIMIT))
-        return likeness
+        numbers = [self.graph.entities.find(text.strip())]
+        numbers += [self.graph.entities.find(entity.id) for entity in self.names.complete(text, MAX_COMPARED)]
+        entities = dict.fromkeys(number for number in numbers if number is not None)
+        similarities = {entity: self._similarity(typed, entity) for entity in entities}
+        if max(similarities.values(), default=0.0) < 1.0:  # the text may be misspelt
+            similarities.update((entity, self._similarity(typed, entity)) for entity in self.names.nearest(text, LIMIT))
+        return similarities
 
     def _similarity(self, typed: str, entity: int) -> float:
         names = (spaced(fold(self.graph.name(entity))), fold(self.graph.entities[entity]))
@@ -209,17 +233,14 @@ class Reconciler:
             return 1.0
         return max(min(difflib.SequenceMatcher(None, name, typed).ratio(), 0.99) for name in names)
 
-    def _with_values(self, wanted: Iterable[tuple[Property, Sequence[Value]]]) -> dict[int, float]:
+    def _with_values(self, wanted: Sequence[tuple[Property, Sequence[Value]]]) -> dict[int, float]:
         """Heads that have at least one of these values, with the share of properties for which they do."""
-        counts: dict[int, int] = {}
-        number = 0
+        counts: Counter[int] = Counter()
         for of, values in wanted:
-            number += 1
             tails = {tail for value in values for tail in self._entities(value)}
-            for head in {head for tail in tails for head in of.heads(tail)}:
-                counts[head] = counts.get(head, 0) + 1
-        best = sorted(counts, key=lambda head: (-counts[head], head))[:COMPARED]
-        return {head: counts[head] / number for head in best}
+            counts.update({head for tail in tails for head in of.heads(tail)})
+        best = sorted(counts, key=lambda head: (-counts[head], head))[:MAX_COMPARED]
+        return {head: counts[head] / len(wanted) for head in best}
 
     def _entities(self, value: Value) -> list[int]:
         """The entities that a value names."""
@@ -227,8 +248,7 @@ class Reconciler:
         number = self.graph.entities.find(text)
         if number is not None or isinstance(value, EntityValue):
             return [] if number is None else [number]
-        likeness = self._alike(text)
-        return [entity for entity, similarity in likeness.items() if similarity == 1.0]
+        return [entity for entity, similarity in self._similar(text).items() if similarity == 1.0]
 
     def _has_value(self, of: Property, entity: int, values: Sequence[Value]) -> bool:
         """Whether one of these values is a known tail of an entity."""
@@ -256,37 +276,43 @@ class Reconciler:
 
     def suggest_properties(self, prefix: str, cursor: int, limit: int) -> list[dict[str, Any]]:
         typed = fold(prefix.strip())
-        found = []
+        starting, containing = [], []
         for of in self.properties().values():
             name, id_ = fold(of.name), fold(of.id)
-            if typed in name or typed in id_:
-                found.append((not (name.startswith(typed) or id_.startswith(typed)), of))
-        found.sort(key=lambda row: row[0])
-        return [of.to_dict() for _, of in found[cursor : cursor + limit]]
+            if name.startswith(typed) or id_.startswith(typed):
+                starting.append(of.to_dict())
+            elif typed in name or typed in id_:
+                containing.append(of.to_dict())
+        return [*starting, *containing][cursor : cursor + limit]
 
-    def propose(self, kind: str, limit: int) -> list[dict[str, str]]:
-        """Properties of entities of a type: those described by references, then the others, most frequent first."""
-        graph, properties = self.graph, self.properties()
-        heads = self.names.members(kind) if self.names.has_type(kind) else np.arange(len(graph.entities))
+    def propose(self, type_name: str, limit: int) -> list[dict[str, str]]:
+        """Properties of entities of a type: relations described by references, then others, most frequent first."""
+        graph = self.graph
+        properties = self.properties()
+        has_type = self.names.has_type(type_name)
+        heads = self.names.members(type_name) if has_type else np.arange(len(graph.entities))
         at, _ = graph.edges_of(heads)
         counts = np.bincount(graph.relation_ids[at], minlength=2 * len(graph.relations))[: len(graph.relations)]
         described = [of.to_dict() for of in properties.values() if of.relation is None]
-        own = (graph.relations[int(r)] for r in np.argsort(-counts, kind="stable") if counts[r])
-        return [*described, *(properties[r].to_dict() for r in own if properties[r].relation is not None)][:limit]
+        frequent = [graph.relations[int(number)] for number in np.argsort(-counts, kind="stable") if counts[number]]
+        others = [properties[name].to_dict() for name in frequent if properties[name].relation is not None]
+        return [*described, *others][:limit]
 
     def preview(self, entity: int) -> str:
         """A page about an entity: its types and some of its edges."""
-        graph, rows = self.graph, []
+        graph = self.graph
+        rows = []
         at, _ = graph.edges_of(np.array([entity]))
         for edge in at[:PREVIEW_EDGES].tolist():
             inverse, forward = divmod(int(graph.relation_ids[edge]), len(graph.relations))
             verb, other = graph.relation_name(forward), graph.name(int(graph.tail_ids[edge]))
-            rows.append(f"<li>{html.escape(f'← {verb} — {other}' if inverse else f'{verb} → {other}')}</li>")
+            edge_text = f"← {verb} — {other}" if inverse else f"{verb} → {other}"
+            rows.append(f"<li>{html.escape(edge_text)}</li>")
         more = f"<p>and {len(at) - PREVIEW_EDGES:,} more</p>" if len(at) > PREVIEW_EDGES else ""
-        kinds = ", ".join(self.names.types_of(entity))
+        types = ", ".join(self.names.types_of(entity))
         return (
             f"<h1>{html.escape(graph.name(entity))}</h1><p><code>{html.escape(graph.entities[entity])}</code></p>"
-            f"<p>{html.escape(kinds)}</p><ul>{''.join(rows)}</ul>{more}"
+            f"<p>{html.escape(types)}</p><ul>{''.join(rows)}</ul>{more}"
         )
 
 

@@ -1,4 +1,7 @@
-"""The `fewlink` command. Each command parses options, calls one function and prints; heavy imports are in commands."""
+"""The `fewlink` command. Each subcommand parses options, calls one function and prints the result.
+
+Subcommands import heavy packages in their bodies, so that help pages appear at once.
+"""
 
 from __future__ import annotations
 
@@ -13,52 +16,68 @@ from typing import Any
 import typer
 
 from fewlink.cli import bridges, common, data, embeddings, evaluate, predict, project, results, stix, train, verify
+from fewlink.cli.help import PlainCommand, PlainGroup
 from fewlink.core import memory
 from fewlink.core.errors import FewlinkError, shown
 from fewlink.core.progress import set_quiet
 
-QUIET, HELP = ("--quiet", "-q"), "Print results and errors only: no notes and no progress."
+QUIET_NAMES = ("--quiet", "-q")
+QUIET_HELP = "Print results and errors only: no notes and no progress."
 
 app = typer.Typer(
     name="fewlink",
+    cls=PlainGroup,
     help="Complete the long tail of a knowledge graph from a handful of examples.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("ask", short_help="Rank tails on any graph of triples, from a handful of references, without training.")(
-    predict.predict
-)
-app.command("fit")(train.fit)
-app.command("predict")(predict.predict)
-app.command("complete")(predict.complete)
-app.command("relations")(predict.relations)
-app.command("check")(predict.check)
-app.command("serve")(project.serve)
-app.command("mcp")(bridges.mcp)
 data.app.command("from-neo4j")(bridges.from_neo4j)
 data.app.command("to-neo4j")(bridges.to_neo4j)
-app.add_typer(project.app, name="project")
-app.add_typer(data.app, name="data")
-app.command("evaluate")(evaluate.evaluate)
-app.command("results")(results.results)
-app.command("compare")(results.compare)
-app.command("report")(results.report)
-app.command("models")(train.models)
-app.command("recipes")(train.recipes)
-app.command("train")(train.train)
-app.command("card")(train.card)
-app.command("pretrain")(embeddings.pretrain)
-app.command("tune")(embeddings.tune)
-app.command("links")(embeddings.links)
-app.add_typer(embeddings.app, name="embeddings")
-app.command("study")(results.study)
-app.command("verify")(verify.verify)
 data.app.command("to-stix")(stix.to_stix)
 
+# `fewlink --help` lists the commands under these headings, in this order.
+ASK = "Ask"
+app.command(
+    "ask",
+    short_help="Rank tails on any graph of triples, from a handful of references, without training.",
+    rich_help_panel=ASK,
+)(predict.predict)
+app.command("predict", rich_help_panel=ASK)(predict.predict)
+app.command("complete", rich_help_panel=ASK)(predict.complete)
+app.command("relations", rich_help_panel=ASK)(predict.relations)
+app.command("check", rich_help_panel=ASK)(predict.check)
 
-@app.command()
+CURATE = "Serve and curate"
+app.command("serve", rich_help_panel=CURATE)(project.serve)
+app.add_typer(project.app, name="project", rich_help_panel=CURATE)
+app.command("mcp", rich_help_panel=CURATE)(bridges.mcp)
+
+DATA = "Data"
+app.add_typer(data.app, name="data", rich_help_panel=DATA)
+app.command("verify", rich_help_panel=DATA)(verify.verify)
+
+TRAIN = "Train"
+app.command("fit", rich_help_panel=TRAIN)(train.fit)
+app.command("train", rich_help_panel=TRAIN)(train.train)
+app.command("pretrain", rich_help_panel=TRAIN)(embeddings.pretrain)
+app.add_typer(embeddings.app, name="embeddings", rich_help_panel=TRAIN)
+app.command("tune", rich_help_panel=TRAIN)(embeddings.tune)
+app.command("models", rich_help_panel=TRAIN)(train.models)
+app.command("recipes", rich_help_panel=TRAIN)(train.recipes)
+app.command("card", rich_help_panel=TRAIN)(train.card)
+
+MEASURE = "Measure"
+app.command("evaluate", rich_help_panel=MEASURE)(evaluate.evaluate)
+app.command("links", rich_help_panel=MEASURE)(embeddings.links)
+app.command("results", rich_help_panel=MEASURE)(results.results)
+app.command("compare", rich_help_panel=MEASURE)(results.compare)
+app.command("report", rich_help_panel=MEASURE)(results.report)
+app.command("study", rich_help_panel=MEASURE)(results.study)
+
+
+@app.command(rich_help_panel="About fewlink")
 def version(
     env: bool = typer.Option(False, "--env", help="Also show Python, torch and the hardware, for bug reports."),
 ) -> None:
@@ -82,8 +101,8 @@ def version(
         print(hardware())
 
 
-def _print_version(given: bool) -> None:
-    if given:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         version(env=False)
         raise typer.Exit
 
@@ -92,49 +111,54 @@ def _print_version(given: bool) -> None:
 def options(
     context: typer.Context,
     _: bool = typer.Option(False, "--version", is_eager=True, callback=_print_version, help="Show the version."),
-    quiet: bool = typer.Option(False, *QUIET, help=HELP),
+    quiet: bool = typer.Option(False, *QUIET_NAMES, help=QUIET_HELP),
 ) -> None:
     """Complete the long tail of a knowledge graph from a handful of examples."""
     set_quiet(quiet)
     context.call_on_close(functools.partial(set_quiet, False))
 
 
-def _quietable(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with the option `--quiet`, which may then stand after its name too."""
+def _with_quiet(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--quiet` to a command, so that the option may also follow the command's name."""
 
     @functools.wraps(command)
-    def with_option(*arguments: Any, quiet: bool = False, **options: Any) -> Any:
+    def quietable(*arguments: Any, quiet: bool = False, **options: Any) -> Any:
         if quiet:
             set_quiet(True)
         return command(*arguments, **options)
 
-    option = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=typer.Option(False, *QUIET, help=HELP))
-    own = inspect.signature(command)
-    with_option.__signature__ = own.replace(parameters=[*own.parameters.values(), option])  # type: ignore[attr-defined]
-    with_option.__annotations__ = {**command.__annotations__, "quiet": bool}
-    return with_option
+    option = typer.Option(False, *QUIET_NAMES, help=QUIET_HELP)
+    parameter = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=option)
+    signature = inspect.signature(command)
+    parameters = [*signature.parameters.values(), parameter]
+    quietable.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    quietable.__annotations__ = {**command.__annotations__, "quiet": bool}
+    return quietable
 
 
-def _accept_quiet(commands: typer.Typer) -> None:
-    for info in commands.registered_commands:
-        if info.callback is not None:
-            info.callback = _quietable(info.callback)
+def _finish(commands: typer.Typer) -> None:
+    """Give all commands of a group `--quiet` and plain help pages."""
+    for command in commands.registered_commands:
+        command.cls = PlainCommand
+        if command.callback is not None:
+            command.callback = _with_quiet(command.callback)
     for group in commands.registered_groups:
+        group.cls = PlainGroup
         if group.typer_instance is not None:
-            _accept_quiet(group.typer_instance)
+            _finish(group.typer_instance)
 
 
-_accept_quiet(app)
+_finish(app)
 
 
-ADVICE = {  # for errors of the operating system that no command has foreseen
+ADVICE = {  # for errors of the operating system that no command handles
     errno.ENOSPC: "free some space, or choose another disk",
     errno.EDQUOT: "free some space, or choose another disk",
-    errno.EFBIG: "files of this size are not allowed here (ulimit -f), choose another disk",
-    errno.EROFS: "choose another place",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or choose another disk",
+    errno.EROFS: "choose another folder",
     errno.EACCES: "check its permissions",
     errno.EPERM: "check its permissions",
-    errno.EIO: "the disk reports a failure",
+    errno.EIO: "check the disk",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EMFILE: "allow more open files (ulimit -n)",
 }
@@ -142,15 +166,15 @@ ADVICE = {  # for errors of the operating system that no command has foreseen
 
 @common.escaped_output()
 def main() -> None:
-    """Run the command; an error that the user can correct is printed in one line, with exit code 2."""
+    """Run the command. An error that the user can correct becomes one line on standard error and exit code 2."""
     memory.keep_freed()
     try:
         try:
             app()
         finally:
-            sys.stdout.flush()  # here rather than at the end of the process, where an error could not be told
+            sys.stdout.flush()  # Python would report a failure at exit with a traceback
     except FewlinkError as error:
-        rank = os.environ.get("RANK", "0")  # of a process of torchrun
+        rank = os.environ.get("RANK", "0")  # set by torchrun
         print(f"error: {error}" if rank == "0" else f"error in process {rank}: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
@@ -159,7 +183,7 @@ def main() -> None:
             sys.exit(0)
         if error.errno not in ADVICE:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what could not be printed is not tried again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # drop the text that could not be printed
         where = f"{shown(error.filename)}: " if error.filename else ""
         print(f"error: {where}{error.strerror}: {ADVICE[error.errno]}", file=sys.stderr)
         sys.exit(2)

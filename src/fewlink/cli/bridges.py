@@ -1,4 +1,4 @@
-"""The commands `fewlink mcp`, `fewlink data from-neo4j` and `fewlink data to-neo4j`; heavy imports are in them."""
+"""The commands `fewlink mcp`, `fewlink data from-neo4j` and `fewlink data to-neo4j`."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from pathlib import Path
 import typer
 
 URI = typer.Argument(..., metavar="URI", help="Address of the server: neo4j://HOST or bolt://HOST:7687.")
-USER = typer.Option(None, envvar="NEO4J_USERNAME", show_envvar=False, help="User; or set NEO4J_USERNAME.")
-PASSWORD = typer.Option(None, envvar="NEO4J_PASSWORD", show_envvar=False, help="Password; better: NEO4J_PASSWORD.")
-DATABASE = typer.Option(None, help="Database of the server; by default the user's own.")
-NODE_ID = typer.Option(None, "--id", metavar="PROPERTY", help="Property that identifies a node; default: element id.")
+USER = typer.Option(None, envvar="NEO4J_USERNAME", show_envvar=False, help="User name; or set NEO4J_USERNAME.")
+PASSWORD = typer.Option(None, envvar="NEO4J_PASSWORD", show_envvar=False, help="Password; better set NEO4J_PASSWORD.")
+DATABASE = typer.Option(None, help="Database on the server; by default the user's home database.")
+NODE_ID = typer.Option(
+    None, "--id", metavar="PROPERTY", help="Property that identifies a node; by default the element id."
+)
 
 
 def mcp(
-    source: str = typer.Argument(..., metavar="GRAPH|RUN", help="What `fewlink ask` takes: a graph, or a run folder."),
+    source: str = typer.Argument(..., metavar="GRAPH|RUN", help="A graph or a run, as fewlink ask takes it."),
     types: Path = typer.Option(None, help="File of types: an entity, a tab and a type per line."),
     names: Path = typer.Option(None, help="File of names: an id, a tab and a readable name per line."),
     no_names: bool = typer.Option(False, "--no-names", help="Do not take the names of entities as evidence."),
     bench: str = typer.Option(None, help="The run's benchmark, if it has moved since training."),
     device: str = typer.Option("cpu", help="cpu, cuda or cuda:N."),
 ) -> None:
-    """Offer a graph or a run to an assistant, as tools over the Model Context Protocol (standard input and output).
+    """Give an assistant tools to ask a graph or a run, over the Model Context Protocol (MCP).
 
-    The tools find entities, ask for missing tails and explain them. An MCP client starts this command itself.
+    The tools find entities, rank missing tails and explain them. MCP clients start this command themselves.
 
     Example: `fewlink mcp my-graph.tsv`
     """
@@ -57,7 +59,7 @@ def from_neo4j(
     password: str = PASSWORD,
     database: str = DATABASE,
 ) -> None:
-    """Read a graph from Neo4j into a folder, with names and with labels as types.
+    """Read a graph from Neo4j into a folder, with readable names, and with labels as types.
 
     Example: `fewlink data from-neo4j neo4j://localhost --out my-graph`, then `fewlink ask my-graph …`
 
@@ -73,18 +75,18 @@ def from_neo4j(
         graph = read_graph(driver, query, id_=node_id, name=name, database=database)
     graph.save(out)
     counts = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {graph.triple_count:,} triples"
-    print(f"{out} is a graph of {counts}")
+    print(f"{out}: {counts}")
 
 
 def to_neo4j(
     uri: str = URI,
-    links: Path = typer.Argument(..., metavar="FILE", help="Accepted links: triples, as the page exports them."),
+    links: Path = typer.Argument(..., metavar="FILE", help="File of accepted triples, as the page exports them."),
     node_id: str = NODE_ID,
     user: str = USER,
     password: str = PASSWORD,
     database: str = DATABASE,
 ) -> None:
-    """Write accepted links into Neo4j as relationships between nodes that it has; those it has already stay.
+    """Write accepted triples to Neo4j as relationships between existing nodes. Existing relationships stay as they are.
 
     New relationships have the property source: "fewlink".
 
@@ -99,4 +101,4 @@ def to_neo4j(
         written = write_links(driver, triples, id_=node_id, database=database)
     for remark in written.remarks():
         tell(f"note: {remark}")
-    print(f"{written.created:,} relationships written, {written.present:,} were there already")
+    print(f"{written.created:,} relationships written, {written.present:,} existed already")

@@ -1,6 +1,6 @@
-"""What commands share: tables, JSON and notes on the terminal, options, devices, settings and progress lines.
+"""Helpers for commands: tables, JSON and notes on the terminal, options, devices, settings and progress lines.
 
-Commands check their arguments with the functions `check_…`, which import nothing heavy, before they import torch.
+Commands check their arguments with the `check_…` functions, which import nothing heavy, before they import torch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def complete_source(incomplete: str) -> list[str]:
-    """What the shell offers for a graph, benchmark or run: names of the catalogue, and files."""
+    """Shell completions for a graph, benchmark or run: names in the catalogue, and files."""
     from fewlink.data.catalogue import CATALOGUE
 
     names = [name for name in CATALOGUE if name.startswith(incomplete)]
@@ -41,14 +41,14 @@ def complete_source(incomplete: str) -> list[str]:
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """What the shell offers for a model or scorer."""
+    """Shell completions for a model or scorer."""
     from fewlink.models.registry import model_names
 
     return [name for name in model_names() if name.startswith(incomplete)]
 
 
 def complete_study(incomplete: str) -> list[str]:
-    """What the shell offers for a study."""
+    """Shell completions for a study."""
     return [name for name in studies.NAMES if name.startswith(incomplete)]
 
 
@@ -63,24 +63,24 @@ JSON = typer.Option(False, "--json", help="Print JSON.")
 MOVED_BENCH = typer.Option(None, help="The run's benchmark, if it has moved since training.")
 RECIPE = typer.Option(None, help="Name or TOML file of a recipe; by default the model's own.")
 FIGURE = re.compile(r"([+−-]?[\d,]*\.?\d+( ?± ?[\d,]*\.?\d+)?)?")
-FOLDER = Path("fewlink-results")  # where records are stored by default
+FOLDER = Path("fewlink-results")  # the default folder of records
 RESULTS = typer.Option(FOLDER, help="Folder to store result records in.")
 REPLACE = typer.Option(False, "--replace", help="Replace records of the same measurement.")
 SET = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of the recipe; repeatable.")
 
 
 class EscapedStream:
-    """A standard stream that writes control characters as `shown` does; line ends and tabs stay.
+    """A standard stream that escapes control characters as `shown` does, except line ends and tabs.
 
-    rich, which prints colours, finds the stream itself by `rich_proxied_file`: what it prints is escaped before.
+    rich writes its colours to the stream itself, `rich_proxied_file`; its text is escaped before.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
-        if not isinstance(text, str):  # click tries whether a stream takes bytes
-            raise TypeError("text is written, not bytes")
+        if not isinstance(text, str):  # click tests whether a stream accepts bytes
+            raise TypeError("write text, not bytes")
         self.rich_proxied_file.write(shown(text, lines=True))
         return len(text)
 
@@ -90,10 +90,10 @@ class EscapedStream:
 
 @contextlib.contextmanager
 def escaped_output() -> Iterator[None]:
-    """Whatever a command prints, names from files included, cannot control the terminal."""
+    """Escape everything that a command prints, so that names from files cannot control the terminal."""
     before = sys.stdout, sys.stderr
     for stream in before:
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character shows "?" for it
+        if isinstance(stream, io.TextIOWrapper):  # print "?" for characters that the terminal cannot show
             stream.reconfigure(errors="replace")
     sys.stdout, sys.stderr = (cast("TextIO", EscapedStream(stream)) for stream in before)
     try:
@@ -103,7 +103,7 @@ def escaped_output() -> Iterator[None]:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: str | None = None) -> None:
-    """Print a table with numbers aligned right and never broken; names are, where the lines are too short."""
+    """Print a table; numbers are aligned right and never wrapped, and long names wrap on a narrow terminal."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -127,7 +127,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: st
 
 
 def _console() -> Console:
-    """The terminal; plain and 200 columns wide if the output is not one."""
+    """The terminal; for other output, plain text of 200 columns."""
     from rich.console import Console
 
     console = Console()
@@ -135,7 +135,7 @@ def _console() -> Console:
 
 
 def fits(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bool:
-    """Whether a table has room on the terminal without breaking a cell."""
+    """Whether a table fits on the terminal without wrapping a cell."""
     widths = [max(map(len, column)) for column in zip(columns, *(map(format_cell, row) for row in rows), strict=True)]
     return sum(widths) + 2 * len(widths) <= _console().width
 
@@ -146,10 +146,14 @@ def _is_figure(cell: Any) -> bool:
 
 
 def format_cell(value: Any) -> str:
+    """A value as the text of a table cell."""
     if isinstance(value, float):
-        size = abs(value)
-        return f"{value:.3f}" if size < 10 else f"{value:.1f}" if size < 1000 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else shown(value)
+        if abs(value) < 10:
+            return f"{value:.3f}"
+        return f"{value:.1f}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return shown(value)
 
 
 def print_json(value: Any) -> None:
@@ -162,16 +166,18 @@ def print_notes(lines: Iterable[str]) -> None:
 
 
 def resolve_device(device: str) -> str:
-    """`auto` becomes the GPU if there is one; raises if the device is not available."""
+    """The device to use, where `auto` is the GPU if there is one; raises if the device is not available."""
     import torch
 
     from fewlink.core.distributed import use_device
 
-    return use_device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return use_device(device)
 
 
 def reject_options(context: typer.Context, names: Sequence[str], reason: str) -> None:
-    """Raise if one of these options was given on the command line, where it would be ignored."""
+    """Raise if one of these options was given on the command line."""
     from fewlink.core.errors import FewlinkError
 
     for name in names:
@@ -180,19 +186,19 @@ def reject_options(context: typer.Context, names: Sequence[str], reason: str) ->
             raise FewlinkError(f"--{'set' if name == 'change' else name} {reason}")
 
 
-def check_model(what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise for a name that is not a built-in model; does nothing if other packages offer models."""
+def check_model(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise for an unknown model; do nothing if other packages provide models."""
     from fewlink.core.errors import choose
     from fewlink.models.registry import has_plugins
 
     if has_plugins():
         return
     for name in names:
-        choose(what, name, dict.fromkeys(known))
+        choose(kind, name, dict.fromkeys(known))
 
 
 def check_benchmarks(*benches: str | None) -> None:
-    """Raise if one of these benchmarks is given and does not exist."""
+    """Raise if one of these benchmarks does not exist; None is ignored."""
     from fewlink.data.catalogue import check_benchmark
 
     for bench in benches:
@@ -201,7 +207,7 @@ def check_benchmarks(*benches: str | None) -> None:
 
 
 def check_graph_or_run(source: str) -> None:
-    """Raise if a graph or run does not exist; a model of the hub is looked for later."""
+    """Raise if a graph or run does not exist; models on the hub are not checked."""
     from fewlink.data.catalogue import check_source
 
     if not source.startswith("hub:"):
@@ -209,7 +215,7 @@ def check_graph_or_run(source: str) -> None:
 
 
 def check_files(*paths: Path | None) -> None:
-    """Raise if one of these files or folders is given and does not exist, or is a FIFO, a socket or a device."""
+    """Raise if one of these is neither a file nor a folder; None is ignored."""
     from fewlink.core.errors import check_file
     from fewlink.core.storage import place_of
 
@@ -219,39 +225,39 @@ def check_files(*paths: Path | None) -> None:
 
 
 def check_triples(*paths: Path) -> None:
-    """Raise if a file of triples does not exist; for the name of the built-in graph, say how to write it as a file."""
+    """Raise if a file of triples does not exist; for `attack`, explain how to export the built-in graph."""
     from fewlink.core.errors import FewlinkError
 
     if Path("attack") in paths and not os.path.exists("attack"):
-        remedy = "fewlink data get attack --out FOLDER writes it as one"
-        raise FewlinkError(f"attack is built in, and this command reads a file: {remedy}")
+        remedy = "export it with fewlink data get attack --out FOLDER"
+        raise FewlinkError(f"this command reads a file, and attack is a built-in graph: {remedy}")
     check_files(*paths)
 
 
 def check_device(device: str) -> None:
-    """Raise for a name that is not that of a device."""
+    """Raise for an invalid device name."""
     from fewlink.core.errors import FewlinkError
     from fewlink.core.settings import DEVICES, is_device
 
     if device != "auto" and not is_device(device):
-        raise FewlinkError(f"device '{device}' is not {DEVICES}")
+        raise FewlinkError(f"unknown device '{device}': choose auto, {DEVICES}")
 
 
 def check_changes(changes: Sequence[str]) -> None:
-    """Raise for `--set seed=…` and `--set device=…`, which have options of their own."""
+    """Raise for `--set seed=…` and `--set device=…`, which have their own options."""
     from fewlink.core.errors import FewlinkError
-    from fewlink.core.recipes import OWN
+    from fewlink.core.recipes import PER_RUN_SETTINGS
 
     for change in changes:
-        if (name := change.partition("=")[0]) in OWN:
-            raise FewlinkError(f"--set {change}: use --{name}")
+        name = change.partition("=")[0]
+        if name in PER_RUN_SETTINGS:
+            raise FewlinkError(f"--set {change} is not possible: use --{name}")
 
 
 def embedding_settings(
     model: str, recipe: str | None, changes: Sequence[str], seed: int, device: str
 ) -> EmbeddingSettings:
-    """The settings of a recipe, by default the one named after the model, with changes, a seed and a device."""
-
+    """The settings of a recipe (by default the model's own) with changes, a seed and a device."""
     from fewlink.core.errors import FewlinkError, choose
     from fewlink.core.recipes import recipe as load
     from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
@@ -265,13 +271,15 @@ def embedding_settings(
 
 
 def epoch_reporter(title: str) -> Callable[[dict[str, Any]], None]:
-    """A reporter for `on_epoch`: prints a line per epoch with speed, held-out MRR and time left."""
-    start, before = time.monotonic(), -1  # before: epochs that an earlier run trained
+    """A reporter for `on_epoch` that prints a line per epoch with speed, held-out MRR and time left."""
+    start = time.monotonic()
+    epochs_before: int | None = None  # trained before an interruption
 
     def report(trace: dict[str, Any]) -> None:
-        nonlocal before
-        before = trace["epoch"] - 1 if before < 0 else before
-        per_epoch = (time.monotonic() - start) / (trace["epoch"] - before)
+        nonlocal epochs_before
+        if epochs_before is None:
+            epochs_before = trace["epoch"] - 1
+        per_epoch = (time.monotonic() - start) / (trace["epoch"] - epochs_before)
         left = per_epoch * (trace["epochs"] - trace["epoch"])
         held_out = f"  held-out MRR {trace['held_out_mrr']:.3f}" if trace["held_out_mrr"] is not None else ""
         tell(
@@ -283,26 +291,29 @@ def epoch_reporter(title: str) -> Callable[[dict[str, Any]], None]:
 
 
 def step_reporter(title: str = "", runs: int = 1) -> Callable[[dict[str, Any]], None]:
-    """A reporter for `on_event`: prints a line per evaluation with speed, dev MRR and time left.
+    """A reporter for `on_event` that prints a line per evaluation with speed, dev MRR and time left.
 
-    Lines begin with the title, by default the name of the model.
+    Each line starts with the title, by default the name of the model.
     """
-    started: dict[int, tuple[float, int]] = {}
-    continued: dict[int, int] = {}
+    started: dict[int, tuple[float, int]] = {}  # by seed: time and step
+    continued: dict[int, int] = {}  # by seed: step
 
     def report(event: dict[str, Any]) -> None:
         seed = event["seed"]
-        place = f"{title or event['model']}{f' seed {seed}' if runs > 1 else ''}  step {event['step']}/{event['steps']}"
+        name = title or event["model"]
+        if runs > 1:
+            name += f" seed {seed}"
+        prefix = f"{name}  step {event['step']}/{event['steps']}"
         if event["event"] == "continued":
             continued[seed] = event["step"]
-            tell(f"{place}  continued")
+            tell(f"{prefix}  continued")
             return
         begin = time.monotonic() - sum(event["seconds"].values())
         start, first = started.setdefault(seed, (begin, continued.get(seed, 0)))
         rate = event["steps_per_second"]
         left = (time.monotonic() - start) / (event["step"] - first) * (event["steps"] - event["step"])
         tell(
-            f"{place}  loss {event['loss']:.4f}  dev MRR {event['dev']['mrr']:.3f}"
+            f"{prefix}  loss {event['loss']:.4f}  dev MRR {event['dev']['mrr']:.3f}"
             f" (best {event['best_mrr']:.3f} at {event['best_step']})"
             f"  {rate:{',.0f' if rate >= 10 else '.1f'}} steps/s  {left:.0f} s left"
         )

@@ -1,4 +1,4 @@
-"""`fewlink data …`: list, fetch, describe, check, carve, extend and generate benchmarks and graphs."""
+"""`fewlink data …`: list, fetch, compile, describe, check, carve, append to and generate benchmarks and graphs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ app = typer.Typer(
 TRIPLES = typer.Argument(
     ..., metavar="FILE", help="Triples: TSV, CSV, RDF, SPARQL results or Parquet, plain or compressed."
 )
-ON_ERROR = typer.Option("stop", help="What to do with a bad line: stop, or skip and count it.")
+ON_ERROR = typer.Option("stop", help="On a bad line: stop, or skip and count it.")
 TYPES = typer.Option(None, help="File of types: an entity, a tab and a type per line.")
 NAMES = typer.Option(None, help="File of names: an id, a tab and a readable name per line.")
-NO_NAMES = typer.Option(False, "--no-names", help="Do not take the names of entities as evidence.")
+NO_NAMES = typer.Option(False, "--no-names", help="Do not use the names of entities as evidence.")
 SMALLEST = typer.Option(50, help="Fewest triples of a task relation.")
 LARGEST = typer.Option(500, help="Most triples of a task relation.")
 
 
 def names_choice(names: Path | None, off: bool) -> Path | Literal[False] | None:
-    """The file of names, or False if they are not evidence."""
+    """The file of names, or False if names are not evidence."""
     from fewlink.core.errors import FewlinkError
 
     if names is not None and off:
@@ -64,14 +64,14 @@ def list_(json: bool = common.JSON) -> None:
             ["name", "here", "about", "licence"],
             [[r["name"], "yes" if r["here"] else "no", r["about"], r["licence"]] for r in rows],
         )
-        print(f"fetched benchmarks are stored in {data_home()} (set FEWLINK_DATA to change it)")
+        print(f"fetched benchmarks are stored in {data_home()} (set FEWLINK_DATA to change this)")
 
 
 @app.command()
 def get(
     name: str = typer.Argument(..., help="A name from `fewlink data list`.", autocompletion=common.complete_source),
-    source: Path = typer.Option(None, "--from", help="A folder or archive you have, instead of a download."),
-    out: Path = typer.Option(None, help="Folder for the files of attack; by default among the fetched benchmarks."),
+    source: Path = typer.Option(None, "--from", help="A folder or archive to read instead of downloading."),
+    out: Path = typer.Option(None, help="Folder for the files of attack; by default, next to the fetched benchmarks."),
 ) -> None:
     """Fetch a benchmark, check it, compile it and store it; or write the built-in graph attack as files.
 
@@ -84,7 +84,7 @@ def get(
 
     if name == "attack":
         if source is not None:
-            raise FewlinkError("attack is built in: leave --from out")
+            raise FewlinkError("attack is built in: leave out --from")
         folder = out or data_home() / name
         benchmark = write_attack(folder)
         print(f"{folder} holds the graph: attack.tsv, with its names, types and dates, and MITRE's LICENSE.txt")
@@ -92,7 +92,7 @@ def get(
         _print_info(benchmark, json=False)
         return
     if out is not None:
-        raise FewlinkError("--out is for attack: a fetched benchmark is stored where its name finds it")
+        raise FewlinkError("--out is only for attack: leave it out, and fewlink finds the benchmark by its name")
     place, benchmark, remarks = fetch_benchmark(name, source)
     common.print_notes(remarks)
     print(f"{name} is in {place}")
@@ -122,7 +122,7 @@ def compile_(
     check_new()
     benchmark, remarks = read_layout(Path(bench), out.name)
     with locked(out):
-        check_new()  # another process may have made it meanwhile
+        check_new()  # another process may have written it meanwhile
         benchmark.save(out)
     common.print_notes(remarks)
     print(f"{out} is a benchmark")
@@ -152,9 +152,9 @@ def check(
     largest: int = LARGEST,
     json: bool = common.JSON,
 ) -> None:
-    """Check your own graph: counts, degrees, relations by size, possible tasks and likely mistakes.
+    """Check your graph: counts, degrees, relations by size, possible tasks and likely mistakes.
 
-    Files of types and names are checked with it.
+    Files of types and names are checked too.
 
     Example: `fewlink data check my-graph.tsv.gz`
     """
@@ -173,7 +173,7 @@ def check(
     tasks = report["possible_tasks"]
     print(
         f"{len(tasks)} relations of {smallest} to {largest} triples could be few-shot tasks"
-        + (f": {', '.join(tasks[:8])}{' …' * (len(tasks) > 8)}" if tasks else "")
+        + (f": {', '.join(tasks[:8])}{' …' if len(tasks) > 8 else ''}" if tasks else "")
     )
     print(f"\n{'Possible problems' if report['problems'] else 'No problems found.'}")
     for problem in report["problems"]:
@@ -184,16 +184,16 @@ def check(
 def carve(
     files: list[Path] = typer.Argument(..., metavar="FILE", help="Triples: TSV, CSV, RDF, SPARQL results or Parquet."),
     out: Path = typer.Option(..., help="Folder for the benchmark."),
-    name: str = typer.Option(None, help="Name of the benchmark; by default the folder's."),
+    name: str = typer.Option(None, help="Name of the benchmark; by default, that of the folder."),
     types: Path = TYPES,
     names: Path = NAMES,
     smallest: int = SMALLEST,
     largest: int = LARGEST,
     dev_share: float = typer.Option(0.08, help="Share of the task relations for dev."),
     test_share: float = typer.Option(0.16, help="Share of the task relations for test."),
-    seed: int = typer.Option(0, help="Seed of the split and of the pairs' order."),
+    seed: int = typer.Option(0, help="Seed of the split and of the order of pairs."),
     on_error: str = ON_ERROR,
-    replace: bool = typer.Option(False, "--replace", help="Replace a benchmark that is in the folder already."),
+    replace: bool = typer.Option(False, "--replace", help="Replace an existing benchmark in the folder."),
 ) -> None:
     """Turn any graph into a few-shot benchmark: relations of medium size become tasks.
 
@@ -219,7 +219,7 @@ def carve(
     graph = compile_graph(files, types=types, names=names, on_error=on_error, report=report)
     benchmark, left_out = carve_graph(graph, name or out.resolve().name, settings)
     with locked(out):
-        check_new()  # another process may have made it meanwhile
+        check_new()  # another process may have written it meanwhile
         benchmark.save(out)
     common.print_notes([*report.remarks(), *left_out.remarks()])
     print(f"{benchmark.name} is in {out}")
@@ -237,9 +237,9 @@ def append(
     on_error: str = ON_ERROR,
     json: bool = common.JSON,
 ) -> None:
-    """Add triples to a graph without training: ids stay, new entities and relations get the next ids.
+    """Add triples to a graph without training: ids stay the same, and new entities and relations get the next ids.
 
-    A run predicts with the larger graph from then on; its figures remain those of the graph it was measured on. A
+    From then on, a run predicts with the larger graph; its figures remain those of the graph it was measured on. A
     benchmark gets a new fingerprint; runs trained on it still open.
 
     Example: `fewlink data append runs/mine new.tsv`
@@ -272,10 +272,12 @@ def generate(
     out: Path = typer.Option(..., help="New folder for the benchmark."),
     like: str = typer.Option("nell-one", help="Benchmark to imitate: nell-one or wiki-one."),
     entities: int = typer.Option(None, help="Number of entities; default: as published, or to match --triples."),
-    triples: int = typer.Option(None, help="Number of background triples; default: likewise, to match --entities."),
+    triples: int = typer.Option(
+        None, help="Number of background triples; default: as published, or to match --entities."
+    ),
     seed: int = typer.Option(0, help="Seed of the graph."),
 ) -> None:
-    """Generate a synthetic benchmark of a published one's shape, with planted rules, in the NELL-One layout.
+    """Generate a synthetic benchmark with the shape of a published one and planted rules, in the NELL-One layout.
 
     Example: `fewlink data generate --like wiki-one --entities 3000 --triples 12000 --out small-wiki`
     """
@@ -297,7 +299,7 @@ def _print_info(benchmark: Benchmark, json: bool) -> None:
 
 
 def describe(benchmark: Benchmark) -> dict[str, Any]:
-    """Counts of a benchmark and a row per task."""
+    """The counts of a benchmark, and a row for each task."""
     graph = benchmark.graph
     tasks = [
         {"split": split, "relation": t.name, "pairs": len(t.pairs), "candidates": len(t.range)}
@@ -309,7 +311,7 @@ def describe(benchmark: Benchmark) -> dict[str, Any]:
         "background triples": graph.triple_count,
         "background relations": len(graph.relations),
         "entity types": len(graph.types.names) if graph.types else 0,
-        **{f"{s} tasks": len(m) for s, m in benchmark.tasks.items()},
-        **{f"{s} pairs": sum(len(t.pairs) for t in m) for s, m in benchmark.tasks.items()},
+        **{f"{split} tasks": len(members) for split, members in benchmark.tasks.items()},
+        **{f"{split} pairs": sum(len(t.pairs) for t in members) for split, members in benchmark.tasks.items()},
     }
     return {"name": benchmark.name, "sha256": benchmark.fingerprint, "counts": counts, "tasks": tasks}

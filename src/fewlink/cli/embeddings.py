@@ -1,4 +1,4 @@
-"""`fewlink pretrain`, `tune`, `links` and `embeddings …`: train, tune, measure and convert embeddings."""
+"""`fewlink pretrain`, `tune`, `links` and `embeddings …`: train, tune, evaluate and convert embeddings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEED = typer.Option(0, help="Seed of training.")
 
 
 def check_names(model: str, recipe: str | None, device: str) -> None:
-    """Raise if there is no model, recipe or device of this name, before torch is imported."""
+    """Raise if a model, recipe or device is unknown, before torch is imported."""
     from fewlink.core.errors import choose
     from fewlink.core.recipes import model_of
 
@@ -42,7 +42,7 @@ def pretrain(
     recipe: str = common.RECIPE,
     dim: int = typer.Option(None, help="Real numbers per entity."),
     with_train_tasks: bool = typer.Option(
-        False, "--with-train-tasks", help="Also train on the pairs of the meta-training relations."
+        False, "--with-train-tasks", help="Also train on the pairs of the train relations."
     ),
     half: bool = typer.Option(
         False, "--half", help="Store the vectors in half precision: half the disk space and memory."
@@ -53,7 +53,7 @@ def pretrain(
 ) -> None:
     """Train embeddings on the background triples, without any dev or test pair.
 
-    If training was stopped, the same command continues it from the last saved epoch.
+    If training was interrupted, the same command continues from the last saved epoch.
 
     Example: `fewlink pretrain umls --model complex --dim 100 --out runs/umls-complex`
     """
@@ -84,20 +84,20 @@ def pretrain(
 def tune(
     bench: str = common.BENCH,
     out: Path = typer.Option(
-        ..., help="Folder of the search; an existing one is continued, also by several processes at once."
+        ..., help="Folder of the search; several processes can work on one folder, and an existing search is continued."
     ),
     model: str = MODEL,
-    recipe: str = typer.Option(None, help="Recipe to start from; by default the model's own."),
+    recipe: str = typer.Option(None, help="Recipe to start from; by default, the model's."),
     trials: int = typer.Option(40, min=1, help="Total number of trials, over all processes and runs."),
     shots: int = typer.Option(3, "--shots", "-k", min=1, help="References of each relation."),
     folds: int = typer.Option(
-        5, min=0, help="Folds of the train relations, one of which is treated like dev; 0: dev only."
+        5, min=0, help="Folds of the train relations, one of which joins dev in each trial; 0: dev only."
     ),
     objective: str = typer.Option("dev", help="dev: few-shot MRR; held-out: MRR of held-out background triples."),
     change: list[str] = common.SET,
     device: str = common.DEVICE,
 ) -> None:
-    """Search for the settings of an embedding baseline with optuna and write the best as a recipe.
+    """Search the settings of an embedding baseline with optuna, and write the best as a recipe.
 
     Example: `fewlink tune umls --model transe --trials 20 --out runs/tune-transe`
     """
@@ -124,11 +124,11 @@ def links(
     train: Path = typer.Argument(..., help="Training triples."),
     valid: Path = typer.Option(..., help="Validation triples."),
     test: Path = typer.Option(None, help="Test triples; without them, the validation triples are ranked."),
-    out: Path = typer.Option(None, help="Folder for the vectors; the same command continues one that was stopped."),
-    name: str = typer.Option(None, help="Name of the data set; by default the folder's."),
+    out: Path = typer.Option(None, help="Folder for the vectors; the same command continues interrupted training."),
+    name: str = typer.Option(None, help="Name of the data set; by default, that of the folder."),
     model: str = MODEL,
     recipe: str = typer.Option(
-        None, help="Recipe to train with as it is; by default settings are chosen by the graph."
+        None, help="Recipe to train with, unchanged; by default, the graph determines the settings."
     ),
     change: list[str] = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting; repeatable."),
     seed: int = SEED,
@@ -139,11 +139,11 @@ def links(
 ) -> None:
     """Train and evaluate ordinary link prediction: rank head and tail of each triple, filtered.
 
-    By default the settings are chosen by the graph. An entity has 512 reals (RESCAL: 100). The loss is the softmax over
+    By default, the graph determines the settings. An entity has 512 reals (RESCAL: 100). The loss is the softmax over
     all entities if there are at most 20,000 of them, otherwise over 8,192 random ones. A short search by MRR on valid
-    chooses the weight of the N3 regulariser (for TransE the learning rate), and training stops early by the same
-    figure. `--set n3=…` sets the weight without a search; `--recipe` trains a recipe as it is. The test triples are
-    ranked once, at the end.
+    chooses the weight of the N3 regulariser (for TransE, the learning rate), and training stops early by the same
+    metric. `--set n3=…` sets the weight without a search; `--recipe` trains with a recipe unchanged. The test triples
+    are ranked once, at the end.
 
     Example: `fewlink links train.tsv --valid valid.tsv --test test.tsv --out runs/links`
     """
@@ -163,14 +163,14 @@ def links(
     settings = common.embedding_settings(model, recipe, change, seed, device)
     RecordStore(results).check_writable()
     if out and out.exists() and not (out / "weights.safetensors").exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FewlinkError(f"{out} exists and has no vectors: remove it, or give another --out")
+        raise FewlinkError(f"{out} exists and has no vectors: remove it or choose another --out")
     graph, splits = read_splits(train, valid, test or valid)
     if recipe is None:
         settings = link_settings(model, len(graph.entities), seed, settings.device).adjusted(change)
     fixed = recipe is not None or any(item.startswith(f"{searched_setting(model)}=") for item in change)
     with tempfile.TemporaryDirectory() as temporary:
         states = out.with_name(f".{out.name}.states") if out else Path(temporary)
-        with writing(out or states):  # known before hours of training, not after
+        with writing(out or states):  # fails before hours of training, not after
             states.mkdir(parents=True, exist_ok=True)
         embeddings, trials = _train_links(graph, splits, settings, states, search=not fixed, stop_early=recipe is None)
         name = name or train.resolve().parent.name
@@ -178,8 +178,8 @@ def links(
             embeddings.save(out, graph.fingerprint, graph=name, relation_names=list(graph.relations))
             shutil.rmtree(states)
     known = np.concatenate(list(splits.values()))
-    part = "test" if test else "valid"
-    evaluation = rank_links(embeddings.to(settings.device), splits[part], known, part, seed)
+    split = "test" if test else "valid"
+    evaluation = rank_links(embeddings.to(settings.device), splits[split], known, split, seed)
     config = {"recipe": recipe or "chosen by the graph", "settings": embeddings.settings, "measured": embeddings.facts}
     record = make_record(
         evaluation,
@@ -206,13 +206,15 @@ def _train_links(
     search: bool,
     stop_early: bool,
 ) -> tuple[Embeddings, dict[float, float]]:
-    """The vectors, and the MRR on valid of each value of the searched setting; says what was chosen."""
+    """Train vectors; return them with the MRR on valid of each value of the searched setting, and print the choice."""
     from fewlink.embeddings import train
     from fewlink.models.baselines.links import TRIAL_EPOCHS, searched_setting, train_links
 
-    sizes, model = (len(graph.entities), len(graph.relations)), settings.model
+    sizes = (len(graph.entities), len(graph.relations))
+    model = settings.model
     if not search:
-        reporter, state = common.epoch_reporter(model), states / "state.safetensors"
+        reporter = common.epoch_reporter(model)
+        state = states / "state.safetensors"
         valid = splits["valid"] if stop_early else None
         return train(splits["train"], *sizes, settings, resume=state, on_epoch=reporter, validation=valid), {}
     name = searched_setting(model)
@@ -238,8 +240,8 @@ def import_(
     out: Path = typer.Option(..., help="Folder for the embeddings."),
     kind: str = typer.Option("pykeen", help="pykeen (with model.pt), nell-one (entity2vec.ComplEx, …) or numpy."),
     relations: Path = typer.Option(None, help="For numpy: relations.npy."),
-    model: str = typer.Option(None, help="complex, transe, distmult or rescal; by default complex."),
-    norm: int = typer.Option(None, help="p of TransE's distance; by default 2, for a PyKEEN model 1."),
+    model: str = typer.Option(None, help="complex, transe, distmult or rescal; by default, complex."),
+    norm: int = typer.Option(None, help="p of TransE's distance; by default 2, or 1 for a PyKEEN model."),
 ) -> None:
     """Import trained vectors, reordered to match a benchmark's graph.
 
@@ -250,7 +252,7 @@ def import_(
 
     choose("kind of source", kind, dict.fromkeys(("pykeen", "nell-one", "numpy")))
     if kind == "numpy" and relations is None:
-        raise FewlinkError("numpy vectors are two files: name the second with --relations")
+        raise FewlinkError("numpy vectors are two files: give the second with --relations")
     common.check_benchmarks(bench)
     common.check_files(source, relations)
     from fewlink.embeddings import from_nell_one, from_numpy, from_pykeen
@@ -288,7 +290,9 @@ def export(
     from fewlink.embeddings import Embeddings, to_numpy
 
     if not (place_of(embeddings) / MANIFEST).exists():
-        raise InputError(embeddings, "is not a folder of vectors: fewlink pretrain or embeddings import makes one")
+        raise InputError(
+            embeddings, "is not a folder of vectors: make one with fewlink pretrain or fewlink embeddings import"
+        )
     graph = open_benchmark(bench).graph
     table = Embeddings.open(embeddings, graph.fingerprint)
     to_numpy(table, out / "entities.npy", out / "relations.npy")

@@ -40,22 +40,24 @@ def evaluate(
     bench: str = typer.Option(None, help="With a RUN: its benchmark, if it has moved since training."),
     scorer: list[str] = typer.Option(
         ["rules"],
-        help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained first); trail "
-        "(with the weights that come with fewlink), trail-names (names count too); ultra (with --checkpoint); or "
-        "MODULE:FUNCTION or FILE.py:FUNCTION, your function that makes a scorer of a benchmark and a seed.",
+        help="random, popularity, reference-tails or rules; complex, transe, distmult or rescal (trained first); trail "
+        "(with the built-in weights) or trail-names (which also reads names); ultra (with --checkpoint); or "
+        "MODULE:FUNCTION or FILE.py:FUNCTION, your own function that returns a scorer for a benchmark and a seed.",
         autocompletion=common.complete_model,
     ),
     checkpoint: Path = typer.Option(
-        None, help="With --scorer ultra: its weights, a .pth file as ULTRA's authors publish it, or .safetensors."
+        None, help="With --scorer ultra: the file of its weights, .pth as published by its authors or .safetensors."
     ),
     split: list[str] = typer.Option(["dev"], help="train, dev or test. Choose on dev; evaluate test once."),
     shots: list[int] = typer.Option(
         [], "--shots", "-k", help="References of each relation; by default 3, or as many as the RUN was trained with."
     ),
     candidates: list[str] = typer.Option(
-        ["full"], help="paper (at most 1000), full (all of the right type) or open (types of the answers unknown)."
+        ["full"], help="paper (at most 1000), full (all of the right type) or open (the type is not known)."
     ),
-    draws: int = typer.Option(0, help="Number of random draws of references; 0: the first K pairs of each relation."),
+    draws: int = typer.Option(
+        0, help="Number of random draws of references; 0 uses the first K pairs of each relation."
+    ),
     seed: list[int] = typer.Option([0], help="Seed of the draws and of the scorer; a RUN has its own."),
     recipe: str = typer.Option(None, help="Recipe of an embedding baseline; by default the model's own."),
     change: list[str] = common.SET,
@@ -67,7 +69,7 @@ def evaluate(
     replace: bool = common.REPLACE,
     json: bool = common.JSON,
 ) -> None:
-    """Rank the true tails of a split and store a result record. Options given several times form a grid.
+    """Rank the true tails of a split and store a result record. Repeated options form a grid.
 
     `torchrun --nproc-per-node N -m fewlink evaluate …` shares the queries among several processes.
 
@@ -77,9 +79,8 @@ def evaluate(
     """
     _check_protocols(split, candidates, shots, draws)
     common.check_benchmarks(what, bench)
-    listed = [name for name in scorer if ":" not in name]
     common.check_files(checkpoint, *(Path(name.rpartition(":")[0]) for name in scorer if ".py:" in name))
-    common.check_model("scorer", listed, ready_model_names())
+    common.check_model("scorer", [name for name in scorer if ":" not in name], ready_model_names())
     common.check_device(device)
     from fewlink.core import distributed
     from fewlink.data import open_benchmark
@@ -89,16 +90,17 @@ def evaluate(
 
     runs = [Path(what)] if is_run(Path(what)) else runs_in(Path(what))
     if runs:
-        own = ("scorer", "checkpoint", "recipe", "change", "processes", "seed")
-        common.reject_options(context, own, "is not for a run, which has its own")
+        for_scorers = ("scorer", "checkpoint", "recipe", "change", "processes", "seed")
+        common.reject_options(context, for_scorers, "cannot be used with a run")
     else:
-        common.reject_options(context, ("bench",), "is not for a benchmark")
+        common.reject_options(context, ("bench",), "cannot be used with a benchmark")
     benchmark = benchmark_of(runs[0], bench) if runs else open_benchmark(what)
-    device, drawn = common.resolve_device(device), range(1, draws + 1) if draws else range(1)
+    device = common.resolve_device(device)
+    draw_numbers = range(1, draws + 1) if draws else range(1)
     if runs:
-        cases = _runs(runs, benchmark, split, shots, drawn, device)
+        cases = _run_cases(runs, benchmark, split, shots, draw_numbers, device)
     else:
-        cases = _baselines(scorer, benchmark, checkpoint, recipe, change, shots, seed, drawn, device)
+        cases = _scorer_cases(scorer, benchmark, checkpoint, recipe, change, shots, seed, draw_numbers, device)
     store = RecordStore(results)
     store.check_writable()
     with distributed.processes(device):
@@ -109,13 +111,13 @@ def evaluate(
         records = [record.model_dump() for record in measured.records]
         common.print_json(records[0] if len(records) == 1 else records)
     else:
-        _print(measured.records, measured.files)
-    if measured.problems:
-        raise measured.problems[0]
+        _print_records(measured.records, measured.files)
+    if measured.errors:
+        raise measured.errors[0]
 
 
 def _check_protocols(splits: Sequence[str], candidates: Sequence[str], shots: Sequence[int], draws: int) -> None:
-    """Raise for a split, protocol, number of references or number of draws that there is not."""
+    """Raise for an unknown split or candidates protocol, and for an invalid number of shots or draws."""
     from fewlink.core.errors import FewlinkError, choose
     from fewlink.data import PROTOCOLS, SPLITS
 
@@ -131,11 +133,11 @@ def _check_protocols(splits: Sequence[str], candidates: Sequence[str], shots: Se
 
 
 class Measured(NamedTuple):
-    """The records of an evaluation, the files that they were stored in, and why others were not stored."""
+    """The records of evaluations, the files that store them, and the errors of records that could not be stored."""
 
     records: list[Record]
     files: list[Path]
-    problems: list[FewlinkError]
+    errors: list[FewlinkError]
 
 
 def _measure(
@@ -156,26 +158,27 @@ def _measure(
     from fewlink.evaluation.records import make_record
 
     measured = Measured([], [], [])
-    for case, split, against in ((c, *part) for c in cases for part in itertools.product(splits, candidates)):
-        protocol = Protocol(split, case.shots, against, case.draw, case.seed)
-        evaluation = run(benchmark, case.scorer, protocol, processes=1 if case.config else processes)
-        record = make_record(
-            evaluation,
-            benchmark=benchmark.name,
-            data_sha256=benchmark.fingerprint,
-            model=case.scorer.name,
-            config=case.config,
-        )
-        measured.records.append(record)
-        if distributed.rank() == 0:
-            try:
-                measured.files.append(store.add(record, ranks=QueryRanks.of(evaluation), replace=replace))
-            except FewlinkError as error:  # raised later, when all figures are shown
-                measured.problems.append(error)
+    for case in cases:
+        for split, candidates_protocol in itertools.product(splits, candidates):
+            protocol = Protocol(split, case.shots, candidates_protocol, case.draw, case.seed)
+            evaluation = run(benchmark, case.scorer, protocol, processes=1 if case.config else processes)
+            record = make_record(
+                evaluation,
+                benchmark=benchmark.name,
+                data_sha256=benchmark.fingerprint,
+                model=case.scorer.name,
+                config=case.config,
+            )
+            measured.records.append(record)
+            if distributed.rank() == 0:
+                try:
+                    measured.files.append(store.add(record, ranks=QueryRanks.of(evaluation), replace=replace))
+                except FewlinkError as error:  # raised after all figures are shown
+                    measured.errors.append(error)
     return measured
 
 
-def _print(records: list[Record], files: list[Path]) -> None:
+def _print_records(records: list[Record], files: list[Path]) -> None:
     from fewlink.cli.results import result_row, result_table
 
     result_table([result_row([r]) for r in records])
@@ -188,7 +191,7 @@ def _print(records: list[Record], files: list[Path]) -> None:
 
 
 class Case(NamedTuple):
-    """A scorer, the configuration that its records store, and the shots, draw and seed of its evaluations."""
+    """A scorer to evaluate, the configuration for its records, and the shots, draw and seed."""
 
     scorer: Scorer
     config: dict[str, Any]
@@ -197,7 +200,7 @@ class Case(NamedTuple):
     seed: int
 
 
-def _runs(
+def _run_cases(
     runs: Sequence[Path],
     benchmark: Benchmark,
     splits: Sequence[str],
@@ -205,25 +208,26 @@ def _runs(
     draws: Sequence[int],
     device: str,
 ) -> Iterator[Case]:
-    """The best model of each run with each number of shots and draw; raises if it was trained on relations to rank."""
+    """The best model of each run, with each number of shots and each draw; raises if it has seen the relations."""
     from fewlink.training import RunConfig, open_run
-    from fewlink.training.checkpoints import load_best, read_run
+    from fewlink.training.checkpoints import load_best
+    from fewlink.training.folder import read_consistently
 
-    def opened(run: Path) -> tuple[RunConfig, int, Scorer]:
+    def load(run: Path) -> tuple[RunConfig, int, Scorer]:
         config = RunConfig.read(run)
         for split in splits:
             config.check_unseen(run, benchmark, split)
         return config, load_best(run)[1], open_run(run, benchmark, device=device)
 
     for run in runs:
-        config, step, scorer = read_run(run, functools.partial(opened, run))
+        config, step, scorer = read_consistently(run, functools.partial(load, run))
         settings = config.settings
         facts = {"settings": settings.as_dict(), "embeddings": config.embeddings, "measured": {"best_step": step}}
         for k, draw in itertools.product(shots or [settings.shots], draws):
             yield Case(scorer, facts, k, draw, settings.seed)
 
 
-def _baselines(
+def _scorer_cases(
     names: Sequence[str],
     benchmark: Benchmark,
     checkpoint: Path | None,
@@ -234,7 +238,7 @@ def _baselines(
     draws: Sequence[int],
     device: str,
 ) -> Iterator[Case]:
-    """Each scorer with each number of shots, seed and draw; those with settings are trained for each."""
+    """Each scorer with each number of shots, seed and draw; scorers with settings are trained for each of these."""
     from fewlink.models import checkpoint_models, families, shipped_models
     from fewlink.models.family import BaselineFamily
     from fewlink.scorers.cached import CachedScorer
@@ -243,44 +247,54 @@ def _baselines(
     baselines = [family for family in families().values() if isinstance(family, BaselineFamily)]
     by_name = {model: family for family in baselines for model in family.models}
     _check_checkpoint(names, published, checkpoint)
-    chosen: dict[str, Any] = {}
+    settings_of: dict[str, Settings] = {}
     for name in names:
-        if settings := _settings_of(name, by_name, shipped, published, recipe, changes):
-            chosen[name] = settings.replace(device=device).adjusted(changes)
-    of_user = {(name, seed): _own_scorer(name, benchmark, seed) for name in names if ":" in name for seed in seeds}
+        settings = _recipe_settings(name, by_name, shipped, published, recipe, changes)
+        if settings is not None:
+            settings_of[name] = settings.replace(device=device).adjusted(changes)
+    user_scorers = {
+        (name, seed): _user_scorer(name, benchmark, seed) for name in names if ":" in name for seed in seeds
+    }
     ready = {name: shipped[name].shipped(name, benchmark, device) for name in names if name in shipped}
     for name in {*names} & {*published}:
         assert checkpoint is not None
         prepared = published[name].from_checkpoint(name, benchmark, checkpoint, device)
-        # one protocol has the figures that it has beside others, which share what costs much: states of all entities
+        # Scoring all entities at once lets protocols share the costly states, and figures do not depend on the grid.
         cached = CachedScorer(prepared.scorer, len(benchmark.graph.entities))
         ready[name] = dataclasses.replace(prepared, scorer=cached)
     for name, k, seed, draw in itertools.product(names, shots or [DEFAULT_SHOTS], seeds, draws):
         if name in ready:
             yield Case(ready[name].scorer, ready[name].config, k, draw, seed)
-            continue
-        if ":" in name:
-            module = os.path.basename(name.rpartition(":")[0]).removesuffix(".py")
-            yield Case(of_user[name, seed], {"scorer": f"{module}:{name.rpartition(':')[2]}"}, k, draw, seed)
-            continue
-        reporter, settings = common.epoch_reporter(f"{name} K={k} seed {seed}"), chosen.get(name)
-        prepared = by_name[name].prepare(name, benchmark, settings, shots=k, draw=draw, seed=seed, on_epoch=reporter)
-        facts = {"recipe": recipe or name} if settings else {}
-        yield Case(prepared.scorer, {**facts, **prepared.config}, k, draw, seed)
+        elif ":" in name:
+            path, _, function = name.rpartition(":")
+            module = os.path.basename(path).removesuffix(".py")
+            yield Case(user_scorers[name, seed], {"scorer": f"{module}:{function}"}, k, draw, seed)
+        else:
+            prepared = by_name[name].prepare(
+                name,
+                benchmark,
+                settings_of.get(name),
+                shots=k,
+                draw=draw,
+                seed=seed,
+                on_epoch=common.epoch_reporter(f"{name} K={k} seed {seed}"),
+            )
+            config = {"recipe": recipe or name} if name in settings_of else {}
+            yield Case(prepared.scorer, {**config, **prepared.config}, k, draw, seed)
 
 
 def _check_checkpoint(names: Sequence[str], published: Iterable[str], checkpoint: Path | None) -> None:
-    """Raise for a model without the weights that its authors publish, and for such weights without a model."""
+    """Raise if a model needs --checkpoint and it is missing, or if no model needs it."""
     from fewlink.core.errors import FewlinkError
 
-    wanted = [name for name in names if name in published]
-    if wanted and checkpoint is None:
-        raise FewlinkError(f"{wanted[0]} needs the weights that its authors publish: give --checkpoint FILE")
-    if checkpoint is not None and not wanted:
+    needing = [name for name in names if name in published]
+    if needing and checkpoint is None:
+        raise FewlinkError(f"{needing[0]} needs the weights that its authors publish: give --checkpoint FILE")
+    if checkpoint is not None and not needing:
         raise FewlinkError(f"--checkpoint is for --scorer {' or '.join(published)}: leave it out, or add the scorer")
 
 
-def _settings_of(
+def _recipe_settings(
     name: str,
     by_name: Mapping[str, Any],
     shipped: Mapping[str, Any],
@@ -288,55 +302,60 @@ def _settings_of(
     recipe: str | None,
     changes: Sequence[str],
 ) -> Settings | None:
-    """The settings of a scorer's recipe; None for a scorer without any, which raises if some are given."""
+    """The settings of a scorer's recipe; None for a scorer without settings, which raises if some are given."""
     from fewlink.core.errors import FewlinkError, choose
 
     if ":" in name:
-        why = "is a scorer of your own"
+        reason = "is your own scorer"
     elif name in shipped:
-        why = "answers with the weights it comes with"
+        reason = "uses the built-in weights"
     elif name in published:
-        why = "answers with the weights of --checkpoint"
+        reason = "uses the weights of --checkpoint"
     elif choose("scorer", name, {**by_name, **shipped, **published}).settings is not None:
         common.check_changes(changes)
         settings: Settings = by_name[name].recipe(name, recipe).settings
         return settings
     else:
-        why = "has no settings"
+        reason = "has no settings"
     if recipe or changes:
-        raise FewlinkError(f"{name} {why}: leave out --recipe and --set")
+        raise FewlinkError(f"{name} {reason}: leave out --recipe and --set")
     return None
 
 
-def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
-    """What FUNCTION of `MODULE:FUNCTION` or `FILE.py:FUNCTION` makes of a benchmark and a seed.
+def _user_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
+    """The scorer that the function `MODULE:FUNCTION` or `FILE.py:FUNCTION` returns for a benchmark and a seed.
 
-    Modules are also looked for in the working folder. Errors of the user's own code are raised as they are.
+    The working folder is searched for modules, too. Errors in the user's code are raised unchanged.
     """
     from fewlink.core.errors import FewlinkError, choose
     from fewlink.models import checkpoint_models, families, shipped_models
 
-    where, _, function = name.rpartition(":")
+    module_name, _, function = name.rpartition(":")
     spec: Any = None
-    if where.endswith(".py"):
-        spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+    if module_name.endswith(".py"):
+        spec = importlib.util.spec_from_file_location(Path(module_name).stem, module_name)
     else:
         if os.getcwd() not in sys.path:
             sys.path.insert(0, os.getcwd())
         with contextlib.suppress(ImportError, ValueError):
-            spec = importlib.util.find_spec(where)
+            spec = importlib.util.find_spec(module_name)
     if spec is None:
-        raise FewlinkError(f"--scorer {name}: there is no module '{where}' in this folder, and none is installed")
+        raise FewlinkError(
+            f"--scorer {name}: no module '{module_name}' in this folder or among the installed ones: check the name"
+        )
     module = sys.modules.get(spec.name)
     if module is None or getattr(module, "__file__", None) != spec.origin:
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     functions = {key: value for key, value in vars(module).items() if callable(value)}
-    scorer = choose(f"function of {where}", function, functions)(benchmark, seed)
+    scorer = choose(f"function of {module_name}", function, functions)(benchmark, seed)
     if not callable(scorer) or not isinstance(getattr(scorer, "name", None), str):
-        problem = f"returned {type(scorer).__name__}, not a scorer: a callable with a text `name`"
-        raise FewlinkError(f"--scorer {name} {problem} (docs/leaderboard.md has an example)")
-    taken = {*(f"{model}-shipped" for model in shipped_models()), *(m for f in families().values() for m in f.models)}
+        raise FewlinkError(
+            f"--scorer {name} returned {type(scorer).__name__}, not a scorer: return a callable with a `name` "
+            "(docs/leaderboard.md has an example)"
+        )
+    taken = {model for family in families().values() for model in family.models}
+    taken |= {f"{model}-shipped" for model in shipped_models()}
     if scorer.name in taken or scorer.name.startswith(tuple(f"{model}-" for model in checkpoint_models())):
-        raise FewlinkError(f"--scorer {name}: '{scorer.name}' is the name of a model of fewlink: choose another `name`")
+        raise FewlinkError(f"--scorer {name}: '{scorer.name}' is the name of a built-in model: choose another `name`")
     return scorer  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""`fewlink serve`, and `fewlink project …`: files of curators' decisions, which it keeps."""
+"""`fewlink serve`, and `fewlink project …` for the project files in which it stores the decisions of curators."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from fewlink.cli import common
 from fewlink.cli.data import NAMES, NO_NAMES, TYPES, names_choice
 from fewlink.cli.predict import SOURCE
 
-app = typer.Typer(help="Files of curators' decisions: list, log, export, import, undo.", no_args_is_help=True)
-FILE = typer.Argument(..., metavar="FILE", help="A project file, as fewlink serve --project makes it.")
+app = typer.Typer(
+    help="Project files, which store curators' decisions: list, log, export, import, undo.", no_args_is_help=True
+)
+FILE = typer.Argument(..., metavar="FILE", help="A project file, as fewlink serve --project writes it.")
 PROJECT = typer.Option(None, "--project", metavar="NAME", help="The project; needed if the file has several.")
 
 
@@ -60,7 +62,9 @@ def export_project(
     file: Path = FILE,
     out: Path = typer.Option(..., help="File to write: .tsv (decisions), .nt (true pairs) or .json (the whole log)."),
     project: str = PROJECT,
-    format: str = typer.Option(None, help="triples: a .tsv of what is true, for append, to-stix and to-neo4j."),
+    format: str = typer.Option(
+        None, help="triples: write the true pairs as triples, for data append, to-stix and to-neo4j."
+    ),
 ) -> None:
     """Export a project: its decisions, its true pairs as N-Triples or triples, or its whole log.
 
@@ -131,50 +135,58 @@ def undo_decision(
 
 def serve(
     source: str = SOURCE,
-    host: str = typer.Option("127.0.0.1", help="Address to listen on; 0.0.0.0 accepts other machines, with a token."),
+    host: str = typer.Option(
+        "127.0.0.1", help="Address to listen on; 0.0.0.0 serves other machines, and needs a token."
+    ),
     port: int = typer.Option(8000, min=0, max=65535, help="Port to listen on; 0 chooses a free one."),
     token: str = typer.Option(
-        None, envvar="FEWLINK_TOKEN", show_envvar=False, help="Token that clients must send; or set FEWLINK_TOKEN."
+        None, envvar="FEWLINK_TOKEN", show_envvar=False, help="Token that clients must send; better set FEWLINK_TOKEN."
     ),
     types: Path = TYPES,
     names: Path = NAMES,
     no_names: bool = NO_NAMES,
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
-    most_heads: int = typer.Option(5_000, min=1, max=100_000, help="Most heads in one request."),
-    most_k: int = typer.Option(100, min=1, max=1_000, help="Most tails per head in one request."),
-    most_seconds: float = typer.Option(60, min=1, help="Most seconds of one request, as estimated before it starts."),
-    workers: int = typer.Option(1, min=1, max=64, help="Number of processes, each with its own model and limits."),
+    most_heads: int = typer.Option(5_000, min=1, max=100_000, help="Maximum number of heads in one request."),
+    most_k: int = typer.Option(100, min=1, max=1_000, help="Maximum number of tails per head."),
+    most_seconds: float = typer.Option(
+        60, min=1, help="Maximum computing time of one request, in seconds; longer requests are refused."
+    ),
+    workers: int = typer.Option(
+        1, min=1, max=64, help="Number of processes; each loads the model and has its own limits."
+    ),
     references: Path = typer.Option(
-        None, help="File of triples whose relations the graph lacks: OpenRefine can add columns of their tails."
+        None, help="File of triples of relations that the graph lacks: OpenRefine can add columns of their tails."
     ),
     reference: list[str] = typer.Option(
-        [], metavar="'HEAD => RELATION => TAIL'", help="One more of these triples; repeatable."
+        [], metavar="'HEAD => RELATION => TAIL'", help="Another triple for --references; repeatable."
     ),
     project: Path = typer.Option(
-        None, metavar="FILE", help="File that decisions are kept in; by default beside the graph or run."
+        None, metavar="FILE", help="File to store decisions in; by default beside the graph or run."
     ),
     access_log: str = typer.Option(
-        None, metavar="FILE", help="Add a line of JSON for each request to this file; - for standard output."
+        None, metavar="FILE", help="Append a line of JSON for each request to this file; - for standard output."
     ),
     allow_anyone: bool = typer.Option(
-        False, "--allow-anyone", help="Answer other machines without a token: whoever reaches the port may ask."
+        False,
+        "--allow-anyone",
+        help="Serve other machines without a token: everyone who reaches the port can use the server.",
     ),
     proxy: str = typer.Option(
-        None, metavar="ADDRESS", help="Address of a reverse proxy: its X-Forwarded-For header says who the client is."
+        None, metavar="ADDRESS", help="Address of a reverse proxy, whose X-Forwarded-For header names the client."
     ),
     public_name: str = typer.Option(
-        None, metavar="NAME", help="Host name that a reverse proxy passes on; by default only this machine's."
+        None, metavar="NAME", help="Host name that a reverse proxy passes on; by default only local names are accepted."
     ),
 ) -> None:
-    """Serve predictions over HTTP, with a page to review them and a description of the interface at /docs.
+    """Serve predictions over HTTP, with a page to review them at / and a description of the interface at /docs.
 
     OpenRefine reconciles names with the graph's entities at /reconcile, and adds columns of known and predicted tails.
 
-    A graph needs no training: TRAIL answers with the weights that come with fewlink. Concurrent requests are scored
-    together. Decisions of curators are kept in a project file (see fewlink project); nothing else is written, and no
-    path is accepted from a request. Costly requests are refused, or take turns with others; see docs/deployment.md
-    for a server that others use, and /metrics for its figures.
+    A graph needs no training: TRAIL answers with the built-in weights. The server stores the decisions of curators in
+    a project file (see fewlink project) and writes nothing else. It scores concurrent requests together, lets long
+    requests take turns with others, and refuses requests that would take too long. To serve other people, read
+    docs/deployment.md; /metrics has figures for Prometheus.
 
     Example: `fewlink serve my-graph.tsv`, or `fewlink serve runs/umls-trail`
 
@@ -183,9 +195,11 @@ def serve(
     from fewlink.core.errors import FewlinkError, MissingExtra
     from fewlink.linker.parsing import parse_triple
 
-    more = tuple(map(parse_triple, reference))
+    described = [parse_triple(text) for text in reference]
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise FewlinkError("the token is empty, has spaces around it or is not printable ASCII: use letters or digits")
+        raise FewlinkError(
+            "--token is empty, begins or ends with a space, or is not printable ASCII: use letters and digits"
+        )
     common.check_graph_or_run(source)
     common.check_files(types, names, references)
     common.check_benchmarks(bench)
@@ -199,16 +213,18 @@ def serve(
     from fewlink.server import ServerSettings
     from fewlink.server.process import ServeOptions, serve
 
-    chosen = names_choice(names, no_names)
+    if references is not None:
+        described = [*read_names_of(references), *described]
+    names_to_read = names_choice(names, no_names)
     options = ServeOptions(
-        source,
-        common.resolve_device(device),
-        host,
-        port,
-        workers,
-        bench,
+        source=source,
+        device=common.resolve_device(device),
+        host=host,
+        port=port,
+        workers=workers,
+        bench=bench,
         types=None if types is None else str(types),
-        names=str(chosen) if isinstance(chosen, Path) else chosen,
+        names=str(names_to_read) if isinstance(names_to_read, Path) else names_to_read,
         project=None if project is None else str(project),
         extensions=("fewlink.bridges.openrefine:install",),
         access_log=access_log,
@@ -216,12 +232,11 @@ def serve(
         public_name=public_name,
         proxy=proxy,
     )
-    triples = (*(read_names_of(references) if references else ()), *more)
     settings = ServerSettings(
         heads=most_heads,
         k=most_k,
         token=token,
-        references=triples,
+        references=tuple(described),
         seconds=most_seconds,
         queued=2 * most_seconds,
         deadline=2.5 * most_seconds,

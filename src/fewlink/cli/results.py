@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fewlink.studies.study import StudyOutput
 
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
-FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
-SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
+FOLDER_HELP = f"Folder of records; by default {FOLDER}, or else results (in a clone, the repository's)."
+METRICS_SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # --json has all
 
 
 def results(
@@ -38,9 +38,9 @@ def results(
     ),
     json: bool = typer.Option(False, "--json", help="Print the matching records as JSON."),
 ) -> None:
-    """Show stored results: mean ± deviation over seeds and draws, filtered.
+    """Show stored results as mean ± deviation over seeds and draws.
 
-    AMRI is left out where the lines are too short for it; --json prints every figure.
+    A narrow terminal gets no AMRI column; --json prints every figure.
 
     Example: `fewlink results --split test --candidates full`
     """
@@ -48,9 +48,9 @@ def results(
     from fewlink.evaluation.records import read_records
 
     folder = results_folder(folder)
-    given = zip(KEYS, (benchmark, model, split, shots, candidates, references), strict=True)
-    filters = {key: value for key, value in given if value is not None}
-    distinct = list({r.key: r for r in read_records(folder)}.values())  # two files may hold the same measurement
+    values = (benchmark, model, split, shots, candidates, references)
+    filters = {key: value for key, value in zip(KEYS, values, strict=True) if value is not None}
+    distinct = list({r.key: r for r in read_records(folder)}.values())  # two files may have the same measurement
     records = [r for r in distinct if all(getattr(r, key) == value for key, value in filters.items())]
     if json:
         common.print_json([r.model_dump() for r in records])
@@ -59,42 +59,44 @@ def results(
         raise FewlinkError(_no_match(folder, distinct, filters))
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for number, record in enumerate(records):
-        first_or_draw = record.references.split("-")[0]
-        cell = (*(getattr(record, k) for k in KEYS[:-1]), first_or_draw, record.data_sha256, record.choices())
-        groups.setdefault((*cell, number if each else 0), []).append(record)
+        group = [getattr(record, key) for key in KEYS[:-1]]
+        group += [record.references.split("-")[0], record.data_sha256, record.choices()]  # "first" or "draw"
+        if each:
+            group.append(number)
+        groups.setdefault(tuple(group), []).append(record)
     result_table([result_row(group) for group in groups.values()])
 
 
 def _no_match(folder: Path, records: list[Record], filters: dict[str, Any]) -> str:
-    """Why no record has all of these values: the first value that none has, or all of them together."""
+    """The reason why no record matches: the first value that no record has, or the combination."""
     from fewlink.core.errors import did_you_mean
 
     if not records:
-        return f"no record in {folder}: fewlink evaluate makes them"
+        return f"no record in {folder}: create some with fewlink evaluate"
     for key, value in filters.items():
         known = sorted({getattr(r, key) for r in records})
         if value not in known:
             names = [str(each) for each in known]
-            hint = did_you_mean(str(value), names) or f": there are {', '.join(names)}"
+            hint = did_you_mean(str(value), names) or f": choose from {', '.join(names)}"
             return f"no record in {folder} has {key} '{value}'{hint}"
-    return f"no record in {folder} has all of these values together: leave out one of them"
+    return f"no record in {folder} matches all filters: leave out one of them"
 
 
 def compare(
     first: str = typer.Argument(..., metavar="A", help="A model that has records, such as trail."),
     second: str = typer.Argument(..., metavar="B", help="The model to compare it with, such as rules."),
-    benchmark: str = typer.Option(None, help="The benchmark; needed if both models have records on several."),
+    benchmark: str = typer.Option(None, help="The benchmark; required if both models have records on several."),
     split: str = typer.Option("test", help="train, dev or test."),
-    shots: list[int] = typer.Option([3], "--shots", "-k", help="Number of references; may be given several times."),
-    candidates: list[str] = typer.Option(["full"], help="full, paper or open; may be given several times."),
+    shots: list[int] = typer.Option([3], "--shots", "-k", help="Number of references; repeatable."),
+    candidates: list[str] = typer.Option(["full"], help="full, paper or open; repeatable."),
     metric: str = typer.Option("mrr", help="mrr, hits@1, hits@5 or hits@10."),
-    resamples: int = typer.Option(10_000, help="How often relations are drawn."),
+    resamples: int = typer.Option(10_000, help="Number of bootstrap samples of the relations."),
     results: Path = typer.Option(None, help=FOLDER_HELP),
     json: bool = common.JSON,
 ) -> None:
     """Compare two models query by query: the difference and its 95 % interval (paired bootstrap over relations).
 
-    Both need records with stored ranks, as `fewlink evaluate` makes them. A model's seeds are averaged.
+    Both need records with ranks, which `fewlink evaluate` stores. Seeds of a model are averaged.
 
     Example: `fewlink compare rules popularity --benchmark umls`
     """
@@ -108,65 +110,85 @@ def compare(
     choose("metric", metric, dict.fromkeys(METRICS))
     store = RecordStore(results_folder(results))
     if not store.records:
-        raise FewlinkError(f"no record in {store.folder}: fewlink evaluate makes them")
+        raise FewlinkError(f"no record in {store.folder}: create some with fewlink evaluate")
     if benchmark is None:
-        both = [{r.benchmark for r in store.records if r.model == model} for model in (first, second)]
-        for model, theirs in zip((first, second), both, strict=True):
-            if not theirs:
-                choose("model with records", model, dict.fromkeys(sorted({r.model for r in store.records})))
-        if len(shared := sorted(set.intersection(*both))) != 1:
-            known = f"both have records on {', '.join(shared)}" if shared else "they have records on no common one"
-            raise FewlinkError(f"give --benchmark: {known}")
-        benchmark = shared[0]
-    found = [
+        benchmark = _shared_benchmark(store.records, first, second)
+    comparisons = [
         compared(
             store, first, second, benchmark, split=split, shots=k, candidates=c, metric=metric, resamples=resamples
         )
         for k, c in itertools.product(shots, candidates)
     ]
     if json:
-        rows = [{**vars(f), "micro": f.micro._asdict(), "macro": f.macro._asdict()} for f in found]
+        rows = [{**vars(each), "micro": each.micro._asdict(), "macro": each.macro._asdict()} for each in comparisons]
         common.print_json(rows[0] if len(rows) == 1 else rows)
         return
-    _print_comparisons(found)
+    _print_comparisons(comparisons)
 
 
-def _print_comparisons(found: list[Comparison]) -> None:
-    first, second = found[0].models
+def _shared_benchmark(records: list[Record], first: str, second: str) -> str:
+    """The only benchmark on which both models have records."""
+    from fewlink.core.errors import FewlinkError, choose
+
+    benchmarks = []
+    for model in (first, second):
+        choose("model with records", model, dict.fromkeys(sorted({r.model for r in records})))
+        benchmarks.append({r.benchmark for r in records if r.model == model})
+    shared = sorted(set.intersection(*benchmarks))
+    if not shared:
+        raise FewlinkError(f"{first} and {second} have records on no common benchmark: evaluate both on one")
+    if len(shared) > 1:
+        raise FewlinkError(f"both models have records on {', '.join(shared)}: give --benchmark")
+    return shared[0]
+
+
+def _print_comparisons(comparisons: list[Comparison]) -> None:
+    one = comparisons[0]
+    first, second = one.models
     rows: list[list[Any]] = []
-    for each in found:
+    for each in comparisons:
         for mean, figures in (("micro", each.micro), ("macro", each.macro)):
-            interval, ahead = f"{figures.low:+.3f} to {figures.high:+.3f}", f"{100 * figures.ahead:.1f} %"
-            means = [each.shots, each.candidates, each.queries, mean, figures.first, figures.second]
-            rows.append([*means, f"{figures.difference:+.3f}", interval, ahead])
+            rows.append(
+                [
+                    each.shots,
+                    each.candidates,
+                    each.queries,
+                    mean,
+                    figures.first,
+                    figures.second,
+                    f"{figures.difference:+.3f}",
+                    f"{figures.low:+.3f} to {figures.high:+.3f}",
+                    f"{100 * figures.ahead:.1f} %",
+                ]
+            )
     columns = ["K", "candidates", "queries", "mean", first, second, "difference", "95 % interval", f"{first} ahead"]
-    title = f"{found[0].benchmark}, {found[0].split}, {found[0].relations} relations: {LABELS[found[0].metric]}"
+    title = f"{one.benchmark}, {one.split}, {one.relations} relations: {LABELS[one.metric]}"
     common.print_table(columns, rows, title=title)
-    seeds = ", ".join(f"{model} {count}" for model, count in zip(found[0].models, found[0].seeds, strict=True))
-    drawn = "relations" if found[0].relations > 1 else "queries, as there is one relation"
-    print(f"micro: mean over queries; macro: mean over relations; the interval is over draws of {drawn}")
-    print(f"seeds that are averaged: {seeds}")
+    seeds = ", ".join(f"{model} {count}" for model, count in zip(one.models, one.seeds, strict=True))
+    resampled = "relations" if one.relations > 1 else "queries, because there is one relation"
+    print(f"micro: mean over queries; macro: mean over relations; the interval resamples {resampled}")
+    print(f"seeds averaged: {seeds}")
 
 
 def results_folder(folder: Path | None) -> Path:
-    """The folder that is given, or the default as `FOLDER_HELP` says; raises if it does not exist."""
+    """`folder`, or the default that `FOLDER_HELP` describes; raises if it does not exist."""
     from fewlink.core.errors import FewlinkError
 
     repository = Path("results")
     folder = folder or (repository if repository.is_dir() and not FOLDER.is_dir() else FOLDER)
     if not folder.is_dir():
         problem = "is a file" if folder.exists() else "does not exist"
-        raise FewlinkError(f"{folder} {problem}: name a folder of records, which fewlink evaluate makes")
+        raise FewlinkError(f"{folder} {problem}: give a folder of records, which fewlink evaluate creates")
     return folder
 
 
 def result_row(records: list[Record]) -> list[Any]:
-    """One row for records that only differ in seed or draw."""
+    """A row for records that differ only in seed or draw."""
     first = records[0]
     cell: list[Any] = [getattr(first, key) for key in KEYS]
     if len({r.references for r in records}) > 1:
         cell[-1] = f"{len(records)} draws"
-    figures = [_spread([r.metrics["micro"][metric] for r in records]) for metric in SHOWN.values()]
+    figures = [_spread([r.metrics["micro"][metric] for r in records]) for metric in METRICS_SHOWN.values()]
     return [*cell, first.queries, *figures, _spread([r.metrics["macro"]["mrr"] for r in records])]
 
 
@@ -180,11 +202,11 @@ def _spread(values: list[float]) -> float | str:
 
 
 def result_table(rows: list[list[Any]]) -> None:
-    """Print rows of `result_row`; values that all rows share are in the title instead of a column.
+    """Print rows of `result_row`, with values that all rows share in the title instead of a column.
 
-    Where the lines are too short, further columns become titles, each of a table of its own.
+    On a narrow terminal, more columns move into titles, and the rows are split into several tables.
     """
-    columns = ["benchmark", "model", "split", "K", "candidates", "references", "queries", *SHOWN, "macro MRR"]
+    columns = ["benchmark", "model", "split", "K", "candidates", "references", "queries", *METRICS_SHOWN, "macro MRR"]
     keys = [columns.index(name) for name in ("benchmark", "split", "candidates", "references", "queries", "K")]
     shown = [i for i in range(len(columns)) if i not in keys or len({row[i] for row in rows}) > 1]
     for key in (*keys, columns.index("AMRI")):
@@ -203,7 +225,7 @@ def report(
     folder: Path = typer.Argument(None, help=FOLDER_HELP),
     out: Path = typer.Option(Path("report.html"), help="The page to write; an existing one is replaced."),
 ) -> None:
-    """Write all stored results as one HTML page: tables, charts, examples and the commands behind them.
+    """Write all stored results as one HTML page with tables, charts, examples and the commands behind them.
 
     Example: `fewlink report results --out report.html`
     """
@@ -223,18 +245,18 @@ def study(
         help=f"{', '.join(studies.NAMES[:-1])} or {studies.NAMES[-1]}.",
         autocompletion=common.complete_study,
     ),
-    bench: str = typer.Argument(None, metavar="BENCH", help="A benchmark in place of the study's own, NELL-One."),
-    plan: Path = typer.Option(None, help="A TOML file in place of the study's own plan."),
-    model: list[str] = typer.Option([], help="Only this model; may be given several times."),
-    shots: list[int] = typer.Option([], "--shots", "-k", help="Only this number of references; several times."),
+    bench: str = typer.Argument(None, metavar="BENCH", help="A benchmark in place of the plan's, NELL-One."),
+    plan: Path = typer.Option(None, help="A TOML file in place of the built-in plan."),
+    model: list[str] = typer.Option([], help="Only this model; repeatable."),
+    shots: list[int] = typer.Option([], "--shots", "-k", help="Only this number of references; repeatable."),
     seeds: int = typer.Option(None, help="Number of seeds, instead of five."),
     tiny: bool = typer.Option(False, "--tiny", help="A small version on built-in data, in half a minute."),
-    todo: bool = typer.Option(False, "--todo", help="Only list what is not finished."),
-    show_only: bool = typer.Option(False, "--show", help="Only show the results that are stored."),
+    todo: bool = typer.Option(False, "--todo", help="Only list unfinished jobs."),
+    show_only: bool = typer.Option(False, "--show", help="Only show stored results."),
     results: Path = typer.Option(
-        None, help="Folder to read and store records; results by default (in a clone, the repository's), or runs/tiny."
+        None, help="Folder of records; by default results (in a clone, the repository's), or runs/tiny with --tiny."
     ),
-    work: Path = typer.Option(Path("runs/studies"), help="Folder for runs and vectors, to continue from."),
+    work: Path = typer.Option(Path("runs/studies"), help="Folder of runs and vectors; interrupted runs continue."),
     out: Path = typer.Option(None, help="Also write the tables (Markdown) and charts (SVG) to this folder."),
     checkpoint: Path = typer.Option(None, help="For the study attack: ULTRA's weights, such as ultra_4g.pth."),
     device: str = common.DEVICE,
@@ -242,8 +264,8 @@ def study(
 ) -> None:
     """Run a study of the paper and show it; without a name, list the studies.
 
-    What has a record is not run again: in a clone, the repository's records are shown. A study that was stopped
-    continues. To run everything anew, give another folder with --results.
+    Measurements that have a record are not repeated: in a clone, the repository's records are shown. An interrupted
+    study continues. To run everything again, give another folder with --results.
 
     Example: `fewlink study overall --tiny`
     """
@@ -254,14 +276,14 @@ def study(
         return
     choose("study", name, dict.fromkeys(studies.NAMES))
     if tiny:
-        common.reject_options(context, ("plan",), "cannot be given with --tiny, which has its own")
+        common.reject_options(context, ("plan",), "cannot be used with --tiny")
         if bench:
-            raise FewlinkError("--tiny has its own benchmark: leave BENCH out")
+            raise FewlinkError("--tiny uses a built-in benchmark: leave out BENCH")
     if todo and show_only:
-        raise FewlinkError("--todo and --show: give one of them")
+        raise FewlinkError("--todo and --show cannot be combined: give one of them")
     for option, folder in (("--results", results), ("--work", work), ("--out", out)):
         if folder is not None and folder.exists() and not folder.is_dir():
-            raise FewlinkError(f"{folder} is a file, and {option} is a folder: name another one")
+            raise FewlinkError(f"{option} {folder} is a file: give a folder")
     common.check_benchmarks(bench)
     common.check_files(plan, checkpoint)
     common.check_device(device)
@@ -286,15 +308,14 @@ def study(
         on_step=lambda title: common.step_reporter(title, selected.seeds),
     )
     if todo:
-        print("\n".join(chosen.pending(selected, workspace)) or "nothing: everything is finished")
+        print("\n".join(chosen.pending(selected, workspace)) or "nothing to do: everything is finished")
         return
     if isinstance(benchmark, StoredBenchmark) and not show_only:
         show_only = True
-        common.print_notes([f"nothing is run, the records stored in {results} are shown: {benchmark.problem}"])
+        common.print_notes([f"showing the records in {results} without running anything: {benchmark.problem}"])
     elif not show_only and not chosen.pending(selected, workspace):
         show_only = True
-        anew = "--results FOLDER runs the study anew"
-        common.print_notes([f"nothing is run, the records stored in {results} are shown; {anew}"])
+        common.print_notes([f"showing the records in {results}; to run the study again, give --results FOLDER"])
     if not show_only:
         try:
             chosen.run(selected, workspace)

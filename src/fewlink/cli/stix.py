@@ -9,16 +9,17 @@ import typer
 
 def to_stix(
     links: Path = typer.Argument(
-        ..., metavar="FILE", help="Accepted links: a head, a relation, a tail and perhaps a probability per line."
+        ..., metavar="FILE", help="Accepted links: head, relation, tail and optionally a probability per line."
     ),
-    bundle: Path = typer.Option(..., help="The STIX bundle that has the objects of these links."),
-    out: Path = typer.Option(..., help="The bundle to write; an existing one is replaced."),
-    author: str = typer.Option("fewlink", help="Name of the identity that the relationships are created by."),
+    bundle: Path = typer.Option(..., help="The STIX bundle with the objects that these links join."),
+    out: Path = typer.Option(..., help="The bundle to write; an existing file is replaced."),
+    author: str = typer.Option("fewlink", help="Name of the identity that creates the relationships."),
     note: str = typer.Option(
-        "Suggested by fewlink from links of the graph, and accepted by a person.", help="Their description."
+        "Suggested by fewlink from links of the graph, and accepted by a person.",
+        help="Description of the relationships.",
     ),
 ) -> None:
-    """Write accepted links as STIX 2.1 relationships, with confidence 0 to 100 and who made them.
+    """Write accepted links as STIX 2.1 relationships, with a confidence from 0 to 100 and their author.
 
     Example: `fewlink data to-stix accepted.tsv --bundle enterprise-attack.json --out accepted.json`
     """

@@ -1,4 +1,4 @@
-"""`fewlink train`, `fit` and `card`: train, measure and describe a model; `models` and `recipes`: what there is."""
+"""`fewlink train`, `fit` and `card`, which train, fit and describe models, and the lists `models` and `recipes`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from fewlink.training import RunResult
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
-FIGURES = {"dev MRR": "mrr", **labelled("hits@1", "hits@5", "hits@10")}
-FITTED, HELD_OUT = labelled("mrr", "hits@1", "hits@5", "hits@10"), labelled("mrr", "hits@1", "hits@10")  # of a fit
+DEV_METRICS = {"dev MRR": "mrr", **labelled("hits@1", "hits@5", "hits@10")}
+FIT_METRICS = labelled("mrr", "hits@1", "hits@5", "hits@10")
+HELD_OUT_METRICS = labelled("mrr", "hits@1", "hits@10")
 
 
 def train(
@@ -31,8 +32,8 @@ def train(
     bench: list[str] = typer.Argument(
         None,
         metavar="BENCH",
-        help="A catalogue name, a benchmark folder or an archive. The model trail takes several, also files of triples,"
-        " learns from them all and is evaluated on dev of the first.",
+        help="A catalogue name, a benchmark folder, an archive or a file of triples. The model trail takes several: it"
+        " learns from all of them and is evaluated on dev of the first.",
         autocompletion=common.complete_source,
     ),
     out: Path = typer.Option(None, help="Run folder; with several seeds, the parent of a folder seed-N for each."),
@@ -43,10 +44,10 @@ def train(
     ),
     recipe: str = common.RECIPE,
     start: Path = typer.Option(
-        None, help="With the model ultra: the weights to begin with, a .pth file as published or a .safetensors file."
+        None, help="With the model ultra: a file of initial weights, .pth as published or .safetensors."
     ),
     embeddings: Path = typer.Option(
-        None, help="Folder of pretrained vectors (fewlink pretrain); by default they are trained by the recipe."
+        None, help="Folder of pretrained vectors (fewlink pretrain); by default the recipe trains them."
     ),
     shots: int = typer.Option(
         None, "--shots", "-k", help="References of each relation; by default the recipe's, or 3."
@@ -54,17 +55,17 @@ def train(
     change: list[str] = typer.Option(
         [], "--set", metavar="NAME=VALUE", help="Change a setting of `fewlink models --model MODEL --settings`."
     ),
-    seed: list[int] = typer.Option([0], help="Seed; repeatable: several runs train side by side on a GPU."),
+    seed: list[int] = typer.Option([0], help="Seed; repeatable. Several runs train side by side on a GPU."),
     resume: Path = typer.Option(
-        None, help="Run to continue with its own settings and vectors; --set steps=N or patience=N raises a limit."
+        None, help="Run to continue with its settings and vectors; --set steps=N or patience=N raises a limit."
     ),
     device: str = common.DEVICE,
     json: bool = common.JSON,
 ) -> None:
-    """Meta-train on the train relations and keep the model that is best on dev, or of trail the last one.
+    """Meta-train on the train relations and keep the weights that are best on dev (for trail, the last ones).
 
-    If training was stopped, --resume or the same command continues it from the last evaluation. A continued run may
-    get more steps or patience, but no other settings; if its benchmark has moved, also give BENCH.
+    --resume or the same command continues interrupted training. A continued run may get more steps or patience, but no
+    other settings; if its benchmark has moved, also give BENCH.
     `torchrun --nproc-per-node N -m fewlink train …` trains with several processes.
 
     Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`
@@ -81,10 +82,10 @@ def train(
     common.check_files(resume, embeddings, start)
     common.check_device(device)
     if resume is not None:
-        own = ("out", "model", "recipe", "start", "embeddings", "shots", "seed")
-        common.reject_options(context, own, "cannot be given with --resume: a run keeps its own")
+        fixed = ("out", "model", "recipe", "start", "embeddings", "shots", "seed")
+        common.reject_options(context, fixed, "cannot be changed with --resume: leave it out")
         if bench and len(bench) > 1:
-            raise FewlinkError("--resume takes one BENCH at most: a run keeps its own graphs")
+            raise FewlinkError("--resume takes at most one BENCH: a run keeps its further graphs")
     if shots is not None:
         change = [f"shots={shots}", *change]
     if start is not None:
@@ -127,9 +128,16 @@ def _print_runs(results: Sequence[RunResult], json: bool) -> None:
     if json:
         common.print_json([{**dataclasses.asdict(result), "run": str(result.run)} for result in results])
         return
-    columns = ["run", "steps", "stopped", "best step", *FIGURES, "seconds"]
+    columns = ["run", "steps", "stopped", "best step", *DEV_METRICS, "seconds"]
     rows = [
-        [r.run, r.step, STOPPED[r.stopped], r.best_step, *(r.best[f] for f in FIGURES.values()), r.seconds]
+        [
+            r.run,
+            r.step,
+            STOPPED[r.stopped],
+            r.best_step,
+            *(r.best[metric] for metric in DEV_METRICS.values()),
+            r.seconds,
+        ]
         for r in results
     ]
     config = RunConfig.read(results[0].run)
@@ -142,29 +150,29 @@ def _print_runs(results: Sequence[RunResult], json: bool) -> None:
 
 def fit(
     graph: Path = TRIPLES,
-    out: Path = typer.Option(..., help="Folder of the run; it holds all that fewlink predict needs."),
+    out: Path = typer.Option(..., help="Run folder; it has everything that fewlink predict needs."),
     types: Path = TYPES,
     names: Path = NAMES,
     no_names: bool = NO_NAMES,
-    minutes: float = typer.Option(10.0, help="Time limit for everything; time that is of no use is given back."),
+    minutes: float = typer.Option(10.0, help="Time limit; the command ends earlier if it cannot use the time."),
     seed: int = typer.Option(0, help="Seed of the split and of training."),
     change: list[str] = typer.Option(
         [],
         "--set",
         metavar="NAME=VALUE",
-        help="Change a setting of `fewlink models --model trail --settings`; steps=N is taken whatever the time.",
+        help="Change a setting of `fewlink models --model trail --settings`; steps=N overrides the time limit.",
     ),
     on_error: str = ON_ERROR,
     device: str = common.DEVICE,
     json: bool = common.JSON,
 ) -> None:
-    """Fit TRAIL to your own graph, in limited time: it answers at once, and is then measured, calibrated and tuned.
+    """Fit TRAIL to your own graph in limited time.
 
-    After some seconds the run answers with the weights that come with fewlink, on the whole graph. Then these and the
-    learning-free rules are measured on held-out relations, probabilities are calibrated there, and the weights are
-    fine-tuned in the time left; what does best on the same held-out relations is deployed. It never refuses for lack of
-    time: what there is no time for is left out, and said. Figures are measured with dev and test relations hidden.
-    If it was stopped, the same command continues; with more minutes it goes on where it ended.
+    After a few seconds the run answers with the built-in weights on the whole graph. Then the command measures these
+    weights and the learning-free rules on held-out relations, calibrates probabilities on them, and fine-tunes the
+    weights in the time left. It deploys the scorer that is best on the held-out relations. Steps that do not fit in the
+    time are skipped and reported. Figures are measured with dev and test relations hidden. The same command continues
+    an interrupted fit; with more minutes it continues a finished one.
 
     Example: `fewlink fit my-graph.tsv --out runs/mine`, then `fewlink predict runs/mine --reference 'A => B' --head C`
     """
@@ -191,23 +199,25 @@ def fit(
             begin=begin,
         )
     except KeyboardInterrupt:
-        answers = f"{out} answers already (fewlink predict), and " if is_run(out) else ""
-        print(f"stopped; {answers}the same command continues", file=sys.stderr)
+        usable = f"fewlink predict {out} works already, and " if is_run(out) else ""
+        print(f"stopped; {usable}the same command continues", file=sys.stderr)
         raise typer.Exit(130) from None
     if json:
-        places = {"run": str(fitted.run), "card": str(fitted.card) if fitted.card else None}
-        common.print_json({**dataclasses.asdict(fitted), **places})
+        paths = {"run": str(fitted.run), "card": str(fitted.card) if fitted.card else None}
+        common.print_json({**dataclasses.asdict(fitted), **paths})
         return
     if fitted.held_out:
-        expected = [
-            [f"{name} (deployed)" if name == fitted.deployed else name, *(row[metric] for metric in HELD_OUT.values())]
-            for name, row in fitted.held_out.items()
-        ]
-        common.print_table(["scorer", *HELD_OUT], expected, title="held-out relations: what to expect of a new one")
+        rows = []
+        for name, figures in fitted.held_out.items():
+            label = f"{name} (deployed)" if name == fitted.deployed else name
+            rows.append([label, *(figures[metric] for metric in HELD_OUT_METRICS.values())])
+        common.print_table(["scorer", *HELD_OUT_METRICS], rows, title="held-out relations: expect this for a new one")
     print(f"deployed: {fitted.deployed_text}\n")
     if fitted.figures:
-        rows = [[*key.split(), *(row[name] for name in FIGURES.values())] for key, row in fitted.figures.items()]
-        common.print_table(["split", "candidates", *FITTED], rows, title=str(fitted.run))
+        rows = []
+        for protocol, figures in fitted.figures.items():
+            rows.append([*protocol.split(), *(figures[metric] for metric in FIT_METRICS.values())])
+        common.print_table(["split", "candidates", *FIT_METRICS], rows, title=str(fitted.run))
     if fitted.card:
         print(f"model card: {fitted.card}")
     print(f"time: {fitted.seconds / 60:.2g} of {fitted.minutes:g} minutes")
@@ -216,13 +226,13 @@ def fit(
 
 def card(
     run: Path = typer.Argument(..., metavar="RUN", help="A run folder made by fewlink train."),
-    test: bool = typer.Option(False, "--test", help="Also evaluate on test: once, after everything is chosen."),
+    test: bool = typer.Option(False, "--test", help="Also evaluate on test; do so once, at the end."),
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
 ) -> None:
-    """Write a run's model card, README.md: data, figures, calibration, how to use it, limits.
+    """Write a run's model card, README.md: data, figures, calibration, use and limits.
 
-    If the run's best weights are not calibrated yet, probabilities are calibrated on dev first.
+    If the run is not calibrated yet, calibrate its probabilities on dev first.
 
     Example: `fewlink card runs/umls-trail`
     """
@@ -245,7 +255,7 @@ def models(
     model: str = typer.Option(None, help="Show the settings of this model; with --settings, by default trail's."),
     json: bool = common.JSON,
 ) -> None:
-    """List all models by family, with their parts and the equations that the parts implement.
+    """List all models by family, with their components and the equations that these implement.
 
     Example: `fewlink models`
     """
@@ -264,20 +274,18 @@ def models(
             ]
         )
         return
-    for family in (each for each in families().values() if each.models):
+    for family in families().values():
+        if not family.models:
+            continue
         kinds = list(family.components(next(iter(family.models))))
-        rows = [[name, *map(_cell, family.components(name).values()), about] for name, about in family.models.items()]
-        common.print_table(["model", *kinds, "what it is"], rows, title=family.name)
+        rows = [[name, *family.components(name).values(), about] for name, about in family.models.items()]
+        common.print_table(["model", *kinds, "description"], rows, title=family.name)
         if texts := family.component_texts():
-            common.print_table(["part", "what it computes"], list(map(list, texts.items())))
-
-
-def _cell(part: object) -> str:
-    return ", ".join(part) if isinstance(part, list) else str(part)
+            common.print_table(["component", "computes"], list(map(list, texts.items())))
 
 
 def _print_settings(model: str, json: bool) -> None:
-    """The settings of a model with defaults and descriptions."""
+    """Print the settings of a model with their defaults and descriptions."""
     from fewlink.models import trained_family
 
     kind = trained_family(model).settings
@@ -286,7 +294,9 @@ def _print_settings(model: str, json: bool) -> None:
     if json:
         common.print_json([dict(zip(("name", "default", "about"), row, strict=True)) for row in rows])
         return
-    common.print_table(["setting", "default", "what it is"], [[name, str(value), about] for name, value, about in rows])
+    common.print_table(
+        ["setting", "default", "description"], [[name, str(value), about] for name, value, about in rows]
+    )
 
 
 def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with all settings.")) -> None:
@@ -302,13 +312,19 @@ def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with al
     figures = measured()
     if json:
         rows = [
-            {"name": r.name, "about": r.about, "chosen": r.chosen, "measured": figures.get(r.name, {})}
-            | {"settings": r.settings.as_dict(), "vectors": r.vectors.as_dict()}
+            {
+                "name": r.name,
+                "about": r.about,
+                "chosen": r.chosen,
+                "measured": figures.get(r.name, {}),
+                "settings": r.settings.as_dict(),
+                "vectors": r.vectors.as_dict(),
+            }
             for r in recipes
         ]
         common.print_json(rows)
         return
     for r in recipes:
         print(f"{r.name}\n  {r.about}\n  chosen: {r.chosen}")
-        for what, figure in figures.get(r.name, {}).items():
-            print(f"  {what}: {figure}")
+        for measurement, figure in figures.get(r.name, {}).items():
+            print(f"  {measurement}: {figure}")

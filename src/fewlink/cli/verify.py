@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from fewlink.verification.report import Verified
 
-LISTED = 10  # paths that are listed even if there is nothing to say about them
+MAX_LISTED_WHOLE = 10  # with more paths, whole ones without notes are not listed
 WHOLE, DAMAGED, UNCLEAR = 0, 1, 2  # exit codes
 
 
@@ -23,10 +23,10 @@ def verify(
     ),
     json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Check stored folders and files against their checksums, and say what is damaged. Nothing is changed.
+    """Check stored folders and files against their checksums, and report damage. Nothing is changed.
 
     A run is checked with its vectors, checkpoints, calibration and benchmark; results with their ranks. The exit code
-    is 1 if something is damaged, otherwise 2 if it cannot be told (not stored by fewlink, or by a newer version).
+    is 1 if something is damaged, or else 2 if something cannot be checked (fewlink or this version did not write it).
 
     Example: `fewlink verify runs/umls results curation.decisions`
     """
@@ -38,14 +38,16 @@ def verify(
     else:
         _print(found)
     statuses = {each.status for each in found}
-    raise typer.Exit(DAMAGED if "damaged" in statuses else UNCLEAR if "unknown" in statuses else WHOLE)
+    if "damaged" in statuses:
+        raise typer.Exit(DAMAGED)
+    raise typer.Exit(UNCLEAR if "unknown" in statuses else WHOLE)
 
 
 def _print(found: list[Verified]) -> None:
-    """A line for each path, of many only where there is something to say, then how many there are of each kind."""
+    """Print a line for each path (among many, only for those with problems or notes), then the totals."""
     texts = {"whole": "no damage found", "damaged": "DAMAGED", "unknown": "cannot be checked"}
     for each in found:
-        if each.status == "whole" and not each.notes and len(found) > LISTED:
+        if each.status == "whole" and not each.notes and len(found) > MAX_LISTED_WHOLE:
             continue
         files = f"{each.files} file{'s' if each.files != 1 else ''}"
         what = f" ({each.kind}, {files})" if each.kind != "unknown" else ""
@@ -56,4 +58,4 @@ def _print(found: list[Verified]) -> None:
             print(f"  note: {line}")
     if len(found) > 1:
         whole, damaged, unknown = (sum(each.status == status for each in found) for status in texts)
-        print(f"{len(found)} checked: {whole} without damage, {damaged} damaged, {unknown} that cannot be checked")
+        print(f"{len(found)} checked: {whole} without damage, {damaged} damaged, {unknown} cannot be checked")

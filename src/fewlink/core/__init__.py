@@ -1,1 +1,1 @@
-"""What every package builds on: errors, files, settings, seeds, progress, memory, threads and processes."""
+"""The foundation of all other packages: errors, storage, settings, seeds, progress, memory, threads and processes."""

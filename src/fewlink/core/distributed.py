@@ -1,4 +1,4 @@
-"""The processes that `torchrun` started as one job: ranks, values that all of them share, and averaged gradients.
+"""The processes of a `torchrun` job: their ranks, shared values and averaged gradients.
 
 torchrun watches the processes and ends all of them when one fails. Without torchrun there is one process, and every
 function here does nothing or returns its argument.
@@ -19,22 +19,22 @@ from torch import Tensor
 from fewlink.core.errors import FewlinkError
 from fewlink.core.settings import DEVICES, is_device
 
-TIMEOUT = timedelta(days=7)  # the other processes wait this long while the first pretrains or evaluates
+TIMEOUT = timedelta(days=7)  # how long the other processes wait while the first pretrains or evaluates
 
 T = TypeVar("T")
 
-_alone = False  # while the first process works and the others wait for it
+_alone = False  # True while this process works and the others wait for it
 
 
 def use_device(device: str) -> str:
-    """Make this device the current one. Raises if it is not a device name or the machine has no such device."""
+    """Make a device the current one and return its name. Raise if it is unknown or the machine lacks it."""
     if not is_device(device):
-        raise FewlinkError(f"device '{device}' is not {DEVICES}")
+        raise FewlinkError(f"unknown device '{device}': use {DEVICES}")
     kind, _, index = device.partition(":")
     if kind == "cuda":
         if int(index or 0) >= torch.cuda.device_count():
             available = f"{torch.cuda.device_count()} GPUs" if torch.cuda.is_available() else "no GPU"
-            raise FewlinkError(f"torch finds {available} on this machine, not the device '{device}': use cpu")
+            raise FewlinkError(f"device '{device}' is not available, because torch finds {available}: use cpu")
         torch.cuda.set_device(device if index else torch.cuda.current_device())
     return device
 
@@ -46,13 +46,13 @@ def started_by_torchrun() -> bool:
 
 @contextlib.contextmanager
 def processes(device: str = "cpu") -> Iterator[str]:
-    """Join the processes that torchrun started, if any; yields this process's device."""
+    """Join the processes that torchrun started, if any, and yield this process's device."""
     if not started_by_torchrun() or dist.is_initialized():
         yield use_device(device)
         return
     device = use_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if device.startswith("cuda") else device)
     dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=TIMEOUT)
-    yield device  # after an error the process ends without waiting for the others, and torchrun ends them
+    yield device  # after an error this process exits without waiting, and torchrun ends the others
     dist.destroy_process_group()
 
 
@@ -62,13 +62,13 @@ def count() -> int:
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """The rank of this process, counted from 0."""
     return dist.get_rank() if dist.is_initialized() and not _alone else 0
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Inside, this process counts as the only one: it works while the others wait."""
+    """Treat this process as the only one inside the block: it works while the others wait."""
     global _alone
     before, _alone = _alone, True
     try:
@@ -78,7 +78,7 @@ def alone() -> Iterator[None]:
 
 
 def gathered(value: T) -> list[T]:
-    """The values of all processes by rank, returned in each of them."""
+    """Collect a value from each process; every process returns all of them, ordered by rank."""
     if count() == 1:
         return [value]
     values: list[T | None] = [None] * count()
@@ -87,7 +87,7 @@ def gathered(value: T) -> list[T]:
 
 
 def from_first(make: Callable[[], T]) -> T:
-    """Call `make` in the first process and return its value in all of them; an error is raised in all of them."""
+    """Call `make` in the first process only, and return its value, or raise its error, in every process."""
     if count() == 1:
         return make()
     result: list[tuple[T | None, FewlinkError | None] | None] = [None]
@@ -111,6 +111,6 @@ def average_(tensors: Sequence[Tensor]) -> None:
         return
     flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
     dist.all_reduce(flat)
-    flat /= count()  # here and not in each tensor: two of them may share their memory
+    flat /= count()  # dividing the tensors instead would go wrong if two of them share memory
     for tensor, mean in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(mean.view_as(tensor))

@@ -1,5 +1,5 @@
-"""Values that are computed or loaded on first use: what is derived from an object, the names of a package, and what was
-found out about a file, which is remembered in the user's cache folder."""
+"""Values that are computed or loaded once: those derived from an object, the public names of a package, and facts about
+files, which are stored in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class Memo:
-    """Base class of objects that store what was derived from them; copies and pickles leave it out."""
+    """Base class of objects that cache values derived from them. Copies and pickles leave the cache out."""
 
     def once(self, make: Callable[Concatenate[Self, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """`make(self, *args)`, computed once for each function and arguments: `graph.once(degree_table)`."""
+        """Return `make(self, *args)`, computed once per function and arguments: `graph.once(degree_table)`."""
         derived: dict[Any, Any] = self.__dict__.setdefault("_derived", {})
         key = (make, args, tuple(kwargs.items()))
         if key not in derived:
@@ -31,7 +31,7 @@ class Memo:
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package that loads its public names on first use; `homes` are their modules in it."""
+    """A `__getattr__` for a package that imports each public name on first use; `homes` maps names to modules."""
 
     def load(name: str) -> Any:
         if name in homes:
@@ -42,24 +42,24 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def cache_home() -> Path:
-    """The folder of what can be made again: in the user's cache folder."""
+    """fewlink's folder in the user's cache folder. Everything in it can be made again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fewlink"
 
 
 def is_remembered(key: str, value: str) -> bool:
-    """Whether `remember` was called with this key and value last."""
+    """Whether this is the value that `remember` last stored under the key."""
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
-        return _memory_of(key).read_bytes() == value.encode()
+        return _cache_file(key).read_bytes() == value.encode()
     return False
 
 
 def remember(key: str, value: str) -> None:
-    """Keep a value for `is_remembered`, where this is possible. A part of it, after a kill, is no value."""
+    """Store a value for `is_remembered`, unless the cache cannot be written. A truncated file never matches."""
     with suppress(OSError, RuntimeError):
-        memory = _memory_of(key)
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        memory.write_bytes(value.encode())
+        file = _cache_file(key)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(value.encode())
 
 
-def _memory_of(key: str) -> Path:
+def _cache_file(key: str) -> Path:
     return cache_home() / "checked" / hashlib.sha256(os.fsencode(key)).hexdigest()[:32]

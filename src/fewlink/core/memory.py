@@ -1,4 +1,4 @@
-"""The machine and the command in words, and the memory that long work needs, checked before the work starts."""
+"""Checks of free memory before long work starts, and descriptions of the machine and the command."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from pathlib import Path
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import tell
 
-REPORTED_FROM = 1 << 30  # bytes: smaller needs are not printed
-PROGRAM = 4e8  # bytes that Python and torch take by themselves
+MIN_REPORTED_BYTES = 1 << 30  # `ensure` prints nothing about less
+PROGRAM = 4e8  # bytes that Python and torch themselves occupy
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
-UNPACKED = "FEWLINK_MAX_UNPACKED"
+UNPACKED_VARIABLE = "FEWLINK_MAX_UNPACKED"
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # as numbered in malloc.h
-LARGEST_ARRAY, MOST_FREE = 32 << 20, 512 << 20  # bytes: the most that glibc accepts, and all that may stay free
+MAX_HEAP_ARRAY_BYTES = 32 << 20  # the largest value that glibc accepts
+MAX_KEPT_BYTES = 512 << 20
 
-Parts = Mapping[str, float]  # bytes by purpose
+Parts = Mapping[str, float]  # the bytes that each purpose needs
 
 
 def hardware() -> str:
-    """The processor or the GPU, in words."""
+    """The name of the GPU, or of the processor and its number of cores."""
     import torch
 
     if torch.cuda.is_available():
@@ -37,7 +38,7 @@ def hardware() -> str:
 
 
 def command_line() -> str:
-    """The command as a user would type it."""
+    """The running command as a user would type it."""
     program = Path(sys.argv[0]).name
     command = shlex.join(["fewlink" if program == "__main__.py" else program, *sys.argv[1:]])
     return command.encode("utf-8", "replace").decode()
@@ -52,23 +53,24 @@ def _processor() -> str:
 
 
 def ensure(work: str, parts: Parts, device: str = "cpu", advice: str = "") -> None:
-    """Print how much memory the work needs if that is much; raises if the device has less free."""
-    need, free = sum(parts.values()), free_bytes(device)
+    """Raise if a device has less free memory than the work needs; print the amount if it is large."""
+    need = sum(parts.values())
+    free = free_bytes(device)
     where = "memory" if device == "cpu" else f"memory of {device}"
     if free is not None and need > free:
-        largest = sorted(parts, key=lambda part: -parts[part])[:3]
-        purposes = ", ".join(f"{_size(parts[part])} for {part}" for part in largest)
+        largest = sorted(parts, key=lambda purpose: -parts[purpose])[:3]
+        purposes = ", ".join(f"{_size(parts[purpose])} for {purpose}" for purpose in largest)
         raise FewlinkError(
-            f"{work} needs about {_size(need)} of {where} and {_size(free)} are free ({purposes})"
+            f"{work} needs about {_size(need)} of {where}, but only {_size(free)} is free ({purposes})"
             + (f": {advice}" if advice else "")
         )
-    if need >= REPORTED_FROM:
-        available = f", {_size(free)} are free" if free is not None else ""
+    if need >= MIN_REPORTED_BYTES:
+        available = f"; {_size(free)} is free" if free is not None else ""
         tell(f"{work} needs about {_size(need)} of {where}{available}")
 
 
 def free_bytes(device: str = "cpu") -> int | None:
-    """Free bytes on a device, within the limit of a container; None if unknown."""
+    """The free bytes on a device, within the container's limit if there is one; None if unknown."""
     if device != "cpu":
         import torch
 
@@ -78,26 +80,26 @@ def free_bytes(device: str = "cpu") -> int | None:
     return min(known) if known else None
 
 
-def most_unpacked() -> int | None:
-    """The most bytes that a compressed file may unpack to, if the user has set them in $FEWLINK_MAX_UNPACKED."""
-    text = os.environ.get(UNPACKED, "").strip()
+def max_unpacked_bytes() -> int | None:
+    """The user's limit on the size of an unpacked file, from $FEWLINK_MAX_UNPACKED; None if it is not set."""
+    text = os.environ.get(UNPACKED_VARIABLE, "").strip()
     if not text:
         return None
-    found = re.fullmatch(r"(\d{1,15})([KMGT]?)B?", text.upper())
-    if found is None or not int(found[1]):
-        raise FewlinkError(f"{UNPACKED} is '{text}': give a number of bytes, such as 50G")
-    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[found[2]]
+    match = re.fullmatch(r"(\d{1,15})([KMGT]?)B?", text.upper())
+    if match is None or not int(match[1]):
+        raise FewlinkError(f"{UNPACKED_VARIABLE} is '{text}': set it to a number of bytes, such as 50G")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2]]
 
 
 def keep_freed() -> None:
-    """Tell the C library, where it supports this, to keep freed memory for the next allocation.
+    """Make the C library, if it is glibc, keep freed memory for the next allocation.
 
-    Otherwise the large arrays of a step go back to the system and are mapped again, page by page, in the next step.
+    By default it returns a step's large arrays to the system, which maps them again, page by page, in the next step.
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        for option, size in ((MMAP_THRESHOLD, LARGEST_ARRAY), (TRIM_THRESHOLD, MOST_FREE)):
-            library.mallopt(option, size)
+        library.mallopt(MMAP_THRESHOLD, MAX_HEAP_ARRAY_BYTES)
+        library.mallopt(TRIM_THRESHOLD, MAX_KEPT_BYTES)
 
 
 def _free_on_machine() -> int | None:
@@ -113,7 +115,7 @@ def _free_on_machine() -> int | None:
 
 
 def _free_in_container() -> int | None:
-    """What the limit of a control group leaves; cached file pages, which can be reclaimed, count as free."""
+    """The free bytes within a control group's limit. Cached file pages can be reclaimed, so they count as free."""
     try:
         limit = (CGROUP / "memory.max").read_text().strip()
         used = int((CGROUP / "memory.current").read_text())

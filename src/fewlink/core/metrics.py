@@ -1,4 +1,4 @@
-"""The rank of a score among others with ties, and the metrics made from ranks: their keys and labels."""
+"""The rank of a score among others, and the keys and labels of the metrics computed from ranks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ METRICS = tuple(LABELS)
 
 
 def realistic_rank(higher: Counts, tied: Counts) -> Counts:
-    """The rank of a score below `higher` others and level with `tied` others: the mean over all orders of the ties."""
+    """The rank of a score with `higher` scores above it and `tied` scores equal to it: the mean over all tie orders."""
     return 1 + higher + tied / 2
 
 
 def labelled(*metrics: str) -> dict[str, str]:
-    """The metrics by their labels, in this order: the columns of a table."""
+    """The metrics by label, in this order, as the columns of a table."""
     return {LABELS[metric]: metric for metric in metrics}

@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a bar on a terminal, otherwise a line every few seconds."""
+"""Progress of long work on standard error: a bar on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import Protocol
 from fewlink.core.errors import shown
 
 QUIET_SECONDS = 5.0  # shorter work prints nothing
-LINE_SECONDS = 10.0
-
+LINE_SECONDS = 10.0  # between two lines
 
 _quiet = False
 
 
 class Advance(Protocol):
-    """Called with the amount done so far, and a short note to show beside it."""
+    """A callback that takes the amount done so far and a short note to show beside it."""
 
     def __call__(self, done: float, note: str = "") -> None: ...
 
@@ -31,7 +30,7 @@ def duration(seconds: float) -> str:
 
 
 def set_quiet(quiet: bool) -> None:
-    """Whether `progress` and `tell` print nothing: standard error then has errors only."""
+    """Switch off `progress` and `tell`, so that standard error has errors only; or switch them on again."""
     global _quiet
     _quiet = quiet
 
@@ -64,9 +63,15 @@ def _bar(title: str, total: float | None) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    more = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False))
-    with Progress(*columns, *more, console=Console(stderr=True), transient=True) as bars:
+    columns = [
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+    ]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(title, total=total, note="")
 
         def advance(done: float, note: str = "") -> None:

@@ -15,14 +15,14 @@ from fewlink.core.errors import FewlinkError, InputError, choose, read_file
 from fewlink.core.settings import Settings
 
 S = TypeVar("S", bound=Settings)
-OWN = ("seed", "device")  # set for each run, never by a recipe
+PER_RUN_SETTINGS = ("seed", "device")  # settings that each run chooses, never a recipe
 
 
 class Vectors(Settings):
-    """How the vectors of a few-shot model are pretrained."""
+    """How to pretrain the vectors of a few-shot model."""
 
     recipe: str = Field(default="complex", description="recipe of the embedding model")
-    with_train_tasks: bool = Field(default=False, description="whether the train relations are trained on too")
+    with_train_tasks: bool = Field(default=False, description="whether to train on the train relations too")
     set: Annotated[tuple[str, ...], Field(strict=False)] = Field(default=(), description="changes as name=value")
 
 
@@ -41,7 +41,7 @@ class Recipe(Generic[S]):
 
 
 class RecipeFile(Settings):
-    """The content of a recipe's TOML file; its settings and vectors are validated by their own classes."""
+    """The content of a recipe's TOML file, before its settings and vectors are validated by their classes."""
 
     settings: dict[str, Any]
     about: str = ""
@@ -50,10 +50,11 @@ class RecipeFile(Settings):
 
 
 def recipe(which: str, kind: type[S]) -> Recipe[S]:
-    """A recipe by name or from a TOML file; `kind` is the class of its settings."""
+    """Load a recipe by name or from a TOML file; `kind` is the class of its settings."""
     content, path = _read(which)
     try:
-        settings, vectors = kind(**content.settings), Vectors(**content.vectors)
+        settings = kind(**content.settings)
+        vectors = Vectors(**content.vectors)
     except FewlinkError as error:
         raise InputError(path, str(error)) from None
     return Recipe(path.stem, content.about, content.chosen, settings, vectors)
@@ -62,20 +63,21 @@ def recipe(which: str, kind: type[S]) -> Recipe[S]:
 def recipe_texts() -> dict[str, str]:
     """The TOML text of every recipe in the package, by name."""
     entries = sorted((files("fewlink") / "recipes").iterdir(), key=lambda entry: entry.name)
-    return {e.name.removesuffix(".toml"): e.read_text("utf-8") for e in entries if e.name.endswith(".toml")}
+    recipes = [entry for entry in entries if entry.name.endswith(".toml")]
+    return {entry.name.removesuffix(".toml"): entry.read_text("utf-8") for entry in recipes}
 
 
 def model_of(which: str) -> str:
-    """The model of a recipe, given by name or as a file."""
+    """The model that a recipe, by name or from a TOML file, is for."""
     return str(_read(which)[0].settings.get("model", ""))
 
 
 def same_settings(stored: dict[str, Any] | None, settings: Settings | None) -> bool:
-    """Whether a record's settings are these, apart from K, seed, device and settings that only one of them has."""
+    """Whether a record's settings equal these, ignoring K, seed, device and settings that only one side has."""
     if settings is None or stored is None:
         return not stored and settings is None
     current = settings.as_dict()
-    return all(stored[name] == current[name] for name in stored.keys() & current.keys() - {*OWN, "shots"})
+    return all(stored[name] == current[name] for name in stored.keys() & current.keys() - {*PER_RUN_SETTINGS, "shots"})
 
 
 def measured() -> dict[str, dict[str, str]]:
@@ -84,7 +86,7 @@ def measured() -> dict[str, dict[str, str]]:
 
 
 def _read(which: str) -> tuple[RecipeFile, Path]:
-    """The content and the path of a recipe's file."""
+    """The content and path of a recipe file."""
     if which.endswith(".toml"):
         path = Path(which)
         try:
@@ -92,7 +94,8 @@ def _read(which: str) -> tuple[RecipeFile, Path]:
         except UnicodeDecodeError as error:
             raise InputError(path, f"cannot be read ({error})") from None
     else:
-        path, text = Path(f"{which}.toml"), choose("recipe", which, recipe_texts())
+        path = Path(f"{which}.toml")
+        text = choose("recipe", which, recipe_texts())
     try:
         return RecipeFile(**tomllib.loads(text)), path
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -102,11 +105,11 @@ def _read(which: str) -> tuple[RecipeFile, Path]:
 
 
 def as_toml(about: str, chosen: str, settings: Settings) -> str:
-    """A recipe as TOML text: its model and dimension, and the settings that differ from the defaults."""
+    """Write a recipe as TOML: its model, its dimension, and the settings that differ from their defaults."""
     defaults = {name: field.default for name, field in type(settings).model_fields.items()}
     lines = [f"about = {_toml(about)}", f"chosen = {_toml(chosen)}", "", "[settings]"]
     for name, value in settings.as_dict().items():
-        if name in ("model", "dim") or (value != defaults[name] and name not in OWN):
+        if name in ("model", "dim") or (value != defaults[name] and name not in PER_RUN_SETTINGS):
             lines.append(f"{name} = {_toml(value)}")
     return "\n".join(lines) + "\n"
 

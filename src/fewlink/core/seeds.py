@@ -1,4 +1,4 @@
-"""Randomness as a pure function of a seed and words that name its purpose; no global state."""
+"""Random numbers as a pure function of a seed and of words that name their purpose. There is no global state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def derive(seed: int, *words: object) -> int:
-    """A 64-bit seed for one purpose: `derive(0, "episode", step)`."""
+    """Derive a 64-bit seed for one purpose: `derive(0, "episode", step)`."""
     text = "\x1f".join([str(seed), *map(str, words)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 

@@ -1,4 +1,4 @@
-"""The base class of settings: pydantic models that are frozen, strict in their types, and changed by `name=value`."""
+"""The base class of settings: frozen, strictly typed pydantic models that can be changed by `name=value`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEVICES = "cpu, cuda or cuda:N"
 
 
 def is_device(name: str) -> bool:
-    """Whether this is a valid device name; the machine need not have the device."""
+    """Whether a device name is valid, on this machine or another."""
     return re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]*))?", name) is not None
 
 
@@ -25,12 +25,12 @@ def _check_device(name: str) -> str:
     return name
 
 
-Seed = Annotated[int, Field(description="seed of everything random")]
+Seed = Annotated[int, Field(description="random seed")]
 Device = Annotated[str, AfterValidator(_check_device), Field(description=DEVICES)]
 
 
 class Settings(BaseModel):
-    """Settings by name; a value of the wrong type or out of range raises a FewlinkError that names the setting."""
+    """Settings by name. A value of the wrong type or range raises a FewlinkError that names the setting."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
 
@@ -41,27 +41,27 @@ class Settings(BaseModel):
             raise _first_error(error, type(self)) from None
 
     def as_dict(self) -> dict[str, Any]:
-        """The values by name."""
+        """The values of all settings, by name."""
         return self.model_dump()
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with other values of some settings."""
+        """A copy with some values changed."""
         return type(self)(**{**self.as_dict(), **changes})
 
     def adjusted(self, changes: Iterable[str]) -> Self:
-        """A copy with changes given as texts `name=value`."""
+        """A copy with changes of the form `name=value`."""
         values: dict[str, Any] = {}
         for change in changes:
             name, equals, text = change.partition("=")
             if not equals:
-                raise FewlinkError(f"'{change}' is not of the form name=value")
+                raise FewlinkError(f"'{change}' is not a change of a setting: write name=value")
             kind = choose("setting", name, type(self).model_fields).annotation
             values[name] = _parsed(name, text, kind) if kind in (int, float, bool) else text
         return self.replace(**values)
 
 
 def _parsed(name: str, text: str, kind: Any) -> Any:
-    """A number or a truth value from its text."""
+    """Parse a number or a truth value."""
     try:
         return TypeAdapter(kind).validate_strings(text)
     except ValidationError as error:
@@ -69,7 +69,7 @@ def _parsed(name: str, text: str, kind: Any) -> Any:
 
 
 def _first_error(error: ValidationError, kind: type[Settings]) -> FewlinkError:
-    """The first validation error; a misspelt name or choice raises one with a suggestion."""
+    """The first validation error as a FewlinkError. A misspelt name or choice raises one with suggestions instead."""
     problem = error.errors()[0]
     name, value = str(problem["loc"][0]), problem["input"]
     if problem["type"] == "extra_forbidden":
@@ -80,5 +80,5 @@ def _first_error(error: ValidationError, kind: type[Settings]) -> FewlinkError:
 
 
 def _reason(problem: ErrorDetails) -> str:
-    raised = problem.get("ctx", {}).get("error")  # by a validator of a field
+    raised = problem.get("ctx", {}).get("error")  # an exception of a field validator
     return str(raised) if raised else problem["msg"].partition(",")[0].replace("Input should be", "it must be")

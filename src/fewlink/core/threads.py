@@ -1,4 +1,4 @@
-"""Work in threads: prefetching, a parallel map, and what lets other threads run in the meantime."""
+"""Threads: prefetching, a parallel map, sorting without blocking, and the number of torch's threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """The same items (none of them None); a thread makes the next one while the current one is used."""
+    """Yield the items, none of which may be None; a thread makes the next one while the caller uses the current one."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, items, None)
         while (item := coming.result()) is not None:
@@ -23,7 +23,7 @@ def prefetch(items: Iterator[T]) -> Iterator[T]:
 
 
 def prefetch_indexed(make: Callable[[int], T], count: int) -> Callable[[int], T]:
-    """`make` for indices below `count`; a thread computes `make(i + 1)` while `make(i)` is used."""
+    """Wrap `make` for indices below `count`: a thread computes `make(i + 1)` while the caller uses `make(i)`."""
     coming: dict[int, Future[T]] = {}
     pool = ThreadPoolExecutor(1)
 
@@ -38,14 +38,14 @@ def prefetch_indexed(make: Callable[[int], T], count: int) -> Callable[[int], T]
 
 
 def distinct(values: np.ndarray) -> np.ndarray:
-    """The distinct values, sorted. Unlike `numpy.unique`, it lets other threads run while it sorts many."""
+    """The distinct values, sorted. Unlike `numpy.unique`, it lets other threads run while it sorts."""
     ordered = np.sort(values, axis=None)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
 @contextlib.contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Torch's operations use so many threads inside. With several, small ones wait for each other on busy cores."""
+    """Set the number of torch's threads inside the block. On busy cores, the threads of small operations wait."""
     import torch
 
     before = torch.get_num_threads()
@@ -57,7 +57,7 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 def parallel_map(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
-    """`work(item)` of each item, two at a time if torch may use two threads; more threads are not faster.
+    """Return `work(item)` for each item, computed in two threads if torch may use two; more are not faster.
 
     Each call uses one torch thread, so the results do not depend on the number of threads.
     """
@@ -68,4 +68,4 @@ def parallel_map(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
         with ThreadPoolExecutor(min(2, threads), initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(work, items))
     finally:
-        torch.set_num_threads(threads)  # new threads start with the number that was set last
+        torch.set_num_threads(threads)  # new threads take the number that was set last

@@ -14,11 +14,11 @@ from fewlink.core.errors import FewlinkError, InputError, choose, read_file
 from fewlink.core.storage import write_bytes
 from fewlink.curation.schema import KINDS, Event
 from fewlink.curation.store import ProjectFile, now
-from fewlink.graph.vocabulary import OWN_IRIS
+from fewlink.graph.vocabulary import FEWLINK_IRI_PREFIXES
 
 FORMAT, FORMAT_1 = "fewlink-project/2", "fewlink-project/1"  # the first has no probabilities
 HEADER = ("head", "tail", "decision", "who", "time", "probability")
-ENTITY, RELATION = OWN_IRIS  # of ids that are no IRIs
+ENTITY, RELATION = FEWLINK_IRI_PREFIXES  # of ids that are no IRIs
 IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]+")
 TRIPLE = re.compile(r"\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*\.\s*(#.*)?")
 Find = Callable[[str], str | None]  # from the name or id of an entity to its id

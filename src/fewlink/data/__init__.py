@@ -1,4 +1,4 @@
-"""Few-shot benchmarks: tasks and candidates; `data.episodes`, which needs torch, is imported separately."""
+"""Few-shot benchmarks: tasks and candidates. Import `data.episodes` separately, because it needs torch."""
 
 from fewlink.data.benchmark import SPLITS, Benchmark, Task
 from fewlink.data.candidates import PROTOCOLS, Candidates, candidates_of, likely_tails

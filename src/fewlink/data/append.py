@@ -1,4 +1,4 @@
-"""Append triples to a benchmark: entities and relations keep their ids, new ones follow."""
+"""Appending triples to a benchmark: entities and relations keep their ids, and new ones follow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fewlink.graph.vocabulary import Interner, local_name
 
 @dataclass(frozen=True)
 class AppendReport:
-    """How many triples of the graph, pairs of tasks, entities and relations are new, and how many lines were not."""
+    """The numbers of new triples, pairs of tasks, entities and relations, and of duplicates."""
 
     triples: int
     pairs: int
@@ -40,16 +40,18 @@ def append_triples(
     on_error: str = "stop",
     report: CompileReport | None = None,
 ) -> tuple[Benchmark, AppendReport]:
-    """The benchmark with the triples of these files added; those it has already are counted.
+    """Add the triples of files to a benchmark; duplicates are counted.
 
-    A triple of a task relation is added to the pairs of that task, after the others, and not to the graph, where it
-    would give an answer away. `types` and `names` are side files as for a new graph and may describe old entities too.
+    A triple of a task relation becomes the last pair of its task. It does not enter the graph, where it would reveal an
+    answer. `types` and `names` are side files as for a new graph, and may describe old entities too.
     """
-    graph, report, paths = benchmark.graph, report or CompileReport(), [Path(p) for p in paths]
+    graph = benchmark.graph
+    report = report or CompileReport()
+    paths = [Path(path) for path in paths]
     tasks = {task.name: task for members in benchmark.tasks.values() for task in members}
     entities = _interner(graph.entities)
     relations = _interner(graph.relations)
-    task_ids = {relations[name.encode()]: name for name in tasks}  # temporary ids, while the files are read
+    task_ids = {relations[name.encode()]: name for name in tasks}  # temporary ids for reading the files
     added = read_ids(paths, entities, relations, check_on_error(on_error), report)
     if not len(added):
         raise report.no_triples(paths)
@@ -93,7 +95,7 @@ def _extended(
     names: Path | None,
     report: CompileReport,
 ) -> Graph:
-    """The graph with new triples (n, 3) after the old ones; `report` has the names and types that RDF and STIX give."""
+    """The graph with new triples (n, 3) after the old ones; `report` holds names and types from RDF and STIX."""
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
     check_side_files(entity_names, relation_names, types, names)
     labels = _labels(graph, entity_names, relation_names, names, report)
@@ -112,41 +114,49 @@ def _labels(
     path: Path | None,
     report: CompileReport,
 ) -> Vocabulary | None:
-    """Readable names: those of the files, else those of the graph, else the names themselves."""
-    of_rdf, of_stix = report.labels, report.descriptions
-    if graph.labels is None and path is None and of_rdf is None and not of_stix:
+    """Readable names from the files, or else from the graph, or else the ids themselves."""
+    if graph.labels is None and path is None and report.labels is None and not report.descriptions:
         return None
-    texts = {name.decode(): text.decode() for name, (_, text) in (of_rdf or {}).items()}
-    texts.update({name.decode(): text.decode() for name, (text, _) in of_stix.items()})
-    texts.update({row[0]: row[1] for row in read_pairs_table(path)} if path else {})
+    texts = {name.decode(): text.decode() for name, (_, text) in (report.labels or {}).items()}
+    texts.update({name.decode(): text.decode() for name, (text, _) in report.descriptions.items()})
+    if path is not None:
+        texts.update({row[0]: row[1] for row in read_pairs_table(path)})
     old = list(graph.labels) if graph.labels is not None else [*graph.entities, *graph.relations]
-    before = (old[: len(graph.entities)], old[len(graph.entities) :])
-    return Vocabulary.of(
-        texts.get(name) or (labels[number] if number < len(labels) else name if of_rdf is None else _short(name))
-        for vocabulary, labels in zip((entities, relations), before, strict=True)
-        for number, name in enumerate(vocabulary)
-    )
-
-
-def _short(name: str) -> str:
-    return local_name(name.encode()).decode()
+    labels = []
+    for vocabulary, old_labels in (
+        (entities, old[: len(graph.entities)]),
+        (relations, old[len(graph.entities) :]),
+    ):
+        for number, name in enumerate(vocabulary):
+            if texts.get(name):
+                labels.append(texts[name])
+            elif number < len(old_labels):
+                labels.append(old_labels[number])
+            elif report.labels is not None:  # RDF was read
+                labels.append(local_name(name.encode()).decode())
+            else:
+                labels.append(name)
+    return Vocabulary.of(labels)
 
 
 def _types(graph: Graph, entities: Vocabulary, path: Path | None, stated: TypeTable | None) -> TypeTable | None:
-    """The types of the graph and of the file; without a file, those `stated` by other files, else by their names."""
-    old, count = graph.types, len(graph.entities)
-    first = 0  # entity from which on types are added
+    """The types of the graph with those of the file, or else those `stated` in triples or STIX, or else in names."""
+    old = graph.types
+    count = len(graph.entities)
+    first = 0  # the first entity whose types are added
     if path is not None:
         more: TypeTable | None = types_from_file(path, entities)
     elif stated is not None:
         more = stated
     else:
         by_name = types_from_names(entities) if old is not None else None
-        followed = by_name is not None and by_name.typed(np.arange(count)).mean() >= CONVENTION_SHARE
-        more, first = by_name if followed else None, count
+        follows = by_name is not None and by_name.typed(np.arange(count)).mean() >= CONVENTION_SHARE
+        more = by_name if follows else None
+        first = count
     if old is None:
         return more
-    names, (owners, types) = _interner(old.names), _entries(old)
+    names = _interner(old.names)
+    owners, types = _entries(old)
     if more is not None:
         more_owners, more_types = _entries(more)
         more_types = np.array([names[name.encode()] for name in more.names], np.int32)[more_types]
@@ -156,12 +166,12 @@ def _types(graph: Graph, entities: Vocabulary, path: Path | None, stated: TypeTa
 
 
 def _entries(table: TypeTable) -> tuple[np.ndarray, np.ndarray]:
-    """The entity and the type of each entry of a table."""
+    """The entities and the types of a table's entries."""
     return np.repeat(np.arange(len(table.offsets) - 1), np.diff(table.offsets)), table.types
 
 
 def _extended_task(graph: Graph, task: Task, new: np.ndarray) -> Task:
-    """The task with those pairs (n, 2) that it does not have yet, each once, in their order."""
+    """The task with the pairs (n, 2) that it lacks, each once, in their order."""
     old = {tuple(pair) for pair in task.pairs.tolist()}
     added = [pair for pair in dict.fromkeys(map(tuple, new.tolist())) if pair not in old]
     if not added:

@@ -25,9 +25,9 @@ SPLITS = ("train", "dev", "test")
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A relation to learn from few pairs.
+    """A relation to predict from a few pairs.
 
-    Shapes: `pairs` (n, 2) int32 heads and tails in the benchmark's order, distinct; `known` (m, 2) int32, sorted, all
+    Shapes: `pairs` (n, 2) int32, distinct heads and tails in the benchmark's order; `known` (m, 2) int32, sorted, all
     pairs known to be true, including `pairs`; `range` (c,) int32, sorted, the tails that the type constraint allows.
     """
 
@@ -37,11 +37,13 @@ class Task:
     range: np.ndarray
 
     def split(self, shots: int, draw: int = 0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """References (shots, 2), the first pairs or with `draw` > 0 a random sample, and queries (rest, 2)."""
+        """Split the pairs into references (shots, 2), the first ones or the `draw`-th random sample, and queries."""
         if shots < 1:
-            raise FewlinkError(f"{self.name}: {shots} references; give at least 1")
+            raise FewlinkError(f"{self.name} has {shots} references: use at least 1")
         if shots >= len(self.pairs):
-            raise FewlinkError(f"{self.name} has {len(self.pairs)} pairs: {shots} references leave no query; use fewer")
+            raise FewlinkError(
+                f"{self.name} has {len(self.pairs)} pairs, and {shots} references leave no query: use fewer"
+            )
         if draw == 0:
             return self.pairs[:shots], self.pairs[shots:]
         chosen = np.zeros(len(self.pairs), bool)
@@ -58,9 +60,10 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Benchmark(Memo):
-    """`tasks` maps train, dev and test to their task relations; `source` is the name or path it was opened by.
+    """A background graph with task relations: `tasks` maps train, dev and test to theirs.
 
-    `extended_from` are the fingerprints of the benchmarks and graphs to which triples were appended; ids stay the same.
+    `source` is the name or path that the benchmark was opened from. `extended_from` are the fingerprints of the
+    benchmarks and graphs that triples were appended to; ids stay the same.
     """
 
     name: str
@@ -74,11 +77,11 @@ class Benchmark(Memo):
         return choose("split", name, self.tasks)
 
     def task(self, name: str) -> Task:
-        """The task of this name in any split."""
+        """The task of a relation, in any split."""
         return choose("task relation", name, {t.name: t for tasks in self.tasks.values() for t in tasks})
 
     def with_fold(self, index: int, count: int) -> Benchmark:
-        """A copy with every count-th train relation moved to dev, to have more relations to choose settings on."""
+        """A copy with every count-th train relation moved to dev, which gives more relations to choose settings on."""
         train = list(self.tasks["train"])
         moved = train[index::count]
         kept = [t for t in train if t not in moved]
@@ -86,7 +89,7 @@ class Benchmark(Memo):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 of the graph and all tasks; records name it as the data they were measured on."""
+        """The sha256 of the graph and all tasks, by which records identify their data."""
         digest = hashlib.sha256(self.graph.fingerprint.encode())
         for split in SPLITS:
             for task in self.tasks[split]:
@@ -108,10 +111,10 @@ class Benchmark(Memo):
         with new_folder(Path(folder), FORMAT, facts) as draft:
             self.graph.save(draft / "graph")
             for array in ("pairs", "known", "range"):
-                parts = [getattr(t, array) for _, t in listed]
-                whole = np.concatenate(parts or [np.zeros(0)]).astype(np.int32)
+                columns = [getattr(task, array) for _, task in listed]
+                whole = np.concatenate(columns or [np.zeros(0)]).astype(np.int32)
                 np.save(draft / f"{array}.npy", whole, allow_pickle=False)
-                ends = np.cumsum([len(p) for p in parts], dtype=np.int64)
+                ends = np.cumsum([len(column) for column in columns], dtype=np.int64)
                 np.save(draft / f"{array}.ends.npy", ends, allow_pickle=False)
         return Path(folder)
 
@@ -122,10 +125,12 @@ class Benchmark(Memo):
 
     @classmethod
     def _load(cls, folder: Path, manifest: dict[str, Any]) -> Benchmark:
-        graph, columns = Graph.open(folder / "graph", verify=False), []
+        graph = Graph.open(folder / "graph", verify=False)
+        columns = []
         with reading(folder, "make the folder again"):
             for array in ("pairs", "known", "range"):
-                whole, ends = load_array(folder / f"{array}.npy"), load_array(folder / f"{array}.ends.npy")
+                whole = load_array(folder / f"{array}.npy")
+                ends = load_array(folder / f"{array}.ends.npy")
                 check_offsets(ends, len(whole), array)
                 check_ids(whole, len(graph.entities), array)
                 if whole.size and whole.shape[1:] != (() if array == "range" else (2,)):
@@ -140,5 +145,5 @@ class Benchmark(Memo):
 
 
 def sorted_pairs(pairs: np.ndarray) -> np.ndarray:
-    """Distinct pairs (n, 2) sorted by head, then tail."""
+    """The distinct pairs (n, 2), sorted by head, then tail."""
     return np.unique(np.asarray(pairs, np.int32).reshape(-1, 2), axis=0)

@@ -14,7 +14,7 @@ from fewlink.graph import Graph
 from fewlink.graph.types import RDF_TYPE
 
 PAPER_SIZE = 1000
-PAPER_SEED = 0  # part of the protocol: the same 1000 for every model
+PAPER_SEED = 0  # fixed by the protocol: every model gets the same candidates
 PROTOCOLS = ("paper", "full", "open")
 
 
@@ -22,8 +22,8 @@ PROTOCOLS = ("paper", "full", "open")
 class Candidates:
     """The tails to score for one relation.
 
-    Shapes: `ids` (c,) int32 sorted; `counted` (c,) bool, False for tails that are only included as the answer of a
-    query; `outside`: the number of other entities, all tied behind the scored ones (0 if the range is closed).
+    Shapes: `ids` (c,) int32, sorted; `counted` (c,) bool, False for tails that are included only as the answer of a
+    query. `outside` is the number of other entities, all tied behind the scored ones; 0 if the range is closed.
     """
 
     ids: np.ndarray
@@ -34,13 +34,12 @@ class Candidates:
 def candidates_of(protocol: str, task: Task, references: np.ndarray, graph: Graph) -> Candidates:
     """The candidates of a task under a protocol.
 
-    - `full`: the whole range (by the types of all the relation's tails: an oracle that published results share).
-    - `paper`: 1000 of that range, the same for every model; the answer of a query is added for that query.
+    - `full`: the whole range, by the types of all the relation's tails: an oracle that published results share.
+    - `paper`: 1000 tails of that range, the same for every model; the answer of a query is added for that query.
     - `open`: entities that share a type or a relation slot with the tail of a reference; all others tie behind them.
     """
-    return choose("candidates protocol", protocol, {"full": _full, "paper": _paper, "open": _open})(
-        task, references, graph
-    )
+    choose_candidates = choose("candidates protocol", protocol, {"full": _full, "paper": _paper, "open": _open})
+    return choose_candidates(task, references, graph)
 
 
 def likely_tails(graph: Graph, tails: np.ndarray) -> np.ndarray:
@@ -62,15 +61,15 @@ def open_candidates(graph: Graph, references: np.ndarray) -> np.ndarray:
 
 
 def task_of_pairs(graph: Graph, name: str, pairs: np.ndarray) -> Task:
-    """A task of pairs (n, 2) that are all that is known of a relation; its range is that of the type constraint."""
+    """A task from all known pairs (n, 2) of a relation; its range is given by the type constraint."""
     return Task(name, pairs, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]))
 
 
 def by_similarity(graph: Graph, ids: np.ndarray, ignored: int = -1) -> tuple[np.ndarray, int]:
-    """All entities (n,), those most similar to `ids` first, and how many are similar at all.
+    """All entities (n,), the most similar to `ids` first, and the number that are similar at all.
 
-    Similarity is the number of types and of relation slots, except the slot `ignored`, that an entity shares with any
-    of `ids`; rare ones count more. Of equally similar ones, the entity with more edges comes first.
+    Similarity counts the types and relation slots, except the slot `ignored`, that an entity shares with any of `ids`;
+    rare ones weigh more. Among equally similar entities, those with more edges come first.
     """
     groups = [graph.slots[slot] for slot in _slots(graph, np.unique(ids)) if slot != ignored]
     if graph.types is not None:
@@ -83,33 +82,34 @@ def by_similarity(graph: Graph, ids: np.ndarray, ignored: int = -1) -> tuple[np.
 
 
 class SameTypeSampler:
-    """A fixed sample of the entities that `likely_tails` gives: the first by a hash.
+    """Fixed samples of the entities that `likely_tails` returns: those with the lowest hashes.
 
-    The first of a union are the first among the first of its parts, so only the first of each type and slot are
-    computed, once.
+    The lowest hashes of a union are among the lowest of its groups, so the sampler computes the sample of each type
+    and slot once.
     """
 
-    def __init__(self, graph: Graph, most: int) -> None:
-        self.graph, self.most = graph, most
+    def __init__(self, graph: Graph, max_size: int) -> None:
+        self.graph = graph
+        self.max_size = max_size
         self._first: dict[tuple[str, int], np.ndarray] = {}
 
-    def of(self, ids: np.ndarray, most: int) -> np.ndarray:
-        """At most `most` entities of the same kind as `ids` (n,), and `ids` themselves, sorted."""
-        parts = [self._first_of(kind, members) for kind, members in _kinds(self.graph, ids)]
-        return np.union1d(_lowest_hashes(np.unique(np.concatenate([ids, *parts])), most), ids).astype(np.int32)
+    def of(self, ids: np.ndarray, size: int) -> np.ndarray:
+        """At most `size` entities of the same kind as `ids` (n,), and `ids` themselves, sorted."""
+        samples = [self._first_of(kind, members) for kind, members in _kinds(self.graph, ids)]
+        return np.union1d(_lowest_hashes(np.unique(np.concatenate([ids, *samples])), size), ids).astype(np.int32)
 
     def _first_of(self, kind: tuple[str, int], members: np.ndarray) -> np.ndarray:
         if kind not in self._first:
-            self._first[kind] = _lowest_hashes(members, self.most)
+            self._first[kind] = _lowest_hashes(members, self.max_size)
         return self._first[kind]
 
 
-def _lowest_hashes(ids: np.ndarray, most: int) -> np.ndarray:
-    return ids[np.argpartition(scramble(ids), most)[:most]] if len(ids) > most else ids
+def _lowest_hashes(ids: np.ndarray, count: int) -> np.ndarray:
+    return ids[np.argpartition(scramble(ids), count)[:count]] if len(ids) > count else ids
 
 
 def _kinds(graph: Graph, ids: np.ndarray) -> Iterator[tuple[tuple[str, int], np.ndarray]]:
-    """The types of these entities, and the slots of those without a type, each with its members."""
+    """Yield the types of these entities, and the slots of those without a type, each with its members."""
     ids = np.unique(ids)
     if graph.types is not None:
         for kind in graph.types.of_entities(ids).tolist():
@@ -119,17 +119,17 @@ def _kinds(graph: Graph, ids: np.ndarray) -> Iterator[tuple[tuple[str, int], np.
 
 
 def _slots(graph: Graph, ids: np.ndarray) -> list[int]:
-    """The relations, inverse ones included, of any of these entities; not rdf:type, which all typed ones have."""
+    """The relations, inverses included, of any of these entities, except rdf:type, which all typed entities have."""
     slots: list[int] = np.unique(graph.relation_ids[graph.edges_of(ids)[0]]).tolist()
     stated = graph.relations.find(RDF_TYPE) if graph.types is not None else None
     return [slot for slot in slots if slot != stated]
 
 
-def _any_of(graph: Graph, parts: Iterable[np.ndarray]) -> np.ndarray:
-    """The union of the parts, sorted."""
+def _any_of(graph: Graph, groups: Iterable[np.ndarray]) -> np.ndarray:
+    """The union of groups of entities, sorted."""
     chosen = np.zeros(len(graph.entities), bool)
-    for part in parts:
-        chosen[part] = True
+    for members in groups:
+        chosen[members] = True
     return np.flatnonzero(chosen).astype(np.int32)
 
 

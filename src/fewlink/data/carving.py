@@ -1,6 +1,6 @@
-"""Carve few-shot tasks out of an ordinary graph: its relations of medium size become tasks.
+"""Carving few-shot tasks out of an ordinary graph: its relations of medium size become tasks.
 
-A graph with dates can be frozen instead: links that came later are then to be found.
+A graph with dates can be frozen at a day instead; the task is then to find the links that were added later.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fewlink.graph import Graph
 from fewlink.graph.groups import Groups
 
 BOUNDS = ((50, 500), (30, 500), (20, 500), (10, 500), (50, 5000), (20, 5000), (6, 5000))  # tried by `carve_any`
-ENOUGH_TASKS = 6  # with fewer, `carve_any` tries wider bounds
-BACKGROUND = 0.5  # least share of the triples that `carve_any` leaves in the background
-DEV, TEST = 0.15, 0.15  # shares of the tasks: small graphs have few, and a single relation is a poor measure
+MIN_TASKS = 6  # with fewer, `carve_any` tries wider bounds
+MIN_BACKGROUND_SHARE = 0.5  # `carve_any` leaves at least this share of the triples in the background
+DEV_SHARE = TEST_SHARE = 0.15  # larger than by default: small graphs have few tasks, and one relation measures little
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class CarveSettings:
 
     def __post_init__(self) -> None:
         if not 2 <= self.smallest <= self.largest:
-            raise FewlinkError(f"task sizes start at 2: got smallest {self.smallest}, largest {self.largest}")
-        if not (self.dev_share > 0 and self.test_share > 0 and self.dev_share + self.test_share < 1):  # NaN is neither
+            raise FewlinkError(f"smallest is {self.smallest} and largest {self.largest}: use 2 <= smallest <= largest")
+        if not (self.dev_share > 0 and self.test_share > 0 and self.dev_share + self.test_share < 1):  # NaN fails too
             raise FewlinkError(
-                f"dev and test shares must be over 0 and sum to less than 1: got {self.dev_share} and {self.test_share}"
+                f"dev share is {self.dev_share} and test share {self.test_share}: use shares over 0 with a sum below 1"
             )
 
 
@@ -48,13 +48,13 @@ class CarveSettings:
 class CarveReport:
     """What carving left out."""
 
-    twins: list[tuple[str, str, str]]  # relation, `duplicate` or `inverse`, the task relation it repeats
-    dropped_pairs: int  # pairs with an entity that is not in the background
-    dropped_relations: list[str]  # relations with too few pairs left, or with a single possible tail
-    dropped_entities: int  # entities that are in no background triple
+    twins: list[tuple[str, str, str]]  # relation, `duplicate` or `inverse`, and the task relation
+    dropped_pairs: int  # with an entity outside the background
+    dropped_relations: list[str]  # with too few pairs left, or a single possible tail
+    dropped_entities: int  # in no background triple
 
     def remarks(self) -> list[str]:
-        """Remarks for the user, one for each kind of what was left out."""
+        """Remarks for the user, one for each kind of omission."""
         lines = [f"{r} is the exact {how} of {task}: removed from the background" for r, how, task in self.twins]
         if self.dropped_pairs:
             lines.append(f"{self.dropped_pairs:,} pairs dropped: one of their entities is in no background triple")
@@ -67,7 +67,7 @@ class CarveReport:
 
 
 def carve(graph: Graph, name: str, settings: CarveSettings = CarveSettings()) -> tuple[Benchmark, CarveReport]:
-    """A benchmark from one graph: task relations, and their exact inverses and duplicates, leave the background."""
+    """Make a benchmark of a graph. Task relations and their exact inverses and duplicates leave the background."""
     pairs = graph.once(_pairs_by_relation)
     tasks = [r for r, p in pairs.items() if settings.smallest <= len(p) <= settings.largest]
     twins = _twins(pairs, tasks)
@@ -83,15 +83,15 @@ def carve(graph: Graph, name: str, settings: CarveSettings = CarveSettings()) ->
     whole = {r: p[(p >= 0).all(1)] for r, p in ((r, number[pairs[r]]) for r in tasks)}
     rng = generator(settings.seed, "carve")
     enough = [r for r in tasks if len(whole[r]) >= settings.smallest]
-    twins |= _twins(whole, enough)  # those that became equal when pairs were dropped
+    twins |= _twins(whole, enough)  # relations that became equal when pairs were dropped
     enough = [r for r in enough if r not in twins]
     carved = {r: task_of_pairs(background, graph.relations[r], rng.permutation(whole[r])) for r in enough}
     good = [r for r in enough if len(carved[r].range) > 1]
     if len(good) < len(SPLITS) or not background.triple_count:
         sizes = f"{settings.smallest} to {settings.largest}"
         raise FewlinkError(
-            f"{name}: {len(good)} relations of {sizes} triples can be tasks, and {background.triple_count:,} triples"
-            f" would be left as background; {len(SPLITS)} tasks and some background are needed. Try other limits"
+            f"{name}: {len(good)} relations of {sizes} triples can be tasks, which leaves {background.triple_count:,} "
+            f"background triples, but a benchmark needs {len(SPLITS)} tasks and a background: try other limits"
         )
     report = CarveReport(
         twins=[(graph.relations[r], how, graph.relations[of]) for r, (how, of) in twins.items()],
@@ -105,48 +105,48 @@ def carve(graph: Graph, name: str, settings: CarveSettings = CarveSettings()) ->
 def carve_any(
     graph: Graph, name: str, *, seed: int, check: Callable[[Benchmark], None], source: str = ""
 ) -> tuple[Benchmark, list[str]]:
-    """A benchmark from any graph, with task sizes chosen to suit it, and remarks about it.
+    """Make a benchmark of any graph, with task sizes that suit it, and return it with remarks.
 
-    It takes the first bounds that give enough tasks, or else those that give most. `check` raises FewlinkError for a
-    benchmark that cannot be used.
+    The first bounds that give enough tasks are used, or else those that give the most. `check` raises FewlinkError for
+    a benchmark that cannot be used.
     """
     best: tuple[Benchmark, CarveReport, tuple[int, int]] | None = None
     for bounds in _bounds(graph):
         try:
-            benchmark, report = carve(graph, name, CarveSettings(*bounds, DEV, TEST, seed))
+            benchmark, report = carve(graph, name, CarveSettings(*bounds, DEV_SHARE, TEST_SHARE, seed))
             benchmark = replace(benchmark, source=source)
             check(benchmark)
         except FewlinkError:
             continue
         if best is None or _task_count(benchmark) > _task_count(best[0]):
             best = benchmark, report, bounds
-        if _task_count(best[0]) >= ENOUGH_TASKS:
+        if _task_count(best[0]) >= MIN_TASKS:
             break
     if best is None:
         raise FewlinkError(
             f"{name}: no tasks can be carved out of {graph.triple_count:,} triples of {len(graph.relations):,} "
-            f"relations: at least 3 relations of {BOUNDS[-1][0]} to {BOUNDS[-1][1]:,} triples, one of 20 or more, and "
-            "as many other triples are needed; fewlink data check FILE shows what the file has"
+            f"relations: carving needs 3 relations of {BOUNDS[-1][0]} to {BOUNDS[-1][1]:,} triples, one of 20 or more, "
+            "and as many other triples (fewlink data check FILE lists the relations)"
         )
     benchmark, report, bounds = best
     counts = ", ".join(f"{len(benchmark.tasks[split])} {split}" for split in SPLITS)
     remarks = [f"relations of {bounds[0]} to {bounds[1]} triples are tasks: {counts}"]
     if bounds != BOUNDS[0]:
         remarks.append(
-            f"bounds of {BOUNDS[0][0]} to {BOUNDS[0][1]} triples would leave too few tasks or too small a background: "
-            "the metrics are less precise"
+            f"{BOUNDS[0][0]} to {BOUNDS[0][1]} triples would leave too few tasks or too small a background, "
+            "so the metrics are less precise"
         )
     return benchmark, [*remarks, *report.remarks()]
 
 
 def _bounds(graph: Graph) -> list[tuple[int, int]]:
-    """Bounds to try: the upper one is lowered until tasks are at most half of the triples."""
+    """The bounds to try, with the upper one lowered until tasks have at most half of the triples."""
     sizes = np.sort(np.bincount(graph.triples()[:, 1]))
     bounds = []
     for smallest, largest in BOUNDS:
         middling = sizes[(sizes >= smallest) & (sizes <= largest)]
-        fits = np.cumsum(middling) <= (1 - BACKGROUND) * graph.triple_count
-        if not fits.all():  # relations of one size stay or go together
+        fits = np.cumsum(middling) <= (1 - MIN_BACKGROUND_SHARE) * graph.triple_count
+        if not fits.all():  # relations of equal size stay or go together
             largest = int(middling[fits.argmin()]) - 1
         if largest >= smallest:
             bounds.append((smallest, largest))
@@ -164,7 +164,7 @@ def _pairs_by_relation(graph: Graph) -> dict[int, np.ndarray]:
 
 
 def _twins(pairs: dict[int, np.ndarray], tasks: list[int]) -> dict[int, tuple[str, int]]:
-    """Relations with exactly the pairs of an earlier task relation, or exactly the inverse pairs."""
+    """Relations that have exactly the pairs of an earlier task relation, or exactly their inverses."""
     keys = {r: sorted_pairs(p).tobytes() for r, p in pairs.items()}
     inverse = {r: sorted_pairs(pairs[r][:, ::-1]).tobytes() for r in tasks}
     by_key: dict[bytes, list[int]] = {}
@@ -183,15 +183,15 @@ def _twins(pairs: dict[int, np.ndarray], tasks: list[int]) -> dict[int, tuple[st
 
 def _split(tasks: list[Task], settings: CarveSettings, rng: np.random.Generator) -> dict[str, list[Task]]:
     order = rng.permutation(len(tasks))
-    dev = min(max(1, round(settings.dev_share * len(tasks))), len(tasks) - 2)  # leaves one each for test and train
+    dev = min(max(1, round(settings.dev_share * len(tasks))), len(tasks) - 2)  # leaves one for test and one for train
     test = min(max(1, round(settings.test_share * len(tasks))), len(tasks) - dev - 1)
-    parts = {"dev": order[:dev], "test": order[dev : dev + test], "train": order[dev + test :]}
-    return {split: [tasks[i] for i in np.sort(parts[split])] for split in SPLITS}
+    members = {"dev": order[:dev], "test": order[dev : dev + test], "train": order[dev + test :]}
+    return {split: [tasks[i] for i in np.sort(members[split])] for split in SPLITS}
 
 
 @dataclass(frozen=True, eq=False)
 class FrozenGraph:
-    """A graph up to a day, and by relation the pairs (n, 2) of known entities that were linked later, and when."""
+    """A graph up to a day, and by relation the pairs (n, 2) of its entities that were linked later, with dates."""
 
     graph: Graph
     later: Mapping[str, np.ndarray]
@@ -199,14 +199,14 @@ class FrozenGraph:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 of the graph and of the links that came later."""
+        """The sha256 of the graph and of the later links."""
         digest = hashlib.sha256(self.graph.fingerprint.encode())
         for relation, pairs in self.later.items():
             digest.update(relation.encode() + np.ascontiguousarray(pairs, "<i4").tobytes())
         return digest.hexdigest()
 
     def task(self, relation: str) -> Task:
-        """The pairs of a relation on the last day, and all entities of its tails' types."""
+        """A task of a relation's pairs on the last day; its range is given by the types of their tails."""
         triples = self.graph.triples()
         pairs = triples[triples[:, 1] == self.graph.relations.find(relation)][:, [0, 2]]
         return task_of_pairs(self.graph, relation, pairs)
@@ -219,18 +219,18 @@ class FrozenGraph:
 def freeze(
     graph: Graph, days: Sequence[str], last: str, *, created: tuple[str, ...] = (), fewest: int = 1
 ) -> FrozenGraph:
-    """What a graph whose triples are of these days (YYYY-MM-DD) was on the last day; new links of known entities.
+    """Cut a graph whose triples have dates (YYYY-MM-DD) into its state on the last day and the later links.
 
-    The date of a relation whose name ends as in `created` is that on which its heads were created. An entity created
-    later is left out with all its links: a link can be older than its end if it was moved there. Relations with under
-    `fewest` new links have none.
+    In a relation whose name ends in one of `created`, the date is the day on which the head was created. An entity
+    created after the last day is left out with all its links, because a link can be older than an end that it was moved
+    to. Relations with fewer than `fewest` later links have none.
     """
     triples, dated = graph.triples(), np.array(days)
     attribute = np.array([name.endswith(created) for name in graph.relations])[triples[:, 1]]
     young = np.unique(triples[attribute & (dated > last), 0])
     old = (dated <= last) & ~np.isin(triples[:, [0, 2]], young).any(1)
     if not old.any():
-        raise FewlinkError(f"no link is as old as {last}: choose a later day")
+        raise FewlinkError(f"no link dates from {last} or before: choose a later day")
     of_old = Graph.of(graph.entities, graph.relations, triples[old], types=graph.types, labels=graph.labels)
     entities, relations = np.flatnonzero(of_old.degrees), np.unique(triples[old, 1])
     number = np.full(len(graph.entities), -1)

@@ -1,4 +1,4 @@
-"""Named benchmarks and graphs, and opening a benchmark by name, folder or archive."""
+"""The catalogue of benchmarks and graphs, and opening one by name, folder or archive."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 
 @dataclass(frozen=True)
 class Entry:
-    """A benchmark, or a graph without tasks whose `benchmark` is another entry.
+    """A benchmark, or a graph without tasks, whose `benchmark` names the entry carved out of it.
 
-    `counts`: entities, background triples, background relations, tasks of each split.
-
-    A download is checked by the `sha256` of the archive if that is known, and by its content: the published counts, and
-    the `fingerprint` of the compiled benchmark if that is known.
+    `counts` are entities, background triples, background relations, and the tasks of each split. A download is checked
+    against the published counts and, where they are known, the `sha256` of the archive and the `fingerprint` of the
+    compiled benchmark.
     """
 
     about: str
     licence: str
     counts: tuple[int, int, int, tuple[int, int, int]] | None = None
-    address: str | None = None  # None: part of the package
+    address: str | None = None  # None if it is built in
     size: str = ""
     sha256: str | None = None
     fingerprint: str | None = None
-    benchmark: str | None = None  # of a graph: the benchmark that is carved out of it
+    benchmark: str | None = None  # only for a graph
 
 
 CATALOGUE = {
@@ -76,16 +75,16 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 
 
 def data_home() -> Path:
-    """The folder of fetched benchmarks: $FEWLINK_DATA, or else the user's cache folder."""
+    """The folder of fetched benchmarks: $FEWLINK_DATA, or else fewlink's cache folder."""
     home = os.environ.get("FEWLINK_DATA")
     return Path(home) if home else cache_home()
 
 
 def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmark:
-    """A benchmark by catalogue name, compiled folder, NELL-One layout folder or archive of it."""
+    """Open a benchmark: a name in the catalogue, a compiled folder, or a folder or archive in the NELL-One layout."""
     path = Path(which)
     shadowed = str(which) in CATALOGUE and path.is_dir() and not (is_folder_of(path, FORMAT) or is_layout(path))
-    if exists(which) and not shadowed:  # a folder of results has the name of its benchmark
+    if exists(which) and not shadowed:  # a folder of results may have the name of its benchmark
         benchmark, source = _from_path(Path(which), verify), os.path.abspath(which)
     else:
         benchmark, source = _from_catalogue(str(which), verify), str(which)
@@ -94,21 +93,22 @@ def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmar
 
 
 def open_graph(which: str | Path, *, types: Path | str | None = None, names: Path | str | None = None) -> Benchmark:
-    """A benchmark as `open_benchmark` finds it; a graph (a file, a folder or a name) becomes one without tasks.
+    """Open a graph (a file, folder or name) as a benchmark without tasks, or a benchmark as `open_benchmark` does.
 
-    `types` and `names` are files that describe a file of triples, as `compile_graph` reads them.
+    `types` and `names` are side files of a file of triples, as in `compile_graph`.
     """
     path = Path(which)
     if _is_built_in_graph(which) and types is names is None:
         return Benchmark(str(which), attack_graph(), {split: [] for split in SPLITS}, source=str(which))
     if os.path.isfile(path) and not is_benchmark(path):
         report = CompileReport()
-        types, names = (Path(each) if each is not None else None for each in (types, names))
-        graph = compile_graph([path], types=types, names=names, report=report)
+        types_file = Path(types) if types is not None else None
+        names_file = Path(names) if names is not None else None
+        graph = compile_graph([path], types=types_file, names=names_file, report=report)
         for remark in report.remarks():
             tell(f"{path}: {remark}")
     elif types is not None or names is not None:
-        raise FewlinkError(f"types and names describe a file of triples, which {which} is not")
+        raise FewlinkError(f"{which} is not a file of triples: leave out types and names")
     elif is_folder_of(path, GRAPH_FORMAT):
         graph = Graph.open(path)
     else:
@@ -117,7 +117,7 @@ def open_graph(which: str | Path, *, types: Path | str | None = None, names: Pat
 
 
 def check_benchmark(which: str | Path) -> None:
-    """Raise if `open_benchmark` would find nothing of this name; nothing is opened."""
+    """Raise if `open_benchmark` would find nothing of this name. Opens nothing."""
     if os.path.exists(which) and not os.path.isdir(which):
         check_file(which)
     if not exists(which) or str(which) in CATALOGUE:
@@ -126,7 +126,7 @@ def check_benchmark(which: str | Path) -> None:
 
 
 def check_source(which: str | Path) -> None:
-    """Raise if there is no file, folder or benchmark of this name to take a graph from; nothing is opened."""
+    """Raise if no file, folder or benchmark of this name has a graph. Opens nothing."""
     if str(which) not in CATALOGUE and not exists(which):
         problem = "does not exist: give a file of triples, a benchmark or a trained run"
         raise InputError(which, problem + did_you_mean(str(which), CATALOGUE))
@@ -135,7 +135,7 @@ def check_source(which: str | Path) -> None:
 
 
 def _is_built_in_graph(which: str | Path) -> bool:
-    """Whether this is the name of a graph of the catalogue; a compiled folder or file of this name comes first."""
+    """Whether this names a graph of the catalogue, and not a file or compiled folder of the same name."""
     path, entry = Path(which), CATALOGUE.get(str(which))
     if entry is None or entry.benchmark is None:
         return False
@@ -144,7 +144,7 @@ def _is_built_in_graph(which: str | Path) -> bool:
 
 def _check_tasks(which: str | Path) -> None:
     if _is_built_in_graph(which):
-        raise FewlinkError(f"{which} is a graph without tasks: its benchmark is {CATALOGUE[str(which)].benchmark}")
+        raise FewlinkError(f"{which} is a graph without tasks: use the benchmark {CATALOGUE[str(which)].benchmark}")
 
 
 def _from_catalogue(name: str, verify: bool | None) -> Benchmark:
@@ -154,29 +154,31 @@ def _from_catalogue(name: str, verify: bool | None) -> Benchmark:
 
 
 def _stored(name: str) -> Path | None:
-    """The folder of a benchmark of the catalogue; None if it is built in."""
+    """The folder of a benchmark in the catalogue; None if it is built in."""
     if name not in CATALOGUE:
         raise FewlinkError(
             f"'{name}' is neither a file or folder nor a name in the catalogue{did_you_mean(name, CATALOGUE)}"
-            f" (names: {', '.join(CATALOGUE)}; to make a benchmark of your own graph: fewlink data carve)"
+            f" (names: {', '.join(CATALOGUE)}; fewlink data carve makes a benchmark of your graph)"
         )
     if CATALOGUE[name].address is None:
         return None
     stored = data_home() / name
     if not exists(stored):
-        raise FewlinkError(f"{name} is not downloaded yet: fewlink data get {name} (or --from PATH if you have it)")
+        raise FewlinkError(
+            f"{name} is not downloaded yet: run fewlink data get {name} (with --from PATH if you have it)"
+        )
     return stored
 
 
 def is_benchmark(path: Path) -> bool:
-    """Whether a path may be a benchmark: a compiled folder, the NELL-One layout or an archive of it."""
+    """Whether a path may be a benchmark: a folder or an archive."""
     return path.is_dir() or path.name.lower().endswith(ARCHIVES)
 
 
 def fetch_benchmark(
     name: str, source: Path | None = None, home: Path | None = None
 ) -> tuple[Path, Benchmark, list[str]]:
-    """Download a named benchmark (or read it from `source`), check it, compile it, and save it in the data home."""
+    """Download a benchmark of the catalogue, or read it from `source`; check, compile and save it in the data home."""
     entry = choose("benchmark", name, CATALOGUE)
     if entry.address is None:
         raise FewlinkError(f"{name} is built in: use its name directly")
@@ -187,9 +189,9 @@ def fetch_benchmark(
 
 
 def write_attack(folder: Path) -> Benchmark:
-    """Write the built-in ATT&CK graph as text, with MITRE's licence, and the benchmark attack-few as a folder in it.
+    """Write the built-in ATT&CK graph as text, with MITRE's licence and the benchmark attack-few, to a folder.
 
-    `attack.dates.tsv` has the triples with a fourth column, the date of each.
+    `attack.dates.tsv` has the triples with their dates in a fourth column.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -209,22 +211,22 @@ def attack_graph() -> Graph:
     """ATT&CK and CAPEC: groups, campaigns, malware, tools, techniques, mitigations, attack patterns and more."""
     builtin = files("fewlink") / "builtin"
     with ExitStack() as stack:
-        path, names, types = (
-            stack.enter_context(as_file(builtin / f"attack.{each}tsv.xz")) for each in ("", "names.", "types.")
-        )
+        path = stack.enter_context(as_file(builtin / "attack.tsv.xz"))
+        names = stack.enter_context(as_file(builtin / "attack.names.tsv.xz"))
+        types = stack.enter_context(as_file(builtin / "attack.types.tsv.xz"))
         return compile_graph([path], types=types, names=names)
 
 
 def attack_dates() -> list[str]:
-    """The day (YYYY-MM-DD) of each triple of `attack_graph`, in their order.
+    """The date (YYYY-MM-DD) of each triple of `attack_graph`, in the graph's order.
 
-    It is the day on which MITRE created the link; for an attribute such as a platform, that of its object.
+    It is the day on which MITRE created the link or, for an attribute such as a platform, its object.
     """
     return _text("attack.dates.xz").splitlines()
 
 
 def open_attack_few() -> Benchmark:
-    """ATT&CK and CAPEC with the relations of 50 to 500 triples carved into tasks."""
+    """ATT&CK and CAPEC, with their relations of 50 to 500 triples carved into tasks."""
     benchmark, _ = carve(attack_graph(), "attack-few", CarveSettings())
     return benchmark
 
@@ -248,10 +250,10 @@ def _from_path(path: Path, verify: bool | None) -> Benchmark:
     if is_folder_of(path, FORMAT):
         return Benchmark.open(path, verify)
     if path.is_file() and not is_benchmark(path):
-        raise InputError(path, f"is a file of triples, not a benchmark; carve one: fewlink data carve {path} --out DIR")
+        raise InputError(path, f"is a file of triples, not a benchmark: run fewlink data carve {path} --out DIR")
     if path.is_dir() and not is_layout(path):
         raise InputError(
-            path, "is neither a compiled benchmark nor in the NELL-One layout (fewlink data carve makes one)"
+            path, "is neither a compiled benchmark nor in the NELL-One layout: make one with fewlink data carve"
         )
     benchmark, remarks = read_layout(path)
     for remark in remarks:
@@ -270,13 +272,13 @@ def _download(name: str, entry: Entry, home: Path) -> Path:
         return _readable(Path(file))
     except (OSError, ValueError) as error:
         raise FewlinkError(
-            f"{name} could not be downloaded from {entry.address} ({error}). If you have the folder or archive already:"
-            f" fewlink data get {name} --from PATH"
+            f"{name} could not be downloaded from {entry.address} ({error}): if you have the folder or archive, "
+            f"run fewlink data get {name} --from PATH"
         ) from None
 
 
 def _readable(file: Path) -> Path:
-    """Give a download, which pooch makes for its owner alone, the permissions of any new file."""
+    """Give a download the permissions of any new file: pooch makes it readable by its owner alone."""
     probe = file.with_name(f".{file.name}.mode")
     probe.touch()
     file.chmod(probe.stat().st_mode)
@@ -290,7 +292,9 @@ def _differences(entry: Entry, benchmark: Benchmark) -> list[str]:
     counts = (len(graph.entities), graph.triple_count, len(graph.relations), tasks)
     remarks = []
     if entry.counts and counts != entry.counts:
-        remarks.append(f"counts {counts} differ from the published {entry.counts}: results will not be comparable")
+        remarks.append(
+            f"its counts {counts} differ from the published {entry.counts}, so results will not be comparable"
+        )
     if entry.fingerprint and benchmark.fingerprint != entry.fingerprint:
-        remarks.append("content differs from the NELL-One the project's results were measured on")
+        remarks.append("its content differs from the data that fewlink's results were measured on")
     return remarks

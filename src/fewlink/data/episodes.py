@@ -18,12 +18,12 @@ from fewlink.core.seeds import derive
 from fewlink.data.benchmark import Task
 
 PURPOSES = ("pass", "pairs", "repeats", "negatives", "shared", "references")
-LARGEST = 2**63 - 1
-ROOM = 1 << 23  # elements of one array: 64 MB
+MAX_INT64 = 2**63 - 1
+MAX_ELEMENTS = 1 << 23  # of an array: 64 MB
 
 
 class Episodes(NamedTuple):
-    """Episodes of S seeds, n for each.
+    """Episodes: n for each of S seeds.
 
     Shapes: `tasks` (S, n); `references` (S, n, K, 2); `queries` (S, n, B, 2); `negatives` (S, n, B, N); all int64.
     """
@@ -35,13 +35,13 @@ class Episodes(NamedTuple):
 
 
 class EpisodeSampler:
-    """`sampler(numbers)` gives the episodes of these numbers for every seed; tasks are shuffled anew on each pass.
+    """Samples episodes: `sampler(numbers)` returns those of the numbers for every seed. Each pass shuffles the tasks.
 
     References and queries are disjoint. Queries repeat only if a relation has fewer pairs than the batch needs.
-    Negatives are tails of the relation's range that are not known answers of the query's head. With `shared`, they are
-    drawn once for all queries of an episode; a negative that is a known answer of a query's head is drawn again for it.
+    Negatives are tails of the relation's range that are not known answers of the query's head. With `shared`, all
+    queries of an episode share their negatives, except those that are known answers of a query's head.
     An episode is the same on every device and in every call; a call never synchronises with the device.
-    With at most `at_once` numbers in a call no array exceeds 64 MB, unless that of a single number does.
+    With at most `at_once` numbers in a call, no array exceeds 64 MB unless that of a single number does.
     """
 
     def __init__(
@@ -59,18 +59,21 @@ class EpisodeSampler:
         for task in tasks:
             if len(task.pairs) <= shots:
                 raise FewlinkError(
-                    f"{task.name} has {len(task.pairs)} pairs, too few for {shots} references and a query"
+                    f"{task.name} has {len(task.pairs)} pairs, and {shots} references leave no query: use fewer"
                 )
         if not tasks:
-            raise FewlinkError("no training relations to sample episodes from")
-        self.shots, self.batch, self.negatives, self.shared = shots, batch, negatives, shared
+            raise FewlinkError("there are no train relations to sample episodes from: choose a benchmark that has some")
+        self.shots = shots
+        self.batch = batch
+        self.negatives = negatives
+        self.shared = shared
         self.device = torch.device(device)
         sizes = [len(task.pairs) for task in tasks]
         self._sizes = torch.tensor(sizes, device=self.device)  # (T,)
         self._begins = torch.tensor([0, *accumulate(sizes)][:-1], device=self.device)  # (T,)
         self._widest = max(sizes)
         widest = max(len(tasks), self._widest, 2 * shots, 2 * batch, batch * negatives)
-        self.at_once = max(1, ROOM // (len(seeds) * widest))
+        self.at_once = max(1, MAX_ELEMENTS // (len(seeds) * widest))
         pairs = np.concatenate([task.pairs for task in tasks]).astype(np.int64)
         self._pairs = torch.from_numpy(pairs).to(self.device)  # (all pairs, 2)
         self._false = _FalseTails(tasks, entities, self.device)
@@ -89,7 +92,7 @@ class EpisodeSampler:
 
         keys = self._hashes("pairs", numbers, self._widest)  # (S, n, P)
         padding = torch.arange(self._widest, device=self.device) >= sizes
-        shuffled = keys.masked_fill_(padding, LARGEST).argsort(dim=-1, stable=True) + begins
+        shuffled = keys.masked_fill_(padding, MAX_INT64).argsort(dim=-1, stable=True) + begins
         places = torch.arange(self.shots, self.shots + self.batch, device=self.device)
         repeats = self.shots + _modulo(self._hashes("repeats", numbers, self.batch), sizes - self.shots)
         queries = shuffled.gather(-1, torch.where(places < sizes, places, repeats))  # (S, n, B)
@@ -110,7 +113,7 @@ class EpisodeSampler:
         return torch.where(self._false.known(rows, common), separate, common)
 
     def _hashes(self, purpose: str, numbers: Tensor, count: int) -> Tensor:
-        """Hashes (S, n, count) of 64 bits for each seed, number and index; distinct for one seed and number."""
+        """64-bit hashes (S, n, count) of each seed, number and index; distinct for one seed and number."""
         each = scramble_tensor(self._starts[purpose][:, None] + numbers)
         return scramble_tensor(each[..., None] + torch.arange(count, device=self.device))
 
@@ -130,7 +133,7 @@ class ContrastedEpisodes(NamedTuple):
 
 
 class ContrastedSampler(EpisodeSampler):
-    """Many small episodes of tasks of any size: each draws its task, then a few of its pairs, and sorts no others."""
+    """Samples many small episodes of tasks of any size: each draws a task and a few of its pairs."""
 
     def contrasted(self, numbers: Tensor) -> ContrastedEpisodes:
         """The episodes of these numbers (n,), for the first seed."""
@@ -147,14 +150,14 @@ class ContrastedSampler(EpisodeSampler):
         )
 
     def _places(self, numbers: Tensor, sizes: Tensor) -> Tensor:
-        """K + B different numbers below the sizes (n, 1); where there are too few, queries repeat, references never."""
+        """Draw K + B distinct numbers below the sizes (n, 1); if there are too few, queries repeat."""
         hashes = self._hashes("pairs", numbers, self.shots + self.batch)[0]  # (n, K + B)
         chosen = hashes[:, :0]
         for i in range(self.shots + self.batch):
-            others = i if i < self.shots else torch.where(sizes > i, i, self.shots)  # numbers that are taken
+            others = i if i < self.shots else torch.where(sizes > i, i, self.shots)  # numbers already taken
             place = _modulo(hashes[:, i : i + 1], sizes - others)
             taken = torch.arange(i, device=self.device) < others
-            for other in chosen.masked_fill(~taken, LARGEST).sort(1).values.unbind(1):
+            for other in chosen.masked_fill(~taken, MAX_INT64).sort(1).values.unbind(1):
                 place = place + (place >= other.unsqueeze(1))
             chosen = torch.cat([chosen, place], 1)
         return chosen
@@ -166,12 +169,12 @@ class ContrastedSampler(EpisodeSampler):
 
 
 class _FalseTails:
-    """Draws uniformly from the tails that are not known answers, without rejection.
+    """Draws tails uniformly from those that are not known answers, without rejection.
 
-    A row is a head of a task's pairs. The i-th known tail of a row, at position p of the sorted range, has p - i false
-    tails before it: its gap. So false tail u of the row is at position u plus the number of gaps up to u. The gaps of
-    all rows are in one sorted array, as row · entities + gap. A row whose whole range is known draws from all entities,
-    which follow the ranges in the pool.
+    A row is a head of a task's pairs. The i-th known tail of a row, at position p of the sorted range, follows p - i
+    false tails, which is its gap. False tail u of the row is therefore at position u plus the number of gaps up to u.
+    One sorted array holds the gaps of all rows, as row · entities + gap. A row whose whole range is known draws from
+    all entities, which follow the ranges in the pool.
     """
 
     def __init__(self, tasks: Sequence[Task], entities: int, device: torch.device) -> None:
@@ -191,7 +194,7 @@ class _FalseTails:
             left[full] = entities - np.bincount(owners, minlength=len(heads))[full]
             if not left.all():
                 head = heads[left == 0][0]
-                raise FewlinkError(f"{task.name}: every entity is a known tail of head {head}; no false tail exists")
+                raise FewlinkError(f"{task.name}: every entity is a known tail of head {head}: leave out its pairs")
             counted = inside | full[owners]
             positions = np.where(full[owners], tails, np.searchsorted(range_, tails))[counted]
             keys.append((first + owners) * entities + tails)
@@ -203,8 +206,8 @@ class _FalseTails:
             offsets.append(np.where(full, behind, start) - begins - before)
             first, before = first + len(heads), before + len(owners)
 
-        def joined(parts: Sequence[np.ndarray]) -> Tensor:
-            return torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
+        def joined(arrays: Sequence[np.ndarray]) -> Tensor:
+            return torch.from_numpy(np.concatenate(arrays).astype(np.int64)).to(device)
 
         self.entities = entities
         self.rows = joined(rows)  # (all pairs,)
@@ -250,13 +253,14 @@ def _signed(bits: int) -> int:
 
 def _modulo(hashes: Tensor, limits: Tensor) -> Tensor:
     """Integers below the limits, from the low 63 bits of the hashes."""
-    return (hashes & LARGEST).remainder_(limits)
+    return (hashes & MAX_INT64).remainder_(limits)
 
 
 class EpisodeBatch(NamedTuple):
-    """Of S runs. Shapes: `ids` (S, U) entities; `references` (S, R, K, 2), `pairs` (S, R, B + B·N, 2) positions in it.
+    """The batch of a step of S runs: `ids` (S, U) are entities, `references` and `pairs` positions in them.
 
-    Of each of the R relations the pairs are the B queries, then each query's head with its N negatives.
+    Shapes: `references` (S, R, K, 2); `pairs` (S, R, B + B·N, 2): for each of the R relations the B queries, then each
+    query's head with its N negatives.
     """
 
     ids: Tensor
@@ -265,7 +269,7 @@ class EpisodeBatch(NamedTuple):
 
 
 class Layout:
-    """The positions of an episode's entities, the same in every step, so that a step needs nothing but the ids."""
+    """The positions of an episode's entities. They are the same in every step, so that a step needs only the ids."""
 
     def __init__(self, runs: int, relations: int, shots: int, batch: int, negatives: int, device: str) -> None:
         self.relations = relations
@@ -281,8 +285,8 @@ class Layout:
 
     def ids(self, episodes: Episodes) -> Tensor:
         """The entities (S, steps, U) of the steps that these episodes (S, steps · R) make up."""
-        parts = [part.flatten(2) for part in (episodes.references, episodes.queries, episodes.negatives)]
-        steps: Tensor = torch.cat(parts, -1).unflatten(1, (-1, self.relations))
+        columns = [ids.flatten(2) for ids in (episodes.references, episodes.queries, episodes.negatives)]
+        steps: Tensor = torch.cat(columns, -1).unflatten(1, (-1, self.relations))
         return steps.flatten(2)
 
     def batch(self, ids: Tensor) -> EpisodeBatch:
@@ -291,6 +295,6 @@ class Layout:
 
 
 def compact(batch: EpisodeBatch) -> EpisodeBatch:
-    """The same batch with each entity once, so that less is encoded: for a single run on the CPU."""
+    """The same batch with each entity once, which saves encoding; for a single run on the CPU."""
     ids, places = batch.ids.unique(return_inverse=True)  # (U',), (1, U)
     return EpisodeBatch(ids.unsqueeze(0), places[0][batch.references], places[0][batch.pairs])

@@ -1,4 +1,4 @@
-"""The NELL-One / Wiki-One layout, as a folder or an archive.
+"""The layout of NELL-One and Wiki-One, as a folder or an archive.
 
 Required: `path_graph` (triples) and `{train,dev,test}_tasks.json`. Rebuilt if absent and checked if present:
 `rel2candidates.json`, `e1rel_e2.json`, `ent2ids`, `relation2ids`. Used if present: `entity2text.txt`,
@@ -27,29 +27,29 @@ from fewlink.core.storage import read_json
 from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import task_of_pairs
 from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
-from fewlink.graph.compression import Parts, Unpacked
+from fewlink.graph.compression import ConcatenatedStreams, Unpacked
 from fewlink.graph.labels import labels_from
 from fewlink.graph.types import types_from_names
 
 REQUIRED = ("path_graph", *(f"{split}_tasks.json" for split in SPLITS))
 OPTIONAL = ("rel2candidates.json", "e1rel_e2.json", "ent2ids", "relation2ids", "entity2text.txt", "relation2text.txt")
-KEPT_FREE = 64 << 20  # bytes of the disk that unpacking leaves free
+KEPT_FREE_BYTES = 64 << 20  # of the disk, after unpacking
 
 
 def is_layout(folder: Path) -> bool:
-    """Whether a folder has all files that the layout requires."""
+    """Whether a folder has all required files."""
     return all((folder / name).is_file() for name in REQUIRED)
 
 
 def read_layout(path: Path, name: str | None = None) -> tuple[Benchmark, list[str]]:
-    """The benchmark in a folder or archive of this layout, and remarks on what differs from the rules."""
+    """Read a benchmark from a folder or archive of this layout, with remarks on differences from the rules."""
     path = Path(path)
     if os.path.isfile(path):
         with _unpacked(path) as folder:
             return read_layout(folder, name or path.name.split(".")[0])
     missing = [n for n in REQUIRED if not os.path.isfile(path / n)]
     if missing:
-        raise InputError(path, f"is not in the NELL-One layout: {', '.join(missing)} missing")
+        raise InputError(path, f"is not in the NELL-One layout: add {', '.join(missing)}")
     report = CompileReport()
     graph = compile_graph([path / "path_graph"], report=report)
     raw = {split: _task_triples(path / f"{split}_tasks.json") for split in SPLITS}
@@ -71,20 +71,20 @@ def read_layout(path: Path, name: str | None = None) -> tuple[Benchmark, list[st
 def _task_triples(path: Path) -> dict[str, list[list[str]]]:
     tasks = read_json(path)
     if not isinstance(tasks, dict):
-        raise InputError(path, "is not an object of relations")
+        raise InputError(path, "is not a JSON object of relations")
     for relation, triples in tasks.items():
         valid = isinstance(triples, list) and all(
             isinstance(t, list) and len(t) == 3 and all(isinstance(x, str) and x for x in t) for t in triples
         )
         if not valid:
-            raise InputError(path, f"relation '{relation}' is not a list of [head, relation, tail]")
+            raise InputError(path, f"has a relation '{relation}' that is not a list of [head, relation, tail]")
         if wrong := next((t for t in triples if t[1] != relation), None):
-            raise InputError(path, f"relation '{relation}' lists a triple of '{wrong[1]}'")
+            raise InputError(path, f"lists a triple of '{wrong[1]}' under the relation '{relation}'")
     return tasks
 
 
 def _with_task_entities(graph: Graph, raw: Mapping[str, Mapping[str, list[list[str]]]]) -> Graph:
-    """The graph with the entities that occur only in tasks, which follow those of the graph."""
+    """The graph with the entities that occur only in tasks, after its own entities."""
     mentioned = dict.fromkeys(
         e for tasks in raw.values() for rows in tasks.values() for h, _, t in rows for e in (h, t)
     )
@@ -98,7 +98,9 @@ def _with_task_entities(graph: Graph, raw: Mapping[str, Mapping[str, list[list[s
 
 def _task(graph: Graph, index: dict[str, int], name: str, rows: list[list[str]], remarks: list[str]) -> Task:
     if name in graph.relations:
-        raise FewlinkError(f"task relation '{name}' is also in the background graph: its answers would leak")
+        raise FewlinkError(
+            f"task relation '{name}' is also in path_graph, where its answers would leak: remove it there"
+        )
     pairs = np.array([[index[h], index[t]] for h, _, t in rows], np.int32).reshape(-1, 2)
     _, first = np.unique(pairs, axis=0, return_index=True)
     if len(first) < len(pairs):
@@ -111,7 +113,9 @@ def _checked_names(path: Path, tasks: Mapping[str, Iterable[Task]]) -> dict[str,
     for split, members in tasks.items():
         for task in members:
             if task.name in by_name:
-                raise InputError(path / f"{split}_tasks.json", f"relation '{task.name}' is in two splits")
+                raise InputError(
+                    path / f"{split}_tasks.json", f"has the relation '{task.name}' of another split: keep it in one"
+                )
             by_name[task.name] = task
     return by_name
 
@@ -126,11 +130,12 @@ def _check_ids(path: Path, graph: Graph, tasks: dict[str, Task], remarks: list[s
 
 
 def _check_known(path: Path, index: dict[str, int], tasks: dict[str, Task], remarks: list[str]) -> None:
-    """`e1rel_e2.json` maps the joined names of head and relation to tails; pairs in no task become known answers."""
+    """Make the pairs of `e1rel_e2.json`, which maps joined names of head and relation to tails, known answers."""
     file = path / "e1rel_e2.json"
     if not file.is_file():
         return
-    listed_pairs, added, skipped = dict[str, list[tuple[int, int]]](), 0, 0
+    listed_pairs: dict[str, list[tuple[int, int]]] = {}
+    added = skipped = 0
     for key, tails in _lists(file).items():
         splits = [(key[:i], key[i:]) for i in range(1, len(key)) if key[i:] in tasks]
         if not splits:
@@ -147,13 +152,13 @@ def _check_known(path: Path, index: dict[str, int], tasks: dict[str, Task], rema
         added += len(known) - len(task.known)
         tasks[relation] = dataclasses.replace(task, known=known)
     if added:
-        remarks.append(f"e1rel_e2.json: {added:,} true pairs that are in no task are filtered as known answers")
+        remarks.append(f"e1rel_e2.json: {added:,} true pairs outside the tasks are filtered as known answers")
     if skipped:
-        remarks.append(f"e1rel_e2.json: {skipped:,} entries name entities that are not in the graph; skipped")
+        remarks.append(f"e1rel_e2.json: {skipped:,} entries with entities that are not in the graph are skipped")
 
 
 def _check_candidates(path: Path, index: dict[str, int], tasks: dict[str, Task], remarks: list[str]) -> None:
-    """`rel2candidates.json` replaces the rebuilt ranges: published results were measured with it."""
+    """Replace the rebuilt ranges by those of `rel2candidates.json`, which published results were measured with."""
     file = path / "rel2candidates.json"
     if not file.is_file():
         return
@@ -163,19 +168,19 @@ def _check_candidates(path: Path, index: dict[str, int], tasks: dict[str, Task],
         if name not in listed:
             continue
         if not listed[name]:
-            raise InputError(file, f"relation '{name}' has no candidates")
+            raise InputError(file, f"has no candidates for the relation '{name}'")
         ids = [index.get(e) for e in listed[name]]
         if None in ids:
             raise InputError(
-                file, f"relation '{name}': candidate '{listed[name][ids.index(None)]}' is not in the graph"
+                file, f"lists '{listed[name][ids.index(None)]}' for the relation '{name}', which is not in the graph"
             )
-        given = np.union1d(np.array(ids, np.int32), task.pairs[:, 1]).astype(np.int32)
-        if not np.array_equal(given, task.range):
+        candidates = np.union1d(np.array(ids, np.int32), task.pairs[:, 1]).astype(np.int32)
+        if not np.array_equal(candidates, task.range):
             differ.append(name)
-            tasks[name] = dataclasses.replace(task, range=given)
+            tasks[name] = dataclasses.replace(task, range=candidates)
     if differ:
         remarks.append(
-            f"rel2candidates.json: {len(differ)} of {len(listed)} ranges differ from the rule; the file is used"
+            f"rel2candidates.json: {len(differ)} of {len(listed)} ranges differ from the rule and replace it"
         )
 
 
@@ -190,21 +195,21 @@ def _lists(path: Path) -> dict[str, list[str]]:
     content = _object(path)
     for key, names in content.items():
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-            raise InputError(path, f"entry '{key}' is not a list of names")
+            raise InputError(path, f"has an entry '{key}' that is not a list of names")
     return content
 
 
 def _compare(file: str, listed: set[str], rebuilt: set[str], remarks: list[str]) -> None:
     if listed != rebuilt:
         only = f"{len(listed - rebuilt):,} only in the file, {len(rebuilt - listed):,} only in the graph and tasks"
-        remarks.append(f"{file} lists other names than the graph: {only}; those of the graph are used")
+        remarks.append(f"{file}: its names differ from the graph's, which are used ({only})")
 
 
 @contextmanager
 def _unpacked(archive: Path) -> Iterator[Path]:
-    """The folder of the layout in an archive, unpacked safely: no path traversal, no links out, a limit on the size."""
+    """Yield the layout's folder in an archive, unpacked safely: no path traversal, no links out, limited in size."""
     with tempfile.TemporaryDirectory(prefix="fewlink-") as place:
-        room = shutil.disk_usage(place).free - KEPT_FREE
+        room = shutil.disk_usage(place).free - KEPT_FREE_BYTES
         try:
             with archive.open("rb") as raw, _content(archive, raw, room) as content:
                 _extract(archive, content, place, room)
@@ -212,56 +217,60 @@ def _unpacked(archive: Path) -> Iterator[Path]:
             raise InputError(archive, f"cannot be unpacked ({error})") from None
         folders = sorted({p.parent for p in Path(place).rglob("path_graph")})
         if not folders:
-            raise InputError(archive, "contains no path_graph: is it in the NELL-One layout?")
+            raise InputError(archive, "contains no path_graph: give an archive in the NELL-One layout")
         if len(folders) > 1:
             inside = ", ".join(str(folder.relative_to(place)) for folder in folders)
             raise InputError(archive, f"contains several benchmarks ({inside}): unpack it and name one of them")
         try:
             yield folders[0]
-        except InputError as error:  # name the path in the archive, not the temporary one
+        except InputError as error:  # names the path in the archive, not the temporary one
             raise InputError(archive / error.path.relative_to(place), error.problem, error.line) from None
 
 
 def _content(archive: Path, raw: IO[bytes], room: int) -> IO[bytes]:
-    """What a file holds, decompressed as its first bytes say; raises if a part of it is missing."""
+    """The content of a file, decompressed according to its first bytes. Reading raises if it is truncated."""
     begin = raw.read(6)
     raw.seek(0)
     inner: Any = None
     if begin.startswith(b"\x1f\x8b"):
         inner = gzip.GzipFile(fileobj=raw)
     elif begin == b"\xfd7zXZ\x00":
-        inner = Parts(raw, lzma.LZMADecompressor)
+        inner = ConcatenatedStreams(raw, lzma.LZMADecompressor)
     elif begin.startswith(b"BZh"):
-        inner = Parts(raw, bz2.BZ2Decompressor)
+        inner = ConcatenatedStreams(raw, bz2.BZ2Decompressor)
     return raw if inner is None else cast("IO[bytes]", Unpacked(archive, raw, inner, max(room, 1)))
 
 
 def _extract(archive: Path, content: IO[bytes], place: str, room: int) -> None:
-    """Unpack the files of the layout; raises if they need more room, a file comes twice or the end is cut."""
-    total, names, last = 0, set[str](), Last(content)
-    with tarfile.open(fileobj=last.as_file(), mode="r|") as tar:
+    """Unpack the files of the layout. Raise if they need too much room, a file is repeated or the end is cut off."""
+    total = 0
+    names: set[str] = set()
+    reader = TailReader(content)
+    with tarfile.open(fileobj=reader.as_file(), mode="r|") as tar:
         for member in tar:
             if not member.isfile() or Path(member.name).name not in REQUIRED + OPTIONAL:
                 continue
             if member.name in names:
-                raise InputError(archive, f"contains {member.name} twice")
+                raise InputError(archive, f"contains {member.name} twice: make the archive again")
             names.add(member.name)
             total += member.size
             if total > room:
-                needs = f"unpacks to {total / 1e9:,.1f} GB or more, and {max(room, 0) / 1e9:,.1f} GB are free"
-                raise InputError(archive, f"{needs} in {Path(place).parent}: free some, or set TMPDIR to another disk")
+                free = f"{max(room, 0) / 1e9:,.1f} GB is free in {Path(place).parent}"
+                problem = f"unpacks to {total / 1e9:,.1f} GB or more, but only {free}"
+                raise InputError(archive, f"{problem}: free some, or set TMPDIR to another disk")
             tar.extract(member, place, filter="data")
-    while last.read(1 << 20):
+    while reader.read(1 << 20):
         pass
-    if last.end.strip(b"\0"):
-        raise InputError(archive, "is cut off: the end mark of a tar archive is missing")
+    if reader.end.strip(b"\0"):
+        raise InputError(archive, "is cut off before the end mark of a tar archive: copy or download it again")
 
 
-class Last:
-    """A file that remembers the last block that was read, as `end`: an archive ends with zeros."""
+class TailReader:
+    """A file that keeps the last block it read as `end`: a complete archive ends with zeros."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self.file, self.end = file, b""
+        self.file = file
+        self.end = b""
 
     def read(self, size: int) -> bytes:
         content = self.file.read(size)

@@ -1,6 +1,6 @@
-"""The triples a model may read: training triples, and the known graph.
+"""The triples that a model may read: training triples, and the known graph.
 
-Known are the triples of the background and all pairs of the train relations; never a pair of a dev or test query.
+The known graph has the background and all pairs of the train relations, but no pair of a dev or test query.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fewlink.graph import Graph
 
 @dataclass(frozen=True)
 class TrainingTriples:
-    """Shapes: `triples` (n, 3) int32; `background` (n,) bool; `relations`: the name of each relation id.
+    """Triples to train on: those of the background, whose relations keep their ids, then those of tasks.
 
-    The relations of the background keep their ids; those of the tasks follow.
+    Shapes: `triples` (n, 3) int32; `background` (n,) bool; `relations`, the name of each relation id.
     """
 
     triples: np.ndarray
@@ -28,12 +28,13 @@ class TrainingTriples:
 def training_triples(
     benchmark: Benchmark, *, with_train_tasks: bool = False, shots: int = 0, draw: int = 0, seed: int = 0
 ) -> TrainingTriples:
-    """The background triples, optionally with all pairs of the train relations and K references of dev and test ones.
+    """The background triples, optionally with the pairs of train relations and K references of dev and test relations.
 
-    `shots` 0 leaves out the dev and test relations. `draw` and `seed` choose the references as in evaluation.
+    With `shots` 0, dev and test relations are left out. `draw` and `seed` choose the references as in evaluation.
     """
     graph = benchmark.graph
-    parts, names = [graph.triples()], list(graph.relations)
+    blocks = [graph.triples()]
+    names = list(graph.relations)
     for split in SPLITS:
         for task in benchmark.tasks[split]:
             if split == "train":
@@ -41,16 +42,16 @@ def training_triples(
             else:
                 pairs = task.split(shots, draw, seed)[0] if shots else task.pairs[:0]
             if len(pairs):
-                parts.append(np.insert(pairs, 1, len(names), axis=1))
+                blocks.append(np.insert(pairs, 1, len(names), axis=1))
                 names.append(task.name)
-    triples = np.concatenate(parts).astype(np.int32)
+    triples = np.concatenate(blocks).astype(np.int32)
     return TrainingTriples(triples, np.arange(len(triples)) < graph.triple_count, names)
 
 
 def known_graph(benchmark: Benchmark) -> Graph:
-    """The background with the train relations added: what a model may read to answer dev or test queries.
+    """The background with the train relations added, which a model may read to answer dev and test queries.
 
-    Computed once for each benchmark; without train relations it is the background itself.
+    It is computed once for each benchmark. Without train relations it is the background itself.
     """
     return benchmark.once(_known_graph)
 

@@ -1,11 +1,6 @@
-"""RESCAL, TransE, DistMult and ComplEx: score functions, a trainer, tables of vectors, import and export."""
+"""Embedding models: RESCAL, TransE, DistMult and ComplEx, their trainer, tables of vectors, import and export."""
 
-from fewlink.embeddings.convert import (
-    from_nell_one,
-    from_numpy,
-    from_pykeen,
-    to_numpy,
-)
+from fewlink.embeddings.convert import from_nell_one, from_numpy, from_pykeen, to_numpy
 from fewlink.embeddings.interactions import INTERACTIONS, RESCAL, ComplEx, DistMult, Interaction, TransE, interaction
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.table import Embeddings

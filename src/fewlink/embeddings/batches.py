@@ -1,4 +1,4 @@
-"""Triples to learn from, as batches of examples with the rows that they touch."""
+"""Batches of training examples, with the rows of the tables that they touch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fewlink.embeddings.settings import EmbeddingSettings
 
 
 class Answers(NamedTuple):
-    """The tails of B heads and relations: how many each has (B,), all of them (A,), and their examples (A,)."""
+    """The tails of B examples: the number of each example (B,), all tails (A,), and the example of each tail (A,)."""
 
     counts: Tensor
     tails: Tensor
@@ -34,11 +34,11 @@ class Batch:
     counts      (V,)    examples of each relation
     position    (B,)    a column of the pool; (B, N) negatives have none
     penalty     (B,) or (B, N)  `EXCLUDED` where the negative is the true tail, 0 elsewhere
-    size                what the loss is averaged over: the examples; in k-vs-all their tails
-    answers             in k-vs-all the tails of each example; None otherwise
+    size                the divisor of the loss: the number of examples; in k-vs-all, of their tails
+    answers             in k-vs-all, the tails of each example; otherwise None
 
-    In a batch of fixed shape, U and V are the largest possible numbers. `unique` and `relations` are padded with their
-    last value, padded relations with a count of 0, and `filled` are the indices (U,) and (V,) of the values; it is None
+    In a batch of fixed shape, U and V are the largest possible numbers: `unique` and `relations` are padded with their
+    last value, and padded relations have a count of 0. `filled` are the indices (U,) and (V,) of the values; it is None
     in other batches.
     """
 
@@ -58,41 +58,45 @@ class Batch:
 
 
 def torch_generator(seed: int, *words: object) -> torch.Generator:
-    """A torch generator on the CPU with a seed derived from these words."""
+    """A torch generator on the CPU, with a seed derived from the words."""
     return torch.Generator().manual_seed(derive(seed, *words))
 
 
 class Batches:
-    """All examples of a graph: triple i forwards is example i, and backwards, under relation r + R, example n + i.
+    """All examples of a graph: triple i is example i and, backwards under relation r + R, example n + i.
 
     Batches do not depend on the device of the triples (n, 3).
     """
 
     def __init__(self, triples: Tensor, entities: int, relations: int, settings: EmbeddingSettings) -> None:
-        self.triples, self.entities, self.relations, self.settings = triples, entities, relations, settings
+        self.triples = triples
+        self.entities = entities
+        self.relations = relations
+        self.settings = settings
         self.examples = self._prepare()
 
     def _prepare(self) -> int:
-        """Prepare what examples are read from; returns their number."""
+        """Prepare the examples, and return their number."""
         return 2 * len(self.triples)
 
     def __len__(self) -> int:
         return -(-self.examples // self.settings.batch_size)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Every example once."""
+        """Yield the batches of an epoch, which have every example once."""
         order = self.order(epoch).to(self.triples.device)
         for index, examples in enumerate(order.split(self.settings.batch_size)):
             yield self.arrange(examples, self.negatives(epoch, index, len(examples)))
 
     def order(self, epoch: int) -> Tensor:
-        """The indices of all examples, (2n,), in the order of this epoch."""
+        """The indices (2n,) of all examples in the order of an epoch."""
         dtype = torch.int32 if self.examples < 1 << 31 else torch.int64  # the same order in half the memory
         return torch.randperm(self.examples, generator=torch_generator(self.settings.seed, "order", epoch), dtype=dtype)
 
     def negatives(self, epoch: int, index: int, size: int) -> Tensor:
-        """Entities drawn uniformly for a batch: a pool (K,), ascending, or (size, N), N for each example."""
-        words, count = (self.settings.seed, "negatives", epoch, index), self.settings.negatives
+        """Draw the negatives of a batch uniformly: a pool (K,), ascending, or N for each example (size, N)."""
+        words = (self.settings.seed, "negatives", epoch, index)
+        count = self.settings.negatives
         if self.settings.corrupt == "each":
             return torch.randint(self.entities, (size, count), generator=torch_generator(*words))
         if self.settings.dense:
@@ -103,7 +107,7 @@ class Batches:
         return torch.from_numpy(drawn).sort().values
 
     def arrange(self, examples: Tensor, negatives: Tensor, *, fixed: bool = False) -> Batch:
-        """The batch of examples (B,); with `fixed`, no shape depends on a value."""
+        """Make the batch of examples (B,); with `fixed`, no shape depends on a value."""
         size, examples = len(examples), examples.long()
         backwards = examples >= len(self.triples)
         triples = self.triples.index_select(0, torch.where(backwards, examples - len(self.triples), examples)).long()
@@ -130,7 +134,7 @@ class Batches:
         return Batch(entities, unique, slots, relations, counts, position, penalty, size, (filled, filled_relations))
 
     def _true_tails(self, tails: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
-        """The position of tails (B,) in the pool (K,), and their penalty."""
+        """The positions of tails (B,) in the pool (K,), and their penalties."""
         if not 0 < len(pool) < self.entities:  # every entity is a column
             return tails, torch.full(tails.shape, EXCLUDED, device=tails.device)
         position = torch.searchsorted(pool, tails).clamp_max_(len(pool) - 1)
@@ -138,19 +142,19 @@ class Batches:
 
 
 class QueryBatches(Batches):
-    """Batches of k-vs-all: an example is a head and relation with all their tails, in either direction."""
+    """The batches of k-vs-all: an example is a head and a relation with all their tails, in either direction."""
 
     def _prepare(self) -> int:
         heads, kinds, tails = self.triples.long().T
         keys = torch.cat([kinds, kinds + self.relations]) * self.entities + torch.cat([heads, tails])
         keys, by = keys.sort(stable=True)
-        self.tails = torch.cat([tails, heads])[by]  # (2n,), those of one example together
+        self.tails = torch.cat([tails, heads])[by]  # (2n,), grouped by example
         self.keys, self.sizes = keys.unique_consecutive(return_counts=True)  # (Q,) each
         self.ends = self.sizes.cumsum(0)
         return len(self.keys)
 
     def arrange(self, examples: Tensor, negatives: Tensor, *, fixed: bool = False) -> Batch:
-        """The batch of examples (B,), which are indices of `keys`. `fixed` is ignored: shapes depend on their tails."""
+        """Make the batch of examples (B,), indices of `keys`. `fixed` is ignored: shapes depend on the tails."""
         examples = examples.long().sort().values  # by relation, then by head
         sizes = self.sizes[examples]
         relations, counts = (self.keys[examples] // self.entities).unique_consecutive(return_counts=True)
@@ -165,12 +169,12 @@ class QueryBatches(Batches):
 
 
 def batches_of(regime: str) -> type[Batches]:
-    """The batches of a regime."""
+    """The class of batches of a regime."""
     return QueryBatches if regime == "k-vs-all" else Batches
 
 
 def _padded_unique(values: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of ascending values (n,): each once, padded with the last (size,); their indices (n,); and `filled` (size,)."""
+    """The distinct ascending values, padded with the last (size,), their indices (n,), and `filled` (size,)."""
     indices = (values.diff(prepend=values[:1]) != 0).cumsum(0)
     unique = values[-1:].repeat(size).scatter_(0, indices, values)
     return unique, indices, torch.arange(size, device=values.device).minimum(indices[-1])

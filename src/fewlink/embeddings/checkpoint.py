@@ -1,4 +1,4 @@
-"""The state of a training run: one file of tensors and facts with a checksum, replaced atomically."""
+"""The state of a training run: a file of tensors and facts with a checksum, replaced atomically."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fewlink.embeddings.table import save_tensors
 
 FORMAT = "fewlink-embedding-state/1"
 REMEDY = "remove it to start again"
-MAY_CHANGE = {"device", "save_every"}  # settings of a resumed run
-PIECE = 1 << 16  # rows that are hashed at a time
+MAY_CHANGE = {"device", "save_every"}  # settings that a resumed run may change
+ROWS_PER_PIECE = 1 << 16  # hashed at a time
 
 
 def triples_digest(triples: np.ndarray, entities: int, relations: int) -> str:
-    """The sha256 of the sizes and of every triple in order."""
+    """The sha256 of the sizes and of all triples in order."""
     digest = hashlib.sha256(f"{entities} {relations} {len(triples)}".encode())
-    for first in range(0, len(triples), PIECE):
-        digest.update(np.ascontiguousarray(triples[first : first + PIECE], dtype="<i8").data)
+    for first in range(0, len(triples), ROWS_PER_PIECE):
+        digest.update(np.ascontiguousarray(triples[first : first + ROWS_PER_PIECE], dtype="<i8").data)
     return digest.hexdigest()
 
 
@@ -41,13 +41,13 @@ def save_state(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) ->
         path.parent.mkdir(parents=True, exist_ok=True)
         save_tensors(stored, path, {"format": FORMAT, "facts": text, "sha256": digest})
     except (OSError, FewlinkError) as error:
-        raise FewlinkError(f"{path.parent} cannot be written to ({error}): choose another folder") from None
+        raise FewlinkError(f"{path.parent} cannot be written ({error}): choose another folder") from None
 
 
 def load_state(
     path: Path, settings: EmbeddingSettings, trained_on: str, device: str
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and facts of a state. Raises if it is damaged, or if its settings or triples are others."""
+    """Load the tensors and facts of a state. Raise if it is damaged, or has other settings or triples."""
     facts = _checked_facts(path)
     _check_same_run(path, facts, settings, trained_on)
     with reading(path, REMEDY), safe_open(path, framework="pt") as file:
@@ -61,13 +61,13 @@ def check_state(path: Path) -> None:
 
 
 def remove_state(path: Path) -> None:
-    """Remove the state, and what a killed process left of a new one."""
+    """Remove the state, and any draft that a killed process left."""
     path.unlink(missing_ok=True)
     recover(path)
 
 
 def _checked_facts(path: Path) -> dict[str, Any]:
-    """The facts of a state whose content has its checksum."""
+    """The facts of a state. Raise if its content does not match its checksum."""
     try:
         opened = safe_open(path, framework="pt")
     except (OSError, SafetensorError) as error:
@@ -84,7 +84,7 @@ def _checked_facts(path: Path) -> dict[str, Any]:
             if not (isinstance(facts["settings"], dict) and isinstance(facts["done"], int)):
                 raise TypeError("it has no settings or epochs")
     if facts.get("shards", 1) > 1:
-        raise InputError(path, f"was written by {facts['shards']} processes, training takes one: {REMEDY}")
+        raise InputError(path, f"was written by {facts['shards']} processes, but training uses one: {REMEDY}")
     return facts
 
 
@@ -102,7 +102,7 @@ def _check_same_run(path: Path, facts: dict[str, Any], settings: EmbeddingSettin
 
 
 def _sha256(facts: str, tensors: Mapping[str, Iterable[Tensor]]) -> str:
-    """The sha256 of the facts and of all tensors, each given as pieces of its rows."""
+    """The sha256 of the facts and of all tensors, each as pieces of its rows."""
     digest = hashlib.sha256(facts.encode())
     for name in sorted(tensors):
         for number, piece in enumerate(tensors[name]):
@@ -113,9 +113,11 @@ def _sha256(facts: str, tensors: Mapping[str, Iterable[Tensor]]) -> str:
 
 
 def _pieces(file: Any, name: str) -> Iterator[Tensor]:
-    """A tensor of a file, a piece at a time."""
+    """Yield a tensor of a file, a piece at a time."""
     stored = file.get_slice(name)
-    if not (shape := stored.get_shape()):
+    shape = stored.get_shape()
+    if not shape:
         yield file.get_tensor(name)
-    for first in range(0, shape[0] if shape else 0, PIECE):
-        yield stored[first : first + PIECE]
+        return
+    for first in range(0, shape[0], ROWS_PER_PIECE):
+        yield stored[first : first + ROWS_PER_PIECE]

@@ -1,4 +1,4 @@
-"""Epochs on a GPU: one step is captured as a CUDA graph and replayed, so that no kernel waits for the CPU."""
+"""Epochs on a GPU: a step is captured as a CUDA graph and replayed, so that no kernel waits for the CPU."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from fewlink.core.threads import prefetch, prefetch_indexed
 from fewlink.embeddings.batches import Batch, Batches
 from fewlink.embeddings.optimizers import Rate
 
-WARM_UP = 3  # eager steps before the capture
+WARM_UP_STEPS = 3  # eager steps before the capture
 STEPS_AT_ONCE = 64  # steps whose negatives are drawn together
-DRAWN_BYTES = 64 << 20  # limit of their memory
-
+MAX_DRAWN_BYTES = 64 << 20  # of those negatives
 
 Step = Callable[[Batch, Rate], Tensor]
 """Updates the tables by a batch at a learning rate; returns the loss, a scalar."""
@@ -24,8 +23,8 @@ Step = Callable[[Batch, Rate], Tensor]
 class CUDAGraphEpochs:
     """The steps of all epochs, replayed from one CUDA graph.
 
-    Examples, negatives, learning rates and losses of an epoch are on the device, as is `at`, the index of the next
-    step. The last batch of an epoch may be short; it runs eagerly.
+    The examples, negatives, learning rates and losses of an epoch are on the device, and so is `at`, the index of the
+    next step. If the last batch of an epoch is short, it runs eagerly.
     """
 
     def __init__(self, batches: Batches) -> None:
@@ -35,7 +34,7 @@ class CUDAGraphEpochs:
         self.order: Tensor | None = None
         self.places = torch.arange(self.size, device=device)
         one = batches.negatives(0, 0, self.size)
-        self.block = max(1, min(STEPS_AT_ONCE, DRAWN_BYTES // max(1, one.nbytes)))
+        self.block = max(1, min(STEPS_AT_ONCE, MAX_DRAWN_BYTES // max(1, one.nbytes)))
         self.drawn = torch.empty(self.block, *one.shape, dtype=one.dtype, device=device)
         self.rates, self.losses = (torch.zeros(len(batches), device=device) for _ in range(2))
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
@@ -44,7 +43,7 @@ class CUDAGraphEpochs:
     def epoch(
         self, epoch: int, rates: Sequence[float], step: Step, check: Callable[[Tensor], None]
     ) -> tuple[Tensor, float]:
-        """The losses of all steps, and the seconds spent waiting for random draws of the CPU.
+        """Run the steps of an epoch; return their losses and the seconds spent waiting for the CPU's random draws.
 
         `step` must be the same in every epoch; `check` is called with the losses so far after every block of steps.
         """
@@ -72,23 +71,23 @@ class CUDAGraphEpochs:
         return self.losses, waited
 
     def _blocks(self, epoch: int) -> Iterator[Tensor]:
-        """Negatives (block, …) of the steps of an epoch."""
+        """Yield the negatives (block, …) of the steps of an epoch."""
         for first in range(0, self.full, self.block):
             steps = range(first, min(first + self.block, self.full))
             yield torch.stack([self.batches.negatives(epoch, index, self.size) for index in steps])
 
     def _advance(self, step: Step) -> None:
-        """One step: eager at first, then captured, then replayed."""
-        if self.warm < WARM_UP:
+        """Run one step: eagerly at first, then captured, then replayed."""
+        if self.warm < WARM_UP_STEPS:
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 self._step(step)
             torch.cuda.current_stream().wait_stream(stream)
-        elif self.warm == WARM_UP:
+        elif self.warm == WARM_UP_STEPS:
             with torch.cuda.graph(self.graph, stream=torch.cuda.Stream()):
                 self._step(step)
-        if self.warm >= WARM_UP:
+        if self.warm >= WARM_UP_STEPS:
             self.graph.replay()
         self.warm += 1
 

@@ -1,4 +1,4 @@
-"""Triples that are held out of training: how they are chosen, and their filtered ranks."""
+"""Held-out triples: how they are chosen, and their filtered ranks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fewlink.core.metrics import realistic_rank
 from fewlink.core.seeds import generator
 from fewlink.embeddings.interactions import Interaction, slice_rows
 
-MOST_RANKED = 2000  # held-out triples that are ranked; more would take time and change little
-PIECE = 1 << 16  # known triples that are searched at once
+MAX_RANKED = 2000  # held-out triples; ranking more would take time and change little
+TRIPLES_PER_PIECE = 1 << 16  # known triples searched at a time
 
 
 def choose_held_out(triples: np.ndarray, share: float, seed: int, protected: np.ndarray | None = None) -> np.ndarray:
-    """A mask (n,) of about `share` of the triples (n, 3).
+    """Choose about `share` of the triples (n, 3) to hold out: a mask (n,).
 
-    Protected triples and the only triple of an entity or relation stay in training.
+    Protected triples, and triples that are the only one of an entity or relation, stay in training.
     """
     mask = np.zeros(len(triples), dtype=bool)
     if share == 0:
@@ -32,8 +32,8 @@ def choose_held_out(triples: np.ndarray, share: float, seed: int, protected: np.
     count = min(round(share * len(triples)), len(allowed))
     if count == 0:
         raise FewlinkError(
-            f"held_out is {share}: no triple can be held out, because each is protected or the only one of its head, "
-            "tail or relation: train with held_out 0"
+            f"held_out is {share}, but each triple is protected or the only one of its head, tail or relation: "
+            "train with held_out 0"
         )
     mask[generator(seed, "held-out").choice(allowed, count, replace=False)] = True
     return mask
@@ -59,16 +59,16 @@ class FilteredQueries:
         places = np.repeat(last - self.ends, self.sizes) + np.arange(self.ends[-1])
         self.tails = tails[places]  # of all queries, in order
 
-    def known_tails(self, part: slice) -> tuple[np.ndarray, np.ndarray]:
-        """The known tails (x,) of a run of queries: the index of the query in the run, and the tail."""
-        sizes, ends = self.sizes[part], self.ends[part]
+    def known_tails(self, run: slice) -> tuple[np.ndarray, np.ndarray]:
+        """The known tails (x,) of a run of queries: the index of each tail's query in the run, and the tails."""
+        sizes, ends = self.sizes[run], self.ends[run]
         return np.repeat(np.arange(len(sizes)), sizes), self.tails[ends[0] - sizes[0] : ends[-1]]
 
     def _answers(self, known: np.ndarray, query_keys: np.ndarray) -> np.ndarray:
-        """Of known triples (n, 3), in both directions, those with the head and relation of a query."""
+        """The known triples (n, 3), in both directions, that have the head and relation of a query."""
         answers = []
-        for first in range(0, len(known), PIECE):
-            both = self._both_directions(known[first : first + PIECE])
+        for first in range(0, len(known), TRIPLES_PER_PIECE):
+            both = self._both_directions(known[first : first + TRIPLES_PER_PIECE])
             answers.append(both[np.isin(self._keys(both), query_keys)])
         return np.concatenate(answers)
 
@@ -85,13 +85,13 @@ class HeldOut(FilteredQueries):
     """The mean reciprocal rank of held-out triples (m, 3) in both directions, ties at their mean rank."""
 
     def __init__(self, held: np.ndarray, known: np.ndarray, relations: int, seed: int) -> None:
-        if len(held) > MOST_RANKED:
-            held = held[np.sort(generator(seed, "held-out", "ranked").choice(len(held), MOST_RANKED, replace=False))]
+        if len(held) > MAX_RANKED:
+            held = held[np.sort(generator(seed, "held-out", "ranked").choice(len(held), MAX_RANKED, replace=False))]
         super().__init__(held, known, relations)
 
     @torch.no_grad()
     def mrr(self, interaction: Interaction, entities: Tensor, relations: Tensor) -> float:
-        """Mean reciprocal rank with tables (E, d) and (2R, w)."""
+        """The mean reciprocal rank with tables (E, d) and (2R, w)."""
         device = entities.device
         rows = slice_rows(len(entities), interaction.bytes_per_score(entities.shape[1]), device.type)
         total = 0.0

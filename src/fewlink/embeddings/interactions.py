@@ -1,4 +1,4 @@
-"""Four score functions, each the comparison of a tail with a query vector made from head and relation; their losses.
+"""Four score functions, each of which compares a tail with a query vector of head and relation, and their losses.
 
 Each is written as score(h, r, t) = compare(query(h, r), t), so that scoring a query against all entities is one matrix
 product. `dim` is the number of reals in an entity vector. The losses compare a true tail with many others, and compute
@@ -34,7 +34,7 @@ class Interaction(ABC):
         self.norm = norm
 
     def check_dim(self, dim: int) -> None:
-        """Raises if entity vectors cannot have this many reals."""
+        """Raise if entity vectors cannot have this number of reals."""
         if dim < 1:
             raise FewlinkError(f"dim is {dim}: it must be at least 1")
 
@@ -44,34 +44,34 @@ class Interaction(ABC):
 
     @abstractmethod
     def query(self, h: Tensor, r: Tensor) -> Tensor:
-        """Heads (B, d) and relation rows (B, w) to queries (B, d)."""
+        """The queries (B, d) of heads (B, d) and relation rows (B, w)."""
 
     @abstractmethod
     def inverse(self, r: Tensor) -> Tensor:
-        """Relation rows r⁻¹ (n, w) with score(t, r⁻¹, h) = score(h, r, t)."""
+        """The relation rows r⁻¹ (n, w) with score(t, r⁻¹, h) = score(h, r, t)."""
 
     def query_segments(self, h: Tensor, r: Tensor, counts: Tensor) -> Tensor:
         """`query` for heads (B, d) sorted by relation: row u of r (U, w) belongs to the next counts[u] heads."""
         return self.query(h, r.repeat_interleave(counts, dim=0, output_size=len(h)))
 
     def compare(self, q: Tensor, t: Tensor) -> Tensor:
-        """Scores of queries (…, d) and tails (…, d), broadcast, to (…)."""
+        """The scores (…) of queries (…, d) and tails (…, d), broadcast."""
         return (q * t).sum(-1)
 
     def against(self, q: Tensor, table: Tensor) -> Tensor:
-        """Scores of queries (B, d) against every row of a table (C, d) to (B, C)."""
+        """The scores (B, C) of queries (B, d) against every row of a table (C, d)."""
         return q @ table.T
 
     def bytes_per_score(self, dim: int) -> int:
-        """Working memory of one score of `against` and its gradient."""
+        """The working memory for one score of `against` and its gradient."""
         return 4
 
     def powers(self, rows: Tensor, p: float) -> Tensor:
-        """Σ|x|ᵖ of each row (n, w) to (n,), |x| the modulus of complex x; p = 3 is N3 (Lacroix et al. 2018)."""
+        """Σ|x|ᵖ of each row (n, w): (n,); |x| is the modulus of a complex x; p = 3 is N3 (Lacroix et al. 2018)."""
         return Powers.apply(rows, p, self.reals_per_number)  # type: ignore[no-any-return, no-untyped-call]
 
     def check(self, entities: Tensor, relations: Tensor) -> None:
-        """Raises if the widths of the tables do not match."""
+        """Raise if the widths of the tables do not match."""
         dim, width = entities.shape[1], relations.shape[1]
         self.check_dim(dim)
         if width != self.relation_width(dim):
@@ -99,7 +99,7 @@ class RESCAL(Interaction):
         # one product per relation reads each W_r once; a copy for every example would move B·d² numbers
         d = h.shape[-1]
         heads = h.split(counts.tolist())
-        return torch.cat([part @ w.view(d, d) for part, w in zip(heads, r.unbind(), strict=True)])  # (B, d)
+        return torch.cat([segment @ w.view(d, d) for segment, w in zip(heads, r.unbind(), strict=True)])  # (B, d)
 
     def inverse(self, r: Tensor) -> Tensor:
         d = round(r.shape[-1] ** 0.5)
@@ -123,7 +123,7 @@ class TransE(Interaction):
         return -(q - t).square().sum(-1).clamp_min(TINY).sqrt()
 
     def against(self, q: Tensor, table: Tensor) -> Tensor:
-        """p = 2 through ‖q‖² − 2 q·t + ‖t‖²: one matrix product, in full precision because the terms cancel."""
+        """For p = 2 through ‖q‖² − 2 q·t + ‖t‖²: one matrix product, in full precision because the terms cancel."""
         with torch.autocast(q.device.type, enabled=False):
             if self.norm == 1:
                 return -torch.cdist(q, table, p=1.0)
@@ -156,7 +156,7 @@ class ComplEx(Interaction):
     def check_dim(self, dim: int) -> None:
         super().check_dim(dim)
         if dim % 2:
-            raise FewlinkError(f"dim is {dim}: complex has dim/2 complex numbers, so it must be even")
+            raise FewlinkError(f"dim is {dim}: it must be even, because complex has dim/2 complex numbers")
 
     def query(self, h: Tensor, r: Tensor) -> Tensor:
         a, b = h.chunk(2, -1)  # (B, d/2) each
@@ -191,14 +191,14 @@ INTERACTIONS: dict[str, type[Interaction]] = {kind.name: kind for kind in (RESCA
 
 
 def interaction(name: str, norm: int = 2) -> Interaction:
-    """The interaction of a name; `norm` is TransE's p."""
+    """Make an interaction by name; `norm` is TransE's p."""
     return choose("embedding model", name, INTERACTIONS)(norm)
 
 
 Loss = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
-"""From true scores (B,), others (B, K) and the margin: values (B,), and their gradients by true scores and others.
+"""Maps true scores (B,), others (B, K) and the margin to values (B,) and their gradients by true scores and others.
 
-The others are overwritten.
+Overwrites the others.
 """
 
 
@@ -229,7 +229,7 @@ LOSSES: dict[str, Loss] = {"softmax": softmax, "logistic": logistic, "margin": m
 
 
 def slice_rows(columns: int, bytes_per_score: int, device: str) -> int:
-    """The number of rows of a score matrix with so many columns that are computed at once."""
+    """The number of rows of a score matrix to compute at a time."""
     row = columns * bytes_per_score
     if device != "cpu":
         return max(1, SLICE_BYTES["cuda"] // row)
@@ -237,7 +237,7 @@ def slice_rows(columns: int, bytes_per_score: int, device: str) -> int:
 
 
 class EachLoss(torch.autograd.Function):
-    """The sum of the losses of true scores (B,), each against its own others (B, N)."""
+    """The sum of the losses of true scores (B,), each against N other scores (B, N)."""
 
     @staticmethod
     def forward(ctx: Any, true: Tensor, others: Tensor, loss: Loss, margin: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Optimizers that update only the rows of a table that a batch touches."""
+"""Optimizers that update only those rows of a table that a batch touches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
-Rate = float | Tensor  # a learning rate; a scalar tensor in a step that is captured as a CUDA graph
+Rate = float | Tensor  # of learning; a scalar tensor in a step that is captured as a CUDA graph
 
 
 class RowOptimizer(Protocol):
@@ -27,7 +27,7 @@ class RowOptimizer(Protocol):
 class Adagrad:
     """s ← s + g²; x ← x − rate · g / (√s + ε) (Duchi, Hazan and Singer, JMLR 2011).
 
-    A row with a zero gradient does not change, so updating touched rows gives the dense result exactly.
+    A row with a zero gradient does not change, so updating the touched rows gives exactly the dense result.
     """
 
     epsilon = 1e-10
@@ -48,9 +48,9 @@ class Adagrad:
 
 
 class Adam:
-    """Adam (Kingma and Ba, ICLR 2015) in which each row counts its own steps.
+    """Adam (Kingma and Ba, ICLR 2015) with a step count for each row.
 
-    A row receives exactly the updates that dense Adam would make if there were only the steps that touch it.
+    A row receives exactly the updates that dense Adam would make in the steps that touch it alone.
     """
 
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8
@@ -70,7 +70,7 @@ class Adam:
             state[name].index_copy_(0, rows, values)
 
     def _move(self, mean: Tensor, squares: Tensor, steps: Tensor, gradient: Tensor, rate: Rate) -> Tensor:
-        """Advance moments (U, w) and step counts (U, 1) in place; what to subtract, (U, w)."""
+        """Advance the moments (U, w) and step counts (U, 1) in place, and return the values to subtract (U, w)."""
         steps += 1
         mean.lerp_(gradient, 1 - self.beta1)
         squares.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)

@@ -1,4 +1,4 @@
-"""Vectors under training with their optimizer state, and how the gradients of a batch update them."""
+"""Vectors with their optimizer state, and their update by the gradients of a batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fewlink.embeddings.settings import EmbeddingSettings
 
 
 class SparseParameters:
-    """Vectors of entities (E, d) and relations (2R, w) with optimizer state; a batch updates the rows it touches."""
+    """Vectors of entities (E, d) and relations (2R, w) with optimizer state. A batch updates the rows it touches."""
 
     def __init__(self, vectors: dict[str, Tensor], settings: EmbeddingSettings) -> None:
         self.vectors = vectors
@@ -21,7 +21,7 @@ class SparseParameters:
         self.states: dict[str, State] = {name: self.optimizer.start(table) for name, table in vectors.items()}
 
     def gather(self, batch: Batch) -> list[Tensor]:
-        """The inputs of the loss of a batch: entity rows (M, d) and relation rows (V, w)."""
+        """The rows that the loss of a batch reads: those of entities (M, d) and relations (V, w)."""
         return [
             self.vectors["entities"].index_select(0, batch.entities),
             self.vectors["relations"].index_select(0, batch.relations),
@@ -33,12 +33,12 @@ class SparseParameters:
         self._step("relations", self._of_relations(batch, gradients[1]), rate, batch.relations)
 
     def _merged(self, batch: Batch, gradient: Tensor) -> Tensor:
-        """Gradients (M, d) of rows with repetitions to (U, d), each row once."""
+        """Sum the gradients (M, d) of repeated rows: (U, d), each row once."""
         merged = gradient.new_zeros(len(batch.unique), gradient.shape[1]).index_add_(0, batch.slots, gradient)
         return merged if batch.filled is None else merged.index_select(0, batch.filled[0])
 
     def _of_relations(self, batch: Batch, gradient: Tensor) -> Tensor:
-        """Gradients (V, w) of the batch's relations; padded ones have the gradient of the last."""
+        """The gradients (V, w) of the batch's relations; padded relations have that of the last."""
         return gradient if batch.filled is None else gradient.index_select(0, batch.filled[1])
 
     def _step(self, name: str, gradient: Tensor, rate: Rate, rows: Tensor | None = None) -> None:
@@ -46,7 +46,7 @@ class SparseParameters:
 
 
 class DenseParameters(SparseParameters):
-    """For one-vs-all and k-vs-all: every row is gathered and updated."""
+    """Parameters for one-vs-all and k-vs-all, of which a batch reads and updates every row."""
 
     def gather(self, batch: Batch) -> list[Tensor]:
         """Entity rows (M, d), relation rows (V, w), and every entity's row (E, d)."""

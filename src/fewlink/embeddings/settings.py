@@ -19,7 +19,7 @@ class EmbeddingSettings(Settings):
     dim: int = Field(default=100, ge=1, description="real numbers per entity; complex has dim/2 complex numbers")
     regime: Literal["sampled", "one-vs-all", "k-vs-all"] = Field(
         default="sampled",
-        description="sampled: against random entities, updating the rows it reads only; one-vs-all: against every "
+        description="sampled: against random entities, updating only the rows that it reads; one-vs-all: against every "
         "entity; k-vs-all: the same loss, with all tails of a head and relation in one step",
     )
     loss: Literal["softmax", "logistic", "margin"] = Field(
@@ -39,13 +39,15 @@ class EmbeddingSettings(Settings):
     learning_rate: float = Field(default=0.1, gt=0, description="initial learning rate")
     schedule: Literal["constant", "linear", "cosine"] = Field(
         default="constant",
-        description="course of the learning rate: constant, or to zero, linearly or as a cosine",
+        description="learning rate schedule: constant, or decreasing to zero linearly or as a cosine",
     )
     n3: float = Field(
-        default=0.05, ge=0, description="weight of Σ|x|³ of head, relation and tail, the mean over a batch"
+        default=0.05, ge=0, description="weight of the mean Σ|x|³ of head, relation and tail over a batch"
     )
-    lp: float = Field(default=0.0, ge=0, description="weight of Σ|x|^lp_power, in the same way")
-    lp_power: float = Field(default=2.0, ge=1, description="power of the regularisation by lp")
+    lp: float = Field(
+        default=0.0, ge=0, description="weight of the mean Σ|x|^lp_power of head, relation and tail over a batch"
+    )
+    lp_power: float = Field(default=2.0, ge=1, description="power of the lp regulariser")
     margin: float = Field(default=1.0, gt=0, description="margin of the margin loss")
     norm: int = Field(default=2, ge=1, le=2, description="p of TransE's distance, 1 or 2")
     init_scale: float = Field(default=1e-3, gt=0, description="standard deviation of the initial vectors")
@@ -55,7 +57,9 @@ class EmbeddingSettings(Settings):
         le=0.5,
         description="share of triples held out for early stopping; 0 trains on all triples",
     )
-    patience: int = Field(default=3, ge=1, description="evaluations without a better held-out MRR before it stops")
+    patience: int = Field(
+        default=3, ge=1, description="evaluations without a better held-out MRR before training stops"
+    )
     evaluate_every: int = Field(default=1, ge=1, description="epochs between held-out evaluations")
     save_every: int = Field(default=1, ge=1, description="epochs between saved states")
     seed: Seed = 0
@@ -89,9 +93,9 @@ class EmbeddingSettings(Settings):
         return self.regime != "sampled"
 
     def needs(self, entities: int, relations: int, triples: int, device: str = "cpu") -> dict[str, float]:
-        """Bytes of a device's memory that training takes, by purpose.
+        """The bytes of a device's memory that training needs, by purpose.
 
-        Training on a GPU also takes memory of the CPU, where vectors are made and saved.
+        Training on a GPU also needs memory of the CPU, where vectors are made and saved.
         """
         table = 4.0 * entities * self.dim
         optimizer = {"adagrad": table, "adam": 2 * table + 4 * entities}[self.optimizer]
@@ -99,7 +103,7 @@ class EmbeddingSettings(Settings):
         needs = {"vectors": table * (1 + (self.held_out > 0)) + others, "the optimizer": optimizer + others}
         if device == self.device and self.dense:
             needs["gradients of every entity"] = 2 * table
-        if device == "cpu":  # triples as given, as trained on, and their order
+        if device == "cpu":  # triples as passed in, as trained on, and their order
             return {**needs, "triples": 60.0 * triples, "the program": PROGRAM}
         columns = entities if self.dense else self.negatives
         score = interaction(self.model, self.norm).bytes_per_score(self.dim)
@@ -109,7 +113,7 @@ class EmbeddingSettings(Settings):
         return {**needs, "triples": (12.0 + order) * triples, "a step": 3 * scores + 8 * gathered}
 
     def rate_at(self, step: int, steps: int) -> float:
-        """The learning rate of one step out of all."""
+        """The learning rate at one of `steps` steps."""
         share = step / steps
         if self.schedule == "linear":
             return self.learning_rate * (1 - share)

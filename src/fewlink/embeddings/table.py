@@ -24,19 +24,19 @@ REMEDY = "pretrain or import the vectors again"
 
 
 def rows(table: Tensor, ids: Tensor) -> Tensor:
-    """table[ids], (…, *row), in single precision if the table is in half; fast in both passes on any device."""
+    """table[ids] (…, *row), in single precision if the table is in half; fast forwards and backwards on any device."""
     selected = table.index_select(0, ids.flatten()).view(*ids.shape, *table.shape[1:])
     return selected.float() if selected.dtype == torch.float16 else selected
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Replace a safetensors file atomically; it has the permissions of other files."""
+    """Replace a safetensors file atomically, with the permissions of any new file."""
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replaced_file(path) as draft:
         draft.touch()
         mode = draft.stat().st_mode
         with writing(path):
-            save_file(stored, draft, metadata)  # safetensors replaces the file by one that only its owner may read
+            save_file(stored, draft, metadata)  # makes a new file that only its owner can read
         draft.chmod(mode)
 
 
@@ -60,15 +60,17 @@ class Embeddings:
         object.__setattr__(self, "interaction", interaction(self.model, self.norm))
         self.interaction.check(self.entities, self.relations)
         if len(self.relations) % 2:
-            raise FewlinkError(f"there are {len(self.relations)} relation rows: each relation needs its inverse")
+            raise FewlinkError(
+                f"there are {len(self.relations)} relation rows: give each relation a row for its inverse"
+            )
 
     @property
     def dim(self) -> int:
         return self.entities.shape[1]
 
     def to(self, device: str | torch.device) -> Embeddings:
-        tables = self.entities.to(device), self.relations.to(device)
-        return Embeddings(*tables, self.model, self.norm, self.settings, self.facts, self.trace)
+        """A copy on a device."""
+        return replace(self, entities=self.entities.to(device), relations=self.relations.to(device))
 
     def half_precision(self) -> Embeddings:
         """A copy with entities in half precision: half the memory, three digits of each number."""
@@ -80,28 +82,28 @@ class Embeddings:
 
     @torch.no_grad()
     def score(self, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
-        """Scores of triples given as three id tensors (B,), to (B,)."""
+        """The scores (B,) of triples given as three tensors of ids (B,)."""
         return self.interaction.compare(self.queries(heads, relations), rows(self.entities, tails))
 
     @torch.no_grad()
     def score_all(self, heads: Tensor, relations: Tensor, candidates: Tensor | None = None) -> Tensor:
-        """Scores of queries (B,), (B,) against candidate ids (C,), or every entity, to (B, C)."""
+        """The scores (B, C) of heads (B,) and relations (B,) against candidates (C,), by default all entities."""
         table = self.single_precision().entities if candidates is None else rows(self.entities, candidates)
         return self.interaction.against(self.queries(heads, relations), table)
 
     @torch.no_grad()
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
-        """Query vectors (B, d) of heads (B,) and relations (B,)."""
+        """The query vectors (B, d) of heads (B,) and relations (B,)."""
         return self.interaction.query(rows(self.entities, heads), self.relations[relations])
 
     def digest(self) -> str:
         """The sha256 of both tables with their shapes."""
-        seen = hashlib.sha256(self.model.encode())
+        digest = hashlib.sha256(self.model.encode())
         for table in (self.entities, self.relations):
             array = np.ascontiguousarray(table.cpu().numpy())
-            seen.update(f"{array.dtype} {array.shape}".encode())
-            seen.update(array.data)
-        return seen.hexdigest()
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            digest.update(array.data)
+        return digest.hexdigest()
 
     def save(
         self,
@@ -114,15 +116,23 @@ class Embeddings:
     ) -> None:
         """Write the folder atomically. `fingerprint` identifies the graph's vocabulary; `graph` is its name.
 
-        With names the folder also has `entities.json` and `relations.json`.
+        With names, the folder also has `entities.json` and `relations.json`.
         """
         expected = {"entities": len(self.entities), "relations": len(self.relations) // 2}
         names = {"entities": entity_names, "relations": relation_names}
         for what, listed in names.items():
             if listed is not None and len(listed) != expected[what]:
                 raise FewlinkError(f"there are {len(listed)} names for {expected[what]} {what}")
-        config = {"model": self.model, "norm": self.norm, "dim": self.dim, **expected}
-        config |= {"graph": graph, "fingerprint": fingerprint, "settings": self.settings, "measured": self.facts}
+        config = {
+            "model": self.model,
+            "norm": self.norm,
+            "dim": self.dim,
+            **expected,
+            "graph": graph,
+            "fingerprint": fingerprint,
+            "settings": self.settings,
+            "measured": self.facts,
+        }
         with new_folder(folder, FORMAT, {"fingerprint": fingerprint}) as path:
             save_tensors({"entities": self.entities, "relations": self.relations}, path / "weights.safetensors")
             write_json(path / "config.json", config)
@@ -133,7 +143,7 @@ class Embeddings:
 
     @classmethod
     def open(cls, folder: Path, fingerprint: str | None = None) -> Embeddings:
-        """Read a saved folder; raises if it was trained on a graph with another fingerprint than the given one."""
+        """Open a saved folder. Raise if its vectors were trained on a graph with another fingerprint."""
         return read_folder(folder, FORMAT, lambda place, manifest: cls._load(place, fingerprint))
 
     @classmethod
@@ -162,14 +172,18 @@ class Embeddings:
 
 
 def check_fits(embeddings: Embeddings, entities: int, relations: int) -> None:
-    """Raises unless relations are vectors, and every entity and relation of the graph has one."""
+    """Raise unless relations are vectors, and every entity and relation of the graph has one."""
     if embeddings.relations.shape[1] != embeddings.dim:
         raise FewlinkError(
-            f"{embeddings.model} relations are not vectors of {embeddings.dim} reals: "
+            f"relations of {embeddings.model} are not vectors of {embeddings.dim} reals: "
             "pretrain with complex, transe or distmult"
         )
     count, known = len(embeddings.entities), len(embeddings.relations) // 2
     if count != entities:
-        raise FewlinkError(f"the embeddings have {count} entities and the graph {entities}: train them on this graph")
+        raise FewlinkError(
+            f"the embeddings have {count} entities, but the graph has {entities}: train them on this graph"
+        )
     if known < relations:
-        raise FewlinkError(f"the embeddings have {known} relations and the graph {relations}: train them on this graph")
+        raise FewlinkError(
+            f"the embeddings have {known} relations, but the graph has {relations}: train them on this graph"
+        )

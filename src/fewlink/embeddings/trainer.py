@@ -1,4 +1,4 @@
-"""One trainer for four interactions: sampled negatives with updates of touched rows only, or every entity.
+"""The trainer of all interactions: against sampled entities, updating touched rows only, or against every entity.
 
 Relations are reciprocal (Lacroix et al. 2018): relation r + R is the inverse of r, every triple is trained in both
 directions, and only tails are predicted. All randomness is a pure function of (seed, epoch, batch), so a run resumed on
@@ -31,7 +31,7 @@ from fewlink.embeddings.parameters import DenseParameters, SparseParameters
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.table import Embeddings
 
-CHECK_EVERY = 64  # batches between checks of the losses on GPUs, where each check waits for the device
+CHECK_EVERY = 64  # batches between checks of the losses on a GPU, where each check waits for the device
 
 
 def train(
@@ -47,9 +47,9 @@ def train(
 ) -> Embeddings:
     """Train vectors for all entities and relations on triples (n, 3) of ids (head, relation, tail).
 
-    `resume` is the state file: it is written after each epoch, and training resumes from it if it exists. `protected`
-    (n,) marks triples that are never held out. `validation` (m, 3) are triples for early stopping that are not trained
-    on; the setting held_out must be 0 with them. `on_epoch` receives epoch, epochs, loss, learning_rate,
+    `resume` is the state file: training writes it after each epoch, and resumes from it if it exists. `protected` (n,)
+    marks triples that are never held out. `validation` (m, 3) are other triples, for early stopping; with them, the
+    setting held_out must be 0. `on_epoch` receives epoch, epochs, loss, learning_rate,
     triples_per_second (per direction), seconds (sampling, step, evaluation, saving), held_out_mrr and
     best_held_out_mrr.
     """
@@ -60,7 +60,7 @@ def train(
         memory.ensure("pretraining", needs, device, "use a smaller dim, or a larger machine")
     if validation is not None:
         if settings.held_out:
-            raise FewlinkError(f"held_out is {settings.held_out}: it must be 0 if validation triples are given")
+            raise FewlinkError(f"held_out is {settings.held_out}: set it to 0, because there are validation triples")
         validation = _checked(validation, entities, relations, None)
     trainer = EmbeddingTrainer(triples, entities, relations, settings, protected, validation)
     if resume is not None and resume.exists():
@@ -84,7 +84,7 @@ def step_loss(
     relation_rows: Tensor,
     all_rows: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The loss of a batch and its regulariser, both scalars, from the gathered rows.
+    """The loss and the regulariser of a batch, both scalars, from the gathered rows.
 
     Shapes: rows (M, d) as `batch.entities`, relation_rows (V, w) as `batch.relations`; all_rows (E, d) if every entity
     is scored.
@@ -131,7 +131,7 @@ def _answers_penalty(
     rows: Tensor,
     relation_rows: Tensor,
 ) -> Tensor:
-    """The regulariser of a batch of k-vs-all: head and relation count once for each of their tails."""
+    """The regulariser of a k-vs-all batch: head and relation count once for each of their tails."""
     size, penalty = len(batch), rows.new_zeros(())
     for weight, power in ((settings.n3, 3.0), (settings.lp, settings.lp_power)):
         if weight:
@@ -142,7 +142,7 @@ def _answers_penalty(
 
 
 class EmbeddingTrainer:
-    """Tables, optimizer state and counters, which make up the state of a run, and the training step."""
+    """The state of a run (tables, optimizer state and counters), and its training step."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class EmbeddingTrainer:
         return self.done >= self.settings.epochs or self.waited >= self.settings.patience
 
     def epoch(self) -> dict[str, Any]:
-        """Train one epoch and evaluate; returns its trace."""
+        """Train one epoch, evaluate, and return the epoch's trace."""
         start = time.perf_counter()
         steps, size = len(self.batches), 2 * len(self.batches.triples)
         rates = [
@@ -217,8 +217,10 @@ class EmbeddingTrainer:
         return trace
 
     def _steps(self, rates: Sequence[float]) -> tuple[Tensor, float]:
-        """The losses of an epoch's steps, and the seconds spent on making its batches."""
-        losses, sampling, clock = torch.zeros(len(rates), device=self.device), 0.0, time.perf_counter()
+        """Run the steps of an epoch; return their losses and the seconds spent on making batches."""
+        losses = torch.zeros(len(rates), device=self.device)
+        sampling = 0.0
+        clock = time.perf_counter()
         for index, batch in enumerate(self.batches.epoch(self.done)):
             sampling += time.perf_counter() - clock
             losses[index] = self.step(batch, rates[index])
@@ -229,7 +231,7 @@ class EmbeddingTrainer:
         return losses, sampling
 
     def step(self, batch: Batch, rate: Rate) -> Tensor:
-        """Update the tables by one batch; its loss with the regulariser, a scalar."""
+        """Update the tables by one batch, and return its loss with the regulariser, a scalar."""
         leaves = [rows.requires_grad_() for rows in self.parameters.gather(batch)]
         value, penalty = step_loss(self.rule, self.settings, batch, *leaves)
         loss = value + penalty
@@ -238,7 +240,7 @@ class EmbeddingTrainer:
         return loss.detach()
 
     def _check_losses(self, losses: Tensor) -> None:
-        """Raises if a loss is not finite."""
+        """Raise if a loss is not finite."""
         if self.device == "cpu" and math.isfinite(float(losses[-1])):
             return
         bad = (~torch.isfinite(losses)).nonzero()
@@ -249,6 +251,7 @@ class EmbeddingTrainer:
             )
 
     def _evaluate(self) -> float | None:
+        """The held-out MRR, if it is due. Keeps the best vectors, and raises if a vector is not finite."""
         for name, table in self.parameters.vectors.items():
             if not math.isfinite(float(table.sum())):
                 raise FewlinkError(
@@ -267,7 +270,7 @@ class EmbeddingTrainer:
         return mrr
 
     def save(self, path: Path) -> None:
-        """Write the state of the run, to continue from."""
+        """Write the state of the run, so that `load` can continue it."""
         tensors = dict(self.parameters.vectors)
         tensors |= {f"best.{name}": table for name, table in self.best.items()}
         for name, state in self.parameters.states.items():
@@ -313,11 +316,11 @@ class EmbeddingTrainer:
 
 
 def _checked(triples: np.ndarray, entities: int, relations: int, protected: np.ndarray | None) -> np.ndarray:
-    """The triples as contiguous ids, of 32 bits if these suffice; raises if any is invalid."""
+    """The triples as contiguous ids, of 32 bits if these suffice. Raise if an id is invalid."""
     if triples.ndim != 2 or triples.shape[1] != 3 or not np.issubdtype(triples.dtype, np.integer):
-        raise FewlinkError(f"triples must be whole numbers of shape (n, 3), not {triples.dtype} {triples.shape}")
+        raise FewlinkError(f"triples are {triples.dtype} of shape {triples.shape}: give whole numbers of shape (n, 3)")
     if not len(triples):
-        raise FewlinkError("there are no triples to train on")
+        raise FewlinkError("there are no triples to train on: give at least one")
     for name, column, limit in (("head", 0, entities), ("relation", 1, relations), ("tail", 2, entities)):
         low, high = int(triples[:, column].min()), int(triples[:, column].max())
         if low < 0 or high >= limit:

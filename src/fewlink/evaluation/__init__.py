@@ -1,6 +1,6 @@
-"""Ranks, metrics and result records, by one evaluator for every scorer.
+"""One evaluator for every scorer: ranks, metrics and result records.
 
-Names are loaded on first use, so that `evaluation.records` is read without torch.
+Names are imported on first use, so that `evaluation.records` can be used without torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two models on the same queries: the difference of their means, and how sure it is (paired bootstrap)."""
+"""Comparing two models on the same queries: the difference of their means, with a paired bootstrap."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from fewlink.evaluation.records import Record, RecordStore
 
 RESAMPLES = 10_000
 INTERVAL = (0.025, 0.975)
-METRICS = ("mrr", *(f"hits@{k}" for k in HITS))  # those that are means over queries
+METRICS = ("mrr", *(f"hits@{k}" for k in HITS))  # means over queries
 
 
 class Difference(NamedTuple):
-    """The means of two models, `difference` = first − second, its 95 % interval from `low` to `high`, and the share of
-    resamples in which the first model is `ahead`."""
+    """The means of two models, and their `difference`, first − second.
+
+    `low` to `high` is the 95 % interval of the difference; `ahead` is the share of resamples in which the first leads.
+    """
 
     first: float
     second: float
@@ -34,7 +36,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models under one protocol, `micro` over queries and `macro` over relations; `seeds` of each are averaged."""
+    """Two models under one protocol, `micro` over queries and `macro` over relations, each a mean over its `seeds`."""
 
     benchmark: str
     models: tuple[str, str]
@@ -65,10 +67,10 @@ def compare(
 
     Each query's reciprocal rank (or hit) is averaged over the seeds of a model. Then relations are drawn with
     replacement, as many as there are, `resamples` times; each draw gives a difference of the two means. The interval
-    says how much the difference depends on which relations were asked; it does not cover other references or graphs.
+    shows how much the difference depends on the choice of relations; it does not cover other references or graphs.
     If the split has one relation, its queries are drawn instead.
 
-    `results` is a folder of records. Raises if a model has no record with ranks, or if the two were measured on
+    `results` is a folder of records. Raise if a model has no record with ranks, or if the two were measured on
     different data or queries.
 
     >>> compare("results", "rules", "popularity", "umls").micro.difference  # doctest: +SKIP
@@ -76,7 +78,7 @@ def compare(
     """
     choose("metric", metric, dict.fromkeys(METRICS))
     if resamples < 1:
-        raise FewlinkError(f"resamples must be at least 1, got {resamples}")
+        raise FewlinkError(f"resamples is {resamples}: it must be at least 1")
     store = results if isinstance(results, RecordStore) else RecordStore(Path(results))
     protocol: dict[str, Any] = {"split": split, "shots": shots, "candidates": candidates}
     sides = [stored_ranks(store, model, benchmark, **protocol) for model in (first, second)]
@@ -89,13 +91,12 @@ def compare(
     one, other = (np.mean([ranks.gains(metric) for ranks in seeds], 0) for seeds in pairs)
     counts = pairs[0][0].counts
     micro, macro = paired_bootstrap(one, other, counts, resamples)
-    numbers = (len(pairs[0]), len(pairs[1]))
     return Comparison(
         benchmark,
         (first, second),
         **protocol,
         metric=metric,
-        seeds=numbers,
+        seeds=(len(pairs[0]), len(pairs[1])),
         relations=len(counts),
         queries=int(counts.sum()),
         micro=micro,
@@ -108,14 +109,16 @@ def paired_bootstrap(
 ) -> tuple[Difference, Difference]:
     """The difference of two means over the same queries, as a mean over queries and as one over relations.
 
-    Shapes: `first`, `second` (q,) what each query adds to the mean, relation by relation; `counts` (r,) the queries of
-    each relation. Whole relations are drawn, because queries of one relation are not independent; queries are drawn
-    where there is one relation only, and the interval then holds for this relation.
+    Shapes: `first`, `second` (q,), the terms of the means, relation by relation; `counts` (r,), the queries of each
+    relation. Whole relations are drawn, because queries of one relation are not independent. If there is only one
+    relation, its queries are drawn, and the interval holds for this relation alone.
     """
     counts = np.asarray(counts) if len(counts) > 1 else np.ones(len(first), np.int64)
     ends = np.cumsum(counts)
     if not len(first) == len(second) == ends[-1]:
-        raise FewlinkError(f"{len(first)} and {len(second)} values for {ends[-1]} queries")
+        raise FewlinkError(
+            f"there are {len(first)} and {len(second)} values for {ends[-1]} queries: give one for each query"
+        )
     sums = np.stack([np.add.reduceat(values, ends - counts) for values in (first, second)], 1)  # (r, 2)
     drawn = generator(seed, "relations").multinomial(len(counts), np.full(len(counts), 1 / len(counts)), resamples)
     results = []
@@ -131,7 +134,7 @@ def paired_bootstrap(
 def stored_ranks(
     store: RecordStore, model: str, benchmark: str, **protocol: Any
 ) -> dict[tuple[str, str], Sequence[QueryRanks]]:
-    """The ranks of a model's seeds under a protocol, by data and query list; raises if there are none."""
+    """The ranks of a model's seeds under a protocol, by data and query list. Raise if there are none."""
     of_benchmark = {r.benchmark: r for r in store.records}
     choose("benchmark with records", benchmark, of_benchmark)
     records = [r for r in store.records if r.benchmark == benchmark and r.references == "first"]
@@ -149,17 +152,15 @@ def stored_ranks(
             settings = groups.setdefault((record.data_sha256, ranks.digest), {})
             settings.setdefault(record.choices(), {})[record.seed] = ranks
     if not groups and without is not None:
-        problem = f"the ranks of {cell} are not stored: repeat its evaluation, which stores them"
-        raise FewlinkError(f"{problem} (add --replace if its figures differ): {without.command}")
+        problem = f"the ranks of {cell} are not stored: repeat the evaluation"
+        raise FewlinkError(f"{problem} (with --replace if its figures differ): {without.command}")
     if not groups:
         recorded = {(r.split, r.shots, r.candidates) for r in records if r.model == model}
         listed = ", ".join(f"{split} {shots}-shot {candidates}" for split, shots, candidates in sorted(recorded))
-        raise FewlinkError(f"there is no record of {cell}; there are: {listed}")
+        raise FewlinkError(f"there is no record of {cell}: choose one of {listed}")
     for settings in groups.values():
         if len(settings) > 1:
-            raise FewlinkError(
-                f"{cell} has ranks for {len(settings)} different settings: keep those of one in a folder"
-            )
+            raise FewlinkError(f"{cell} has ranks for {len(settings)} different settings: keep one of them in a folder")
     return {data: list(next(iter(settings.values())).values()) for data, settings in groups.items()}
 
 

@@ -1,4 +1,4 @@
-"""Learning curves: the figures of a run at each of its evaluations."""
+"""Learning curves: the metrics of a run at each of its evaluations."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fewlink import __version__
 from fewlink.core.memory import command_line, hardware
-from fewlink.evaluation.stored import StoredResult, without_own
+from fewlink.evaluation.stored import StoredResult, without_per_run_settings
 
 
 class CurvePoint(BaseModel):
-    """Micro averages on dev and test after some steps."""
+    """Micro averages on dev and test at a step."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -23,7 +23,7 @@ class CurvePoint(BaseModel):
 
 
 class LearningCurve(StoredResult):
-    """The figures of a run at each of its evaluations."""
+    """The metrics of a run at each of its evaluations."""
 
     what = "a learning curve"
     suffix = ".curves.jsonl"
@@ -42,11 +42,11 @@ class LearningCurve(StoredResult):
     @property
     def key(self) -> tuple[Any, ...]:
         protocol = (self.shots, self.candidates, self.seed)
-        settings = json.dumps(without_own(self.settings), sort_keys=True)
+        settings = json.dumps(without_per_run_settings(self.settings), sort_keys=True)
         return (self.benchmark, self.model, *protocol, self.data_sha256, settings)
 
     def with_point(self, point: CurvePoint) -> LearningCurve:
-        """The curve with a point, and without later ones of a run that resumed from an earlier step."""
+        """The curve with a point added; later points, of a run that resumed from an earlier step, are dropped."""
         before = [each for each in self.points if each.step < point.step]
         return self.model_copy(update={"points": [*before, point]})
 

@@ -30,8 +30,8 @@ def realistic_ranks(
 
     Shapes: `scores` (heads, candidates); `rows`, `true` (queries,) the query's row and the column of its true tail;
     `excluded` two tensors (x,): queries, and columns that do not compete in them (other known answers); `counted`
-    (candidates,) bool, the columns that compete at all. Returns ranks (queries,) float64 and candidate counts
-    (queries,) int64, the true tail included.
+    (candidates,) bool, the columns that compete at all. The ranks (queries,) are float64; the numbers of candidates
+    (queries,) are int64 and include the true tail.
     """
     true_scores = scores[rows, true].unsqueeze(1)  # (queries, 1)
     candidate_scores = scores[rows]  # (queries, candidates)
@@ -58,8 +58,8 @@ def realistic_ranks(
 def summarise(ranks: np.ndarray, candidates: np.ndarray) -> dict[str, float]:
     """Mean reciprocal rank, Hits@k, mean rank and the chance-adjusted mean rank index of a set of queries.
 
-    The index is 1 − (MR − 1) / (E[MR] − 1), with E[MR] = mean((candidates + 1) / 2) that of random scores: 1 is
-    perfect, 0 is chance. It is 0 if every query has a single candidate.
+    The index is 1 − (MR − 1) / (E[MR] − 1), where E[MR] = mean((candidates + 1) / 2) is the mean rank of random scores:
+    1 is perfect, 0 is chance. It is 0 if every query has a single candidate.
     """
     ranks, candidates = np.asarray(ranks, float), np.asarray(candidates, float)
     by_chance = float(np.mean((candidates + 1) / 2))
@@ -77,14 +77,14 @@ def average(rows: list[dict[str, float]]) -> dict[str, float]:
     return {metric: float(np.mean([row[metric] for row in rows])) for metric in METRICS}
 
 
-SCORED_AT_ONCE = 1 << 23  # scores in memory at once: 32 MB of float32, and some masks of that shape
+MAX_SCORES = 1 << 23  # in memory at a time: 32 MB of float32, and some masks of that shape
 
 
 @dataclass(frozen=True)
 class Protocol:
     """The split, the number and choice of references, and the candidates that queries are ranked against.
 
-    `draw` 0 takes the first `shots` pairs of each relation as references, n > 0 the n-th random draw of `seed`.
+    With `draw` 0, the references are the first `shots` pairs of each relation; with n > 0, the n-th random draw.
     """
 
     split: str = "test"
@@ -95,9 +95,9 @@ class Protocol:
 
     def __post_init__(self) -> None:
         if self.shots < 1:
-            raise FewlinkError(f"shots must be at least 1, got {self.shots}")
+            raise FewlinkError(f"shots is {self.shots}: it must be at least 1")
         if self.draw < 0:
-            raise FewlinkError(f"draw must be 0 (the first references) or more, got {self.draw}")
+            raise FewlinkError(f"draw is {self.draw}: it must be 0 (the first pairs) or more")
 
     @property
     def references(self) -> str:
@@ -113,7 +113,7 @@ class TaskRanks:
     queries: np.ndarray
     ranks: np.ndarray
     candidates: np.ndarray
-    range: int  # how many tails the relation's candidates are drawn from
+    range: int  # the number of tails that candidates are drawn from
 
     def row(self) -> dict[str, float]:
         """The metrics of the relation, with its numbers of queries and candidates."""
@@ -146,13 +146,13 @@ class Evaluation:
 def evaluate(
     benchmark: Benchmark, scorer: Scorer, protocol: Protocol = Protocol(), *, processes: int = 1
 ) -> Evaluation:
-    """Rank every query of a split. Ranks do not depend on the number of processes.
+    """Rank every query of a split. The ranks do not depend on the number of processes.
 
-    Under torchrun each process ranks its share, and all of them return the whole.
+    Under torchrun, each process ranks its share, and every process returns all ranks.
     """
     start = time.monotonic()
     if processes < 1:
-        raise FewlinkError(f"processes must be at least 1, got {processes}")
+        raise FewlinkError(f"processes is {processes}: it must be at least 1")
     if distributed.count() > 1:
         share = rank_split(benchmark, scorer, protocol, (distributed.rank(), distributed.count()))
         tasks = merge(distributed.gathered(share))
@@ -171,12 +171,12 @@ def _rank_in_processes(benchmark: Benchmark, scorer: Scorer, protocol: Protocol,
             return merge([job.result() for job in jobs])
     except concurrent.futures.process.BrokenProcessPool:
         raise FewlinkError(
-            f"one of the {processes} ranking processes was killed, perhaps for lack of memory: use fewer processes"
+            f"one of the {processes} ranking processes was killed, perhaps because memory ran out: use fewer processes"
         ) from None
 
 
 def _end_with_parent() -> None:
-    """End this process as soon as the one that started it has ended, even if that was killed."""
+    """End this process as soon as its parent has ended, even if the parent was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -193,8 +193,10 @@ def rank_split(
     """The ranks of one shard (index, count) of every relation's queries; each query is in exactly one shard."""
     tasks = benchmark.split(protocol.split)
     if not tasks:
-        raise FewlinkError(f"{benchmark.name} has no {protocol.split} relations")
-    total, done, results = sum(len(t.pairs) for t in tasks), 0, []
+        raise FewlinkError(f"{benchmark.name} has no {protocol.split} relations: choose another split")
+    total = sum(len(task.pairs) for task in tasks)
+    done = 0
+    results = []
     with progress(f"ranking {protocol.split}", total) as advance:
         for task in tasks:
             results.append(rank_task(benchmark.graph, scorer, task, protocol, shard))
@@ -204,7 +206,7 @@ def rank_split(
 
 
 def merge(shards: Sequence[Sequence[TaskRanks]]) -> list[TaskRanks]:
-    """The results of all shards as one, in the order of a single process."""
+    """Merge the ranks of all shards into the order of a single process."""
     merged = []
     for parts in zip(*shards, strict=True):
         queries, ranks, candidates = (
@@ -224,15 +226,15 @@ def rank_task(
     queries = queries[np.argsort(queries[:, 0], kind="stable")]
     heads = np.unique(queries[:, 0])[shard[0] :: shard[1]]
     queries = queries[np.isin(queries[:, 0], heads)]
-    most = max(1, SCORED_AT_ONCE // max(len(pool.ids), 1))
-    parts = [queries[i : i + most] for i in range(0, len(queries), most)]
-    ranked = [_rank_part(scorer, task, references, pool, part) for part in parts]
+    size = max(1, MAX_SCORES // max(len(pool.ids), 1))
+    batches = [queries[i : i + size] for i in range(0, len(queries), size)]
+    ranked = [_rank_batch(scorer, task, references, pool, batch) for batch in batches]
     ranks = np.concatenate([r for r, _ in ranked]) if ranked else np.zeros(0)
     counts = np.concatenate([c for _, c in ranked]) if ranked else np.zeros(0, np.int64)
     return TaskRanks(task.name, queries, ranks, counts, int(pool.counted.sum()) + pool.outside)
 
 
-def _rank_part(
+def _rank_batch(
     scorer: Scorer, task: Task, references: np.ndarray, pool: Candidates, queries: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     heads, rows = np.unique(queries[:, 0], return_inverse=True)
@@ -247,9 +249,7 @@ def _rank_part(
     true, within = _columns(pool.ids, queries[:, 1])
     if not (pool.outside or within.all()):
         missing = int(queries[~within][0, 1])
-        raise FewlinkError(
-            f"{task.name}: the true tail {missing} is not among the candidates: add it to the relation's range"
-        )
+        raise FewlinkError(f"{task.name}: the true tail {missing} is not a candidate: add it to the relation's range")
 
     def on_device(array: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(array, device=scores.device)
@@ -257,7 +257,7 @@ def _rank_part(
     excluded = (on_device(owners[inside]), on_device(columns[inside]))
     ranks, counts = realistic_ranks(scores, on_device(rows), on_device(true), excluded, on_device(pool.counted))
     if pool.outside:
-        others = ~inside & (tails != queries[owners, 1])  # known answers outside the range are excluded too
+        others = ~inside & (tails != queries[owners, 1])  # other known answers outside the candidates are excluded too
         behind = pool.outside - np.bincount(owners[others], minlength=len(queries))
         return _with_outside(ranks.cpu().numpy(), counts.cpu().numpy(), within, behind, pool, owners[inside])
     return ranks.cpu().numpy(), counts.cpu().numpy()
@@ -271,31 +271,31 @@ def _with_outside(
     pool: Candidates,
     known_inside: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ranks if `behind` further entities tie behind all candidates; a true tail may be one of them."""
+    """The ranks if `behind` further entities, perhaps the true tail, tie behind all candidates."""
     ahead = len(pool.ids) - np.bincount(known_inside, minlength=len(ranks))
     last = realistic_rank(ahead, behind - 1)
     return np.where(within, ranks, last), np.where(within, counts + behind, ahead + behind)
 
 
 def _columns(candidates: np.ndarray, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The column of each entity among sorted candidates, 0 if it is none of them, and whether it is one."""
+    """The column of each entity among sorted candidates (0 if it is not one), and whether it is one."""
     at = np.minimum(np.searchsorted(candidates, entities), len(candidates) - 1)
     inside = candidates[at] == entities
     return np.where(inside, at, 0), inside
 
 
 def _check_scores(scores: torch.Tensor, scorer: Scorer, task: Task, heads: np.ndarray, pool: Candidates) -> None:
-    """Raises unless there is one finite score for each head and candidate."""
+    """Raise unless there is one finite score for each head and candidate."""
     expected = (len(heads), len(pool.ids))
     if tuple(scores.shape) != expected:
         raise ScoreError(
-            f"scorer '{scorer.name}' gave scores of shape {tuple(scores.shape)} for {task.name}, not {expected}"
+            f"scorer '{scorer.name}' returned scores of shape {tuple(scores.shape)} for {task.name}, not {expected}"
         )
     if not bool(torch.isfinite(scores).all()):
         row, column = (int(i) for i in torch.nonzero(~torch.isfinite(scores))[0])
         raise ScoreError(
-            f"scorer '{scorer.name}' gave {float(scores[row, column])} for {task.name}, head {heads[row]}, candidate"
-            f" {pool.ids[column]}: a score must be finite to be ranked"
+            f"scorer '{scorer.name}' returned {float(scores[row, column])} for {task.name}, head {heads[row]}, "
+            f"candidate {pool.ids[column]}: scores must be finite"
         )
 
 

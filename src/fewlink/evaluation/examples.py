@@ -1,4 +1,4 @@
-"""Examples of an evaluation: queries that were answered right and wrong, with the best tails, by name."""
+"""Examples of an evaluation: queries answered right and wrong, with their best tails by name."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from fewlink.data import Benchmark, Candidates, Task, candidates_of
 from fewlink.evaluation.evaluator import Evaluation, TaskRanks
 from fewlink.scorers import Question, Scorer, best_tails
 
-SHOWN = 5  # best tails of an example
+MAX_LISTED_TAILS = 5  # best tails of an example
 
 Example = dict[str, str | float | list[str]]
 
 
 def example_predictions(benchmark: Benchmark, scorer: Scorer, evaluation: Evaluation) -> list[Example]:
-    """For each relation, its first query with a rank below 2, and the median of the others, in names."""
+    """For each relation, the first query with a rank below 2 and the median of the others, with names."""
     protocol = evaluation.protocol
     examples: list[Example] = []
     for ranked in evaluation.tasks:
@@ -38,8 +38,8 @@ def _example_queries(ranked: TaskRanks) -> list[int]:
 def _best_names(
     benchmark: Benchmark, scorer: Scorer, task: Task, references: np.ndarray, pool: Candidates, query: np.ndarray
 ) -> list[str]:
-    """The names of the best tails for a query (2,), its other known answers excluded."""
+    """The names of the best tails of a query (2,), without its other known answers."""
     others = [t for t in task.known_tails[int(query[0])] if t != query[1]]
     question = Question(task.name, references, query[:1], pool.ids)
-    best = best_tails(scorer, question, SHOWN + len(others))[0]
-    return [benchmark.graph.name(t) for t, _ in best if t not in others][:SHOWN]
+    best = best_tails(scorer, question, MAX_LISTED_TAILS + len(others))[0]
+    return [benchmark.graph.name(t) for t, _ in best if t not in others][:MAX_LISTED_TAILS]

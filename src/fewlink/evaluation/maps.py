@@ -1,4 +1,4 @@
-"""Maps: true and false pairs of a relation on a plane."""
+"""Maps of the true and false pairs of a relation on a plane."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fewlink.evaluation.stored import StoredResult
 class PairMap(StoredResult):
     """True and false pairs of a relation on a plane, and how well they separate.
 
-    `silhouette` is that of the model's own vectors, `silhouette_of_map` that of the plane: from −1 to 1, 0 where the
-    two kinds overlap. `points` are (x, y, "positive" or "negative").
+    `silhouette` is measured on the model's vectors, `silhouette_of_map` on the plane: from −1 to 1, 0 if the two kinds
+    overlap. `points` are (x, y, "positive" or "negative").
     """
 
     model_config = ConfigDict(allow_inf_nan=False)

@@ -1,8 +1,8 @@
 """The rank of every query, stored compressed beside the records, so that two models can be compared query by query.
 
-`MODEL.ranks.npz` lies beside `MODEL.jsonl` and holds an array of whole numbers, 2 × rank, for each record that was
-stored with its ranks; numpy reads it. Queries are in an order that depends on the benchmark and the references only:
-by relation as in the record, then by head, then as the benchmark lists them.
+`MODEL.ranks.npz`, which numpy can read, lies beside `MODEL.jsonl`. It holds an array of whole numbers, 2 × rank, for
+each record that was stored with its ranks. The order of queries depends only on the benchmark and the references: by
+relation as in the record, then by head, then as in the benchmark.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from fewlink.evaluation.evaluator import Evaluation
 
 SUFFIX = ".ranks.npz"
-CLOSE = 1e-9  # of an MRR that is computed again
+MRR_TOLERANCE = 1e-9
 REMEDY = "remove the file and repeat the evaluations"
 
 
 class Measured(Protocol):
-    """What ranks have to know of their record."""
+    """The fields of a record that its ranks depend on."""
 
     split: str
     shots: int
@@ -48,7 +48,7 @@ class QueryRanks:
     """The rank of each query of an evaluation.
 
     Shapes: `ranks` (q,) float64, relation by relation; `counts` (r,) int64, the queries of each of the `relations`.
-    `digest` is a hash of relations and queries: ranks with the same digest are of the same queries in the same order.
+    `digest` is a hash of relations and queries: ranks with the same digest have the same queries in the same order.
     """
 
     relations: tuple[str, ...]
@@ -68,30 +68,30 @@ class QueryRanks:
         return cls(tuple(task.relation for task in evaluation.tasks), counts, ranks, digest.hexdigest()[:16])
 
     def gains(self, metric: str = "mrr") -> np.ndarray:
-        """What each query adds to a metric's mean, (q,): 1 / rank for `mrr`, 0 or 1 for `hits@k`."""
+        """The terms (q,) whose mean is a metric: 1 / rank for `mrr`, 0 or 1 for `hits@k`."""
         if metric == "mrr":
             return 1 / self.ranks
         return np.asarray(self.ranks <= {f"hits@{k}": k for k in HITS}[metric], float)
 
     def agrees(self, record: Measured) -> bool:
-        """Whether the MRR of each relation and of all queries is that of a record."""
+        """Whether the ranks give the record's MRR, of each relation and of all queries."""
         if len(self.ranks) != self.counts.sum() or not len(self.ranks):
             return False
-        parts = np.split(self.gains(), np.cumsum(self.counts)[:-1])
-        computed = [self.gains().mean(), *(part.mean() if len(part) else 0 for part in parts)]
+        by_relation = np.split(self.gains(), np.cumsum(self.counts)[:-1])
+        computed = [self.gains().mean(), *(gains.mean() if len(gains) else 0 for gains in by_relation)]
         stored = [record.metrics["micro"]["mrr"], *(row["mrr"] for row in record.relations.values())]
-        return len(computed) == len(stored) and bool(np.allclose(computed, stored, rtol=0, atol=CLOSE))
+        return len(computed) == len(stored) and bool(np.allclose(computed, stored, rtol=0, atol=MRR_TOLERANCE))
 
 
 def ranks_file(file: Path) -> Path:
-    """Where the ranks of the records of a file are."""
+    """The file with the ranks of a file of records."""
     return file.with_name(f"{file.name.removesuffix(file.suffix)}{SUFFIX}")
 
 
 def read_ranks(file: Path, record: Measured) -> QueryRanks | None:
-    """The ranks of a record of this file; None if it was stored without them.
+    """Read the ranks of a record in a file; None if it was stored without them.
 
-    Raises if they do not give the record's figures.
+    Raise if they do not give the record's MRR.
     """
     path = ranks_file(file)
     arrays = _read(path, _prefix(record))
@@ -106,25 +106,25 @@ def read_ranks(file: Path, record: Measured) -> QueryRanks | None:
         ranks = QueryRanks(tuple(record.relations), counts, doubled / 2, name.removesuffix(".npy").rpartition("_")[2])
         agrees = ranks.agrees(record)
     if not agrees:
-        problem = f"the ranks of {identity(record)} do not give the MRR of their record in {file.name}"
+        problem = f"has ranks of {identity(record)} that do not give the MRR of the record in {file.name}"
         raise InputError(path, f"{problem}: repeat the evaluation with --replace")
     return ranks
 
 
 def ranked_records(path: Path) -> set[str]:
-    """What identifies the records whose ranks a file holds, as `identity` returns it; raises if the file is damaged."""
+    """The identities of the records whose ranks a file holds. Raise if the file is damaged."""
     return {name.rpartition("_")[0] for name in _read(path)}
 
 
 def identity(record: Measured) -> str:
-    """The record's name in a file of ranks."""
+    """The name of a record in a file of ranks."""
     return _prefix(record).removesuffix("_")
 
 
 def write_ranks(file: Path, record: Measured, ranks: QueryRanks | None) -> None:
-    """Store the ranks of a record of this file in the place of older ones; None removes those. The caller has the lock.
+    """Replace the stored ranks of a record in a file; None removes them. The caller holds the lock.
 
-    The bytes depend only on what is stored.
+    The bytes of the file depend only on the ranks it holds.
     """
     path = ranks_file(file)
     arrays = _read(path)
@@ -151,7 +151,7 @@ def _prefix(record: Measured) -> str:
 
 
 def _packed(ranks: np.ndarray) -> bytes:
-    """2 × rank in the .npy format, as the smallest whole numbers that hold it."""
+    """2 × rank in the .npy format, in the smallest integer type that fits."""
     doubled = np.rint(2 * ranks).astype(np.int64)
     kind = next(kind for kind in ("u1", "<u2", "<u4", "<u8") if doubled.max(initial=0) <= np.iinfo(kind).max)
     buffer = io.BytesIO()
@@ -160,10 +160,10 @@ def _packed(ranks: np.ndarray) -> bytes:
 
 
 def _read(path: Path, prefix: str = "") -> dict[str, bytes]:
-    """The arrays whose names begin so, as .npy files by name; none if there is no file."""
+    """The arrays whose names have a prefix, as .npy files by name; empty if there is no file."""
     if not path.exists():
         return {}
     with reading(path, REMEDY), zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            archive.open(name).close()  # names are stored twice: raises where they differ
+            archive.open(name).close()  # raises if the two copies of the name differ
         return {name: archive.read(name) for name in archive.namelist() if name.startswith(prefix)}

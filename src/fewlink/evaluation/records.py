@@ -1,4 +1,4 @@
-"""Records: what was measured, on what, how, and with which command; and the folder that stores them."""
+"""Records of evaluations, and the folder that stores them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fewlink.core.storage import locked_inside
 from fewlink.evaluation.curves import LearningCurve
 from fewlink.evaluation.maps import PairMap
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
-from fewlink.evaluation.stored import R, StoredResult, read_lines, without_own, write_lines
+from fewlink.evaluation.stored import R, StoredResult, read_lines, without_per_run_settings, write_lines
 
 if TYPE_CHECKING:
     from fewlink.data.benchmark import Benchmark
     from fewlink.evaluation.evaluator import Evaluation, Protocol
 
-NAME_CHARACTERS = 60  # of a benchmark or model, in a path
+MAX_NAME_CHARACTERS = 60  # of a benchmark or model in a path
 Figures = dict[str, int | float]
 
 
@@ -60,17 +60,17 @@ class Record(StoredResult):
         return (self.benchmark, self.model, *protocol, self.data_sha256, self.choices())
 
     def choices(self) -> str:
-        """The configuration without what was measured and what differs from seed to seed or machine to machine."""
+        """The configuration without measured values and without settings that differ between seeds or machines."""
         config = {key: value for key, value in self.config.items() if key != "measured"}
         if isinstance(settings := config.get("settings"), dict):
-            config["settings"] = without_own(settings)
+            config["settings"] = without_per_run_settings(settings)
         return json.dumps(config, sort_keys=True)
 
 
 def make_record(
     evaluation: Evaluation, *, benchmark: str, data_sha256: str, model: str, config: dict[str, Any] | None = None
 ) -> Record:
-    """The record of an evaluation, with this command, version and machine."""
+    """Make the record of an evaluation by this command, version and machine."""
     protocol = evaluation.protocol
     return Record(
         benchmark=benchmark,
@@ -92,35 +92,38 @@ def make_record(
     )
 
 
-KINDS: tuple[type[StoredResult], ...] = (LearningCurve, PairMap, Record)  # a file is of the first kind with its suffix
+KINDS: tuple[type[StoredResult], ...] = (
+    LearningCurve,
+    PairMap,
+    Record,
+)  # the first with a file's suffix is the kind of the file
 
 
 def kind_of(path: Path) -> type[StoredResult] | None:
-    """What a file holds, by the end of its name; None if it holds no results."""
+    """The kind of results in a file, by its suffix; None if it holds no results."""
     return next((kind for kind in KINDS if path.name.endswith(kind.suffix)), None)
 
 
 class DifferentFigures(FewlinkError):
-    """A measurement that is stored with other figures."""
+    """The measurement is already stored with other figures."""
 
 
 class RecordStore:
-    """The results in a folder: `BENCHMARK/MODEL.jsonl`, `.curves.jsonl` and `.maps.jsonl`, one result a line.
+    """The results in a folder: `BENCHMARK/MODEL.jsonl`, `.curves.jsonl` and `.maps.jsonl`, one result per line.
 
-    The ranks of the queries of records are beside them in `MODEL.ranks.npz`. All files of these names below the folder
-    are read, so the folder of one benchmark is a store too. Records of models that this version does not have are
-    listed like any other.
+    The ranks of a record's queries are in `MODEL.ranks.npz` beside it. A store reads all such files below the
+    folder, so the folder of one benchmark is a store too. It lists records of models that this version lacks.
 
-    Adding a result takes a lock on the folder, and replaces the file by a copy with the new line in its sorted place.
-    So a reader never sees half a line, a killed process leaves the file whole, and processes that add at the same
-    time wait for one another.
+    Adding a result locks the folder, and replaces the file by a copy with the new line in sorted order. So a reader
+    never sees half a line, a killed process leaves the file intact, and processes that add results at the same time
+    wait for one another.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
 
     def check_writable(self) -> None:
-        """Raises if results cannot be stored in the folder, before anything is measured; makes the folder."""
+        """Make the folder, and raise if results cannot be stored in it, before anything is measured."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             reason = "" if os.access(self.folder, os.W_OK) else "Permission denied"
@@ -147,16 +150,16 @@ class RecordStore:
         return self.read(PairMap)
 
     def read(self, kind: type[R]) -> list[R]:
-        """All results of a kind, by file name and line."""
+        """All results of a kind, in the order of files and lines."""
         return [result for _, _, result in self.located(kind)]
 
     def located(self, kind: type[R], files: Iterable[Path] | None = None) -> Iterator[tuple[Path, int, R]]:
-        """Each result of a kind with its file and line; raises an error that names both if one is damaged."""
+        """Yield the results of a kind with their files and lines. Raise if one is damaged, naming its file and line."""
         for path in self._files(kind) if files is None else files:
             yield from ((path, line, result) for line, result in read_lines(kind, path).items())
 
     def holds(self, benchmark: Benchmark, model: str, settings: Settings | None, protocol: Protocol) -> bool:
-        """Whether this measurement has a record."""
+        """Whether a measurement has a record."""
         return any(
             (r.model, r.split, r.shots, r.candidates, r.references, r.seed)
             == (model, protocol.split, protocol.shots, protocol.candidates, protocol.references, protocol.seed)
@@ -166,17 +169,17 @@ class RecordStore:
         )
 
     def path_of(self, result: StoredResult) -> Path:
-        """The file that a result is added to; a store that is named after the benchmark needs no folder for it."""
-        folder = re.sub(r"[^\w+-]", "-", result.benchmark)[:NAME_CHARACTERS]
-        name = re.sub(r"(?!(?<=\d)\.\d)[^\w+-]", "-", result.model)[:NAME_CHARACTERS]  # a version keeps its points
+        """The file that a result is added to. A store named after the benchmark has no folder for it."""
+        folder = re.sub(r"[^\w+-]", "-", result.benchmark)[:MAX_NAME_CHARACTERS]
+        name = re.sub(r"(?!(?<=\d)\.\d)[^\w+-]", "-", result.model)[:MAX_NAME_CHARACTERS]  # versions keep their dots
         parent = self.folder if self.folder.resolve().name == folder else self.folder / folder
         return parent / f"{name}{result.suffix}"
 
     def add(self, result: StoredResult, *, ranks: QueryRanks | None = None, replace: bool = False) -> Path:
-        """Store a result, and return its file; one that is stored with the same figures stays as it is.
+        """Store a result, and return its file. A result that is stored with the same figures stays unchanged.
 
-        The `ranks` of a record's queries are stored beside it, also if the record itself was stored before.
-        Raises `DifferentFigures` if the measurement is stored with other figures, unless `replace`.
+        The `ranks` of a record's queries are stored beside it, even if the record itself was stored before.
+        Raise `DifferentFigures` if the measurement is stored with other figures, unless `replace`.
         """
         self.__dict__.pop("places", None)
         path = self.path_of(result)
@@ -190,8 +193,8 @@ class RecordStore:
                 return path
             if before is not None and not replace:
                 raise DifferentFigures(
-                    f"{path} has this measurement of {result.model} with other figures: replace it (fewlink evaluate"
-                    " --replace, replace=True in Python), or store the new one in another folder"
+                    f"{path} has this measurement of {result.model} with other figures: replace it (fewlink evaluate "
+                    "--replace, or replace=True in Python), or store the new result in another folder"
                 )
             results[result.key] = result
             write_lines(path, [results[key] for key in sorted(results)])

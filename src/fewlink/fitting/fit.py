@@ -71,7 +71,8 @@ from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped
 from fewlink.scorers import Scorer
 from fewlink.scorers.cached import CachedScorer
-from fewlink.training.checkpoints import BENCHMARK, CALIBRATION, FIT, add_best, load_best, save_best
+from fewlink.training.checkpoints import add_best, load_best, save_best
+from fewlink.training.folder import BENCHMARK, CALIBRATION, FIT
 from fewlink.training.run import OF_DEPLOYED, Deployed, RunConfig
 from fewlink.training.train import carve_for_run
 

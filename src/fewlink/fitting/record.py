@@ -10,7 +10,7 @@ from typing import Any
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.core.storage import read_json, with_sha256, without_sha256, write_json
 from fewlink.fitting.time_plan import RULES
-from fewlink.training.checkpoints import FIT, check_complete, id_of, locked_run, run_id
+from fewlink.training.folder import FIT, check_complete, hash_id, locked_run, run_id
 from fewlink.training.run import make_folder
 
 FORMAT = "fewlink-fit/2"
@@ -48,7 +48,7 @@ def write_record(run: Path, record: dict[str, Any]) -> None:
 def record_id(run: Path, record: dict[str, Any]) -> str:
     """The id of the run: the same for all calls that continue a fit."""
     arguments = {name: value for name, value in record["asked"].items() if name != "minutes"}
-    return run_id(run) or id_of(arguments)
+    return run_id(run) or hash_id(arguments)
 
 
 def continued(before: dict[str, Any], new: dict[str, Any], minutes: float) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from fewlink.propagation.edges import graph_part
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import State, load_last, recover, save_last
 from fewlink.training.run import make_folder
-from fewlink.training.trainer import exactly
+from fewlink.training.trainer import deterministic
 
 TUNING = TrailSettings(relations=1, queries=4, candidates=512, learning_rate=3e-4, average=0.99, steps=2000)
 SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the shipped weights decide
@@ -127,7 +127,7 @@ def tune(
         step = last[2].step
     begin = saved = told = time.monotonic()
     total, first, pace = settings.steps, step, 0.0
-    with exactly(settings.device), torch_threads(1):  # a second thread slows down small operations
+    with deterministic(settings.device), torch_threads(1):  # a second thread slows down small operations
         while step < total and (until is None or time.monotonic() + pace * learner.steps_at_once < until):
             count = min(learner.steps_at_once, total - step)
             loss = float(learner.run_steps(step, count).losses["loss"].mean())

@@ -1,4 +1,4 @@
-"""A knowledge graph: names, ids and arrays."""
+"""A knowledge graph, and compiling one from files of triples."""
 
 from fewlink.graph.compile import compile_graph
 from fewlink.graph.graph import Graph

@@ -8,23 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fewlink.core.errors import (
-    FewlinkError,
-)
+from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import progress
 from fewlink.graph.formats import read_triples
 from fewlink.graph.graph import Graph
 from fewlink.graph.labels import labels_from
 from fewlink.graph.side_files import check_side_files
-from fewlink.graph.source import (
-    CompileReport,
-)
+from fewlink.graph.source import CompileReport
 from fewlink.graph.types import TypeTable, described_types, types_from_file, types_from_names, types_from_triples
-from fewlink.graph.vocabulary import (
-    Block,
-    Interner,
-    Vocabulary,
-)
+from fewlink.graph.vocabulary import Block, Interner, Vocabulary
 
 
 def compile_graph(
@@ -35,10 +27,10 @@ def compile_graph(
     on_error: str = "stop",
     report: CompileReport | None = None,
 ) -> Graph:
-    """Read a triple file, or several, into one graph in memory.
+    """Read one or several files of triples into a graph in memory.
 
-    `types` is a file of `entity<TAB>type`, `names` one of `id<TAB>readable name` for entities and relations. Bad lines
-    raise an error with file and line, or with `on_error="skip"` are counted in `report`.
+    `types` is a file of `entity<TAB>type`, `names` a file of `id<TAB>readable name` for entities and relations. A bad
+    line raises an error with its file and line number; with `on_error="skip"`, bad lines are counted in `report`.
     """
     files = [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)]
     report = report or CompileReport()
@@ -49,16 +41,16 @@ def compile_graph(
 
 
 def check_on_error(on_error: str) -> bool:
-    """Whether bad lines are skipped. Raises if `on_error` is neither `stop` nor `skip`."""
+    """Whether to skip bad lines. Raise if `on_error` is neither `stop` nor `skip`."""
     if on_error not in ("stop", "skip"):
-        raise FewlinkError(f"on-error is 'stop' or 'skip', not '{on_error}'")
+        raise FewlinkError(f"on-error is '{on_error}': use stop or skip")
     return on_error == "skip"
 
 
 def read_graph(
     paths: Sequence[Path], types: Path | None, names: Path | None, skip: bool, report: CompileReport
 ) -> Graph:
-    """The graph of these files; it may have no triples."""
+    """Read files into a graph, which may have no triples."""
     entities, relations = Interner(), Interner()
     triples = read_ids(paths, entities, relations, skip, report)
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
@@ -76,7 +68,7 @@ def read_graph(
 
 
 def _described(graph: Graph, descriptions: Mapping[bytes, tuple[bytes, bytes]]) -> Graph:
-    """The graph with these names and types of entities, unless files gave others."""
+    """The graph with names and types of entities by id, unless it has names or types already."""
     if not descriptions:
         return graph
     if graph.labels is None:
@@ -91,18 +83,20 @@ def _described(graph: Graph, descriptions: Mapping[bytes, tuple[bytes, bytes]]) 
 def read_ids(
     paths: Sequence[Path], entities: Interner, relations: Interner, skip: bool, report: CompileReport
 ) -> np.ndarray:
-    """The triples of these files (n, 3) as ids; new names get the next ids in order of appearance."""
-    blocks = [np.zeros((3, 0), np.int32)]  # (3, n) ids each
+    """Read the triples of files as ids (n, 3). New names get the next ids, in order of appearance."""
+    blocks = [np.zeros((3, 0), np.int32)]  # ids (3, n)
     for path in paths:
         with progress(f"reading {path.name}", 1.0) as advance:
             for block in read_triples(path, skip=skip, report=report, advance=advance):
-                ids = (_numbered(entities, block, 0, 2), _numbered(relations, block, 1))
-                blocks.append(np.stack([ids[column % 2][block.codes[:, column]] for column in range(3)]))
+                entity_ids = _ids_by_code(entities, block, 0, 2)
+                relation_ids = _ids_by_code(relations, block, 1)
+                heads, middles, tails = block.codes.T
+                blocks.append(np.stack([entity_ids[heads], relation_ids[middles], entity_ids[tails]]))
     return np.concatenate(blocks, axis=1).T  # each column is contiguous
 
 
 def read_names_of(path: Path) -> list[tuple[str, str, str]]:
-    """The triples of a small file by name, in their order."""
+    """Read the triples of a small file as names, in file order."""
     triples = []
     for block in read_triples(path, skip=False, report=CompileReport()):
         names = [name.decode() for name in block.names]
@@ -110,8 +104,8 @@ def read_names_of(path: Path) -> list[tuple[str, str, str]]:
     return triples
 
 
-def _numbered(interner: Interner, block: Block, *columns: int) -> np.ndarray:
-    """The ids of the names of a block in these columns, new ones in order of appearance: (names,) int32."""
+def _ids_by_code(interner: Interner, block: Block, *columns: int) -> np.ndarray:
+    """The id of each name of a block that occurs in these columns, new ids in order of appearance: (names,) int32."""
     codes = block.codes[:, columns].ravel()
     first = np.full(len(block.names), -1)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # the first occurrence is written last

@@ -1,4 +1,4 @@
-"""Compressed files: their content, checked for damage and for how much they unpack to."""
+"""Reading compressed files, with checks for damage and for the size of their content."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from fewlink.core import memory
-from fewlink.core.errors import (
-    InputError,
-    MissingExtra,
-    check_file,
-)
+from fewlink.core.errors import InputError, MissingExtra, check_file
 
-BLOCK_BYTES = 32 << 20  # read at once if no size is given
-PIECE_BYTES = 1 << 20  # read at once from a compressed file
-SMALL_UNPACKED = 256 << 20  # bytes that any compressed file may unpack to
-MOST_RATIO = 200  # of unpacked to packed bytes, if there are more; text of triples has less than 50
-LEAST_LIMIT, TIMES_MEMORY = 4 << 30, 16  # text may be larger than the free memory: its names are stored once
+BLOCK_BYTES = 32 << 20  # read at a time if the caller gives no size
+PIECE_BYTES = 1 << 20  # read at a time from a compressed file
+ALWAYS_ALLOWED_BYTES = 256 << 20  # any compressed file may unpack to this size
+MAX_RATIO = 200  # of unpacked to packed bytes, above that size; text of triples has less than 50
+MIN_LIMIT_BYTES = 4 << 30
+MEMORY_FACTOR = 16  # text may be larger than the free memory, because each name is stored once
 COMPRESSIONS = (".gz", ".xz", ".zst")
 
 
 @contextmanager
 def reading_source(path: Path) -> Iterator[None]:
-    """Turn errors of the system and of decompression into errors that name the file."""
+    """Turn system and decompression errors into errors that name the file."""
     check_file(path)
     try:
         yield
@@ -40,12 +37,13 @@ def reading_source(path: Path) -> Iterator[None]:
 
 
 def decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
-    """The content of an open file, decompressed as its suffix says."""
-    suffix, inner = path.suffix.lower(), cast(Any, None)
+    """The content of an open file, decompressed according to its suffix."""
+    suffix = path.suffix.lower()
+    inner: Any = None
     if suffix == ".gz":
         inner = gzip.GzipFile(fileobj=raw)
     elif suffix == ".xz":
-        inner = Parts(raw, lzma.LZMADecompressor)
+        inner = ConcatenatedStreams(raw, lzma.LZMADecompressor)
     elif suffix == ".zst":
         try:
             import pyarrow
@@ -56,15 +54,19 @@ def decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
 
 
 class Unpacked(io.RawIOBase):
-    """The content of a compressed file. Raises if a part is damaged or cut off, or if there is more than `most` bytes.
+    """The content of a compressed file. Reading raises if the file is damaged, truncated or unpacks to too much.
 
-    Without $FEWLINK_MAX_UNPACKED, a file that unpacks to `MOST_RATIO` times its size is refused too.
+    The limit is $FEWLINK_MAX_UNPACKED, or else `max_bytes`, or else a multiple of the free memory. Without
+    $FEWLINK_MAX_UNPACKED, a file that unpacks to over `MAX_RATIO` times its size is refused too.
     """
 
-    def __init__(self, path: Path, raw: IO[bytes], inner: Any, most: int | None = None) -> None:
-        self.path, self.inner, self.count = path, inner, 0
-        self.given = memory.most_unpacked()
-        self.most = self.given or most or max(LEAST_LIMIT, TIMES_MEMORY * (memory.free_bytes("cpu") or 0))
+    def __init__(self, path: Path, raw: IO[bytes], inner: Any, max_bytes: int | None = None) -> None:
+        self.path = path
+        self.inner = inner
+        self.count = 0
+        self.user_limit = memory.max_unpacked_bytes()
+        memory_limit = max(MIN_LIMIT_BYTES, MEMORY_FACTOR * (memory.free_bytes("cpu") or 0))
+        self.max_bytes = self.user_limit or max_bytes or memory_limit
         self.packed = os.fstat(raw.fileno()).st_size if hasattr(raw, "fileno") else 0
 
     def readable(self) -> bool:
@@ -79,43 +81,48 @@ class Unpacked(io.RawIOBase):
                 content += piece
                 self._count(len(piece))
         except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
-            place = f"after {self.count:,} unpacked bytes ({error})"
-            raise InputError(self.path, f"is cut off or not a valid {self.path.suffix} file {place}") from None
+            problem = f"is cut off or not a valid {self.path.suffix} file after {self.count:,} unpacked bytes ({error})"
+            raise InputError(self.path, problem) from None
         return bytes(content)
 
     def _count(self, more: int) -> None:
         self.count += more
-        if self.count > self.most:
-            room = f"set {memory.UNPACKED}, such as {memory.UNPACKED}=100G, if there is room for more"
-            raise InputError(self.path, f"unpacks to over {self.most:,} bytes: {room}")
-        if not self.given and self.count > max(SMALL_UNPACKED, MOST_RATIO * self.packed):
-            way = f"if it is in order, set {memory.UNPACKED}, such as {memory.UNPACKED}=10G"
-            raise InputError(self.path, f"unpacks to over {MOST_RATIO} times its size, which data rarely does: {way}")
+        if self.count > self.max_bytes:
+            remedy = f"if there is room for more, raise the limit, such as {memory.UNPACKED_VARIABLE}=100G"
+            raise InputError(self.path, f"unpacks to over {self.max_bytes:,} bytes: {remedy}")
+        if not self.user_limit and self.count > max(ALWAYS_ALLOWED_BYTES, MAX_RATIO * self.packed):
+            remedy = f"if you trust the file, set a limit, such as {memory.UNPACKED_VARIABLE}=10G"
+            raise InputError(self.path, f"unpacks to over {MAX_RATIO} times its size, which is rare: {remedy}")
 
     def close(self) -> None:
         self.inner.close()
         super().close()
 
 
-class Parts:
-    """The content of an .xz or .bz2 file of one or several parts, all of which must be whole. The file stays open."""
+class ConcatenatedStreams:
+    """The content of an .xz or .bz2 file of one or several streams, each of which must be complete.
+
+    `make` returns a new decompressor. Closing does not close the file.
+    """
 
     def __init__(self, raw: IO[bytes], make: Callable[[], Any]) -> None:
-        self.raw, self.make, self.part = raw, make, make()
+        self.raw = raw
+        self.make = make
+        self.stream = make()
 
     def read(self, size: int) -> bytes:
         content, packed = b"", b""
         while not content:
-            if self.part.eof:  # zeros may follow a part
-                packed = self.part.unused_data.lstrip(b"\0")
+            if self.stream.eof:  # zeros may follow a stream
+                packed = self.stream.unused_data.lstrip(b"\0")
                 while not packed and (more := self.raw.read(PIECE_BYTES)):
                     packed = more.lstrip(b"\0")
                 if not packed:
                     return b""
-                self.part = self.make()
-            elif self.part.needs_input and not (packed := self.raw.read(PIECE_BYTES)):
-                raise EOFError("it ends in the middle of a part")
-            content, packed = self.part.decompress(packed, size), b""
+                self.stream = self.make()
+            elif self.stream.needs_input and not (packed := self.raw.read(PIECE_BYTES)):
+                raise EOFError("it ends in the middle of a stream")
+            content, packed = self.stream.decompress(packed, size), b""
         return content
 
     def close(self) -> None: ...

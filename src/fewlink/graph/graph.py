@@ -1,4 +1,4 @@
-"""A knowledge graph as arrays: every edge and its inverse, sorted, the types of entities, in a memory-mapped folder."""
+"""A knowledge graph as arrays that can be memory-mapped from a folder: sorted edges with their inverses, and types."""
 
 from __future__ import annotations
 
@@ -14,18 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.core.errors import (
-    reading,
-)
+from fewlink.core.errors import reading
 from fewlink.core.memo import Memo
 from fewlink.core.storage import new_folder, read_folder
 from fewlink.graph.groups import Groups, offsets_of, spans
 from fewlink.graph.types import TypeTable
-from fewlink.graph.vocabulary import (
-    Vocabulary,
-    check_edges,
-    load_array,
-)
+from fewlink.graph.vocabulary import Vocabulary, check_edges, load_array
 
 FORMAT = "fewlink-graph/1"
 EDGE_ARRAYS = ("offsets", "relation_ids", "tail_ids", "positions")
@@ -36,7 +30,7 @@ class Graph(Memo):
     """Entities, relations and edges; relation r + R is the inverse of relation r.
 
     Shapes: `offsets` (entities + 1,) int64; `relation_ids`, `tail_ids`, `positions` (2 · triples,) int32, the edges of
-    entity e at `offsets[e]:offsets[e+1]`, sorted by relation, then tail; `positions` are places of triples in the file.
+    entity e at `offsets[e]:offsets[e+1]`, sorted by relation and tail; `positions` are the triples' places in the file.
     """
 
     entities: Vocabulary
@@ -46,11 +40,11 @@ class Graph(Memo):
     tail_ids: np.ndarray
     positions: np.ndarray
     types: TypeTable | None = None
-    labels: Vocabulary | None = None  # readable names of the entities, followed by those of the relations
+    labels: Vocabulary | None = None  # readable names of entities, then of relations
 
     @classmethod
     def of(cls, entities: Vocabulary, relations: Vocabulary, triples: np.ndarray, **more: Any) -> Graph:
-        """From triples (n, 3) of ids in file order; repeated ones are left out."""
+        """Make a graph from triples (n, 3) of ids in file order, leaving out repeated ones."""
         edges = _sorted_edges(np.asarray(triples, np.int32), len(entities), len(relations))
         return cls(entities, relations, *edges, **more)
 
@@ -87,11 +81,11 @@ class Graph(Memo):
         return Groups.of(self.relation_ids[first], self.head_ids[first], 2 * len(self.relations))
 
     def triples(self) -> np.ndarray:
-        """The triples (n, 3) as heads, relations, tails in file order, computed once; do not change them."""
+        """The triples (n, 3) of heads, relations and tails in file order. Computed once: do not change the array."""
         return self.once(_triples)
 
     def with_relations(self, names: Sequence[str], triples: np.ndarray) -> Graph:
-        """The graph with new relations and their triples (n, 3), whose ids start after the old relations."""
+        """The graph with new relations, whose ids follow the old ones, and their triples (n, 3)."""
         old, new = len(self.relations), len(names)
         added = Graph.of(self.entities, Vocabulary.of(names), triples - np.array([0, old, 0]))
         relation_ids = self.relation_ids + np.int32(new) * (self.relation_ids >= old)
@@ -109,7 +103,7 @@ class Graph(Memo):
         )
 
     def without(self, relations: np.ndarray) -> Graph:
-        """The graph without the triples of these relations; all ids stay the same."""
+        """The graph without the triples of these relations. All ids stay the same."""
         kept = ~np.isin(self.relation_ids, np.concatenate([relations, relations + len(self.relations)]))
         kept_triples = np.zeros(self.triple_count, bool)
         kept_triples[self.positions[kept]] = True
@@ -122,7 +116,7 @@ class Graph(Memo):
         )
 
     def renumbered(self, entities: np.ndarray, relations: np.ndarray) -> Graph:
-        """The graph of these entities and relations, ids in ascending order; the others must be in no triple."""
+        """The graph of these entities and relations, in ascending order; no triple may contain any other."""
         new_entity = np.zeros(len(self.entities), np.int32)
         new_entity[entities] = np.arange(len(entities))
         new_relation = np.zeros(2 * len(self.relations), np.int32)
@@ -143,14 +137,14 @@ class Graph(Memo):
         return _readable(self.labels[entity] if self.labels else self.entities[entity])
 
     def relation_name(self, relation: int) -> str:
-        """The readable name of a relation; inverse ones end in ⁻¹."""
+        """The readable name of a relation; the name of an inverse ends in ⁻¹."""
         forward, inverse = relation % len(self.relations), relation >= len(self.relations)
         label = self.labels[len(self.entities) + forward] if self.labels else self.relations[forward]
         return _readable(label) + ("⁻¹" if inverse else "")
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 of the names and edges: graphs with the same fingerprint are equal, ids included."""
+        """The sha256 of names and edges. Graphs with the same fingerprint are equal, ids included."""
         digest = hashlib.sha256()
         names = [array for names in (self.entities, self.relations) for array in (names.ends, names.text)]
         for array in (*names, self.offsets, self.relation_ids, self.tail_ids):
@@ -158,7 +152,7 @@ class Graph(Memo):
         return digest.hexdigest()
 
     def save(self, folder: Path) -> Path:
-        """Write the graph as a folder, atomically."""
+        """Write the graph to a folder, atomically."""
         facts = {"entities": len(self.entities), "relations": len(self.relations), "triples": self.triple_count}
         with new_folder(Path(folder), FORMAT, {**facts, "fingerprint": self.fingerprint}) as draft:
             for array in EDGE_ARRAYS:
@@ -199,7 +193,7 @@ def _triples(graph: Graph) -> np.ndarray:
 def _sorted_edges(
     triples: np.ndarray, entities: int, relations: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Offsets, relations, tails and positions of all edges; those of an entity are first forward, then inverse."""
+    """The offsets, relations, tails and positions of all edges; an entity's forward edges precede its inverse ones."""
     heads, middles, tails = triples.T
     with ThreadPoolExecutor(2) as pool:
         (forward, repeated), (inverse, _) = pool.map(_order, (heads, tails), (middles, middles), (tails, heads))
@@ -228,7 +222,7 @@ def _order(first: np.ndarray, second: np.ndarray, third: np.ndarray) -> tuple[np
 
 
 def _readable(name: str) -> str:
-    """A name as people write it: without `concept:type:` and underscores."""
+    """A name without `concept:type:` and underscores, as people write it."""
     if name.startswith("concept:"):
         name = name.rsplit(":", 1)[-1]
     return name.replace("_", " ").strip() or name

@@ -1,4 +1,4 @@
-"""Lists of members, one after the other in an array: those of each group, and spans of positions."""
+"""Variable-length lists stored one after the other in an array."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Groups:
-    """Lists of members: those of group g are `members[offsets[g] : offsets[g + 1]]`."""
+    """The members of each group: those of group g are `members[offsets[g] : offsets[g + 1]]`."""
 
     offsets: np.ndarray
     members: np.ndarray
 
     @classmethod
     def of(cls, groups: np.ndarray, members: np.ndarray, count: int) -> Groups:
-        """From the group of each member (n,); the members of a group keep their order."""
+        """Group members (n,) by their groups (n,); the members of a group keep their order."""
         order = np.argsort(groups, kind="stable")
         return cls(offsets_of(groups[order], count), members[order])
 
@@ -25,13 +25,13 @@ class Groups:
 
 
 def offsets_of(sorted_rows: np.ndarray, rows: int) -> np.ndarray:
-    """Where each row begins in a list sorted by row: (rows + 1,) int64."""
+    """The position at which each row begins in a list sorted by row: (rows + 1,) int64."""
     counts = np.bincount(sorted_rows, minlength=rows) if len(sorted_rows) else np.zeros(rows, np.int64)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 def spans(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All positions in the spans [begin, end), one span after the other, and the index of the span of each."""
+    """All positions in the spans [begin, end), one span after the other, and the index of each position's span."""
     lengths = ends - begins
     owners = np.repeat(np.arange(len(begins)), lengths)
     firsts = np.cumsum(lengths) - lengths

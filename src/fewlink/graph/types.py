@@ -1,4 +1,4 @@
-"""The types of entities: from a file, from their names, from rdf:type, or from descriptions."""
+"""The types of entities: from a file, from their names, from rdf:type, or from STIX."""
 
 from __future__ import annotations
 
@@ -12,15 +12,9 @@ import numpy as np
 from fewlink.core.threads import distinct
 from fewlink.graph.groups import Groups, offsets_of, spans
 from fewlink.graph.side_files import read_pairs_table
-from fewlink.graph.vocabulary import (
-    Interner,
-    Vocabulary,
-    check_ids,
-    check_offsets,
-    load_array,
-)
+from fewlink.graph.vocabulary import Interner, Vocabulary, check_ids, check_offsets, load_array
 
-CONVENTION_SHARE = 0.9  # share of names concept:TYPE:name from which the convention is applied
+CONVENTION_SHARE = 0.9  # names follow the convention if this share of them is concept:TYPE:name
 RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 VOCABULARIES = (
     "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
@@ -31,15 +25,16 @@ VOCABULARIES = (
 
 
 class TypeTable:
-    """`types[offsets[e]:offsets[e+1]]` are the types of entity e."""
+    """The types of each entity: those of entity e are `types[offsets[e]:offsets[e+1]]`."""
 
     def __init__(self, names: Vocabulary, offsets: np.ndarray, types: np.ndarray) -> None:
         self.names, self.offsets, self.types = names, offsets, types
 
     @classmethod
     def of(cls, names: Iterable[bytes], entities: np.ndarray, types: np.ndarray, count: int) -> TypeTable:
-        both = np.unique(np.stack([entities, types], 1).astype(np.int32), axis=0)
-        return cls(Vocabulary.of(names), offsets_of(both[:, 0], count), np.ascontiguousarray(both[:, 1]))
+        """Make a table from entries (entity, type), for `count` entities; repeated entries count once."""
+        entries = np.unique(np.stack([entities, types], 1).astype(np.int32), axis=0)
+        return cls(Vocabulary.of(names), offsets_of(entries[:, 0], count), np.ascontiguousarray(entries[:, 1]))
 
     def of_entities(self, entities: np.ndarray) -> np.ndarray:
         """The distinct types of these entities."""
@@ -67,26 +62,27 @@ class TypeTable:
 
     def save(self, folder: Path) -> None:
         self.names.save(folder, "types")
-        for name, array in {"offsets": self.offsets, "members": self.types}.items():
-            np.save(folder / f"types.{name}.npy", array, allow_pickle=False)
+        np.save(folder / "types.offsets.npy", self.offsets, allow_pickle=False)
+        np.save(folder / "types.members.npy", self.types, allow_pickle=False)
 
     @classmethod
     def open(cls, folder: Path, entities: int) -> TypeTable:
         names = Vocabulary.open(folder, "types")
-        offsets, members = (load_array(folder / f"types.{array}.npy") for array in ("offsets", "members"))
+        offsets = load_array(folder / "types.offsets.npy")
+        members = load_array(folder / "types.members.npy")
         check_offsets(offsets, len(members), "types", entities + 1)
         check_ids(members, len(names), "types")
         return cls(names, offsets, members)
 
 
 def types_from_file(path: Path, entities: Vocabulary) -> TypeTable:
-    """From rows `entity<TAB>type[<TAB>readable type]`; entities that are not in the graph are skipped."""
+    """Read types from rows `entity<TAB>type[<TAB>readable type]`, skipping entities that are not in the graph."""
     rows = ((entities.find(row[0]), row[2] if len(row) > 2 and row[2] else row[1]) for row in read_pairs_table(path))
     return _table(((entity, kind) for entity, kind in rows if entity is not None), len(entities))
 
 
 def types_from_names(entities: Vocabulary) -> TypeTable | None:
-    """By the convention `concept:TYPE:name`, if nearly all names follow it; the others have no type."""
+    """Types by the convention `concept:TYPE:name`; None unless nearly all names follow it."""
     sample = [entities[i] for i in range(0, len(entities), max(1, len(entities) // 1000))]
     if not sample or sum(_type_in(n) is not None for n in sample) < CONVENTION_SHARE * len(sample):
         return None
@@ -95,7 +91,7 @@ def types_from_names(entities: Vocabulary) -> TypeTable | None:
 
 
 def _table(pairs: Iterable[tuple[int, str]], count: int) -> TypeTable:
-    """The table of pairs (entity, type), for this number of entities."""
+    """Make a table from pairs (entity, type), for `count` entities."""
     names, owners, types = Interner(), [], []
     for entity, kind in pairs:
         owners.append(entity)
@@ -111,9 +107,9 @@ def _type_in(name: str) -> str | None:
 def types_from_triples(
     entities: Vocabulary, relations: Vocabulary, triples: np.ndarray, labels: Vocabulary | None
 ) -> TypeTable | None:
-    """The types that triples (n, 3) of rdf:type give, by the names of the classes; None if there are none.
+    """The types that triples (n, 3) with rdf:type state, by the names of their classes; None if there are none.
 
-    Classes of RDF's own vocabularies (owl:Thing, skos:Concept, …) say nothing of what an entity is.
+    Classes of RDF's own vocabularies (owl:Thing, skos:Concept, …) are ignored: they do not say what an entity is.
     """
     relation = relations.find(RDF_TYPE)
     if relation is None:
@@ -125,16 +121,16 @@ def types_from_triples(
     if not kept.any():
         return None
     short = [labels[kind] for kind in classes.tolist()] if labels is not None else ids
-    uses = Counter(short)  # classes that share a name are called by their ids
+    uses = Counter(short)  # classes that share a name keep their ids
     interner = Interner()
     numbers = [interner[(text if uses[text] == 1 else name).encode()] for text, name in zip(short, ids, strict=True)]
     return TypeTable.of(interner, rows[kept, 0], np.array(numbers, np.int32)[places[kept]], len(entities))
 
 
 def described_types(entities: Vocabulary, descriptions: Mapping[bytes, tuple[bytes, bytes]]) -> TypeTable:
-    """The types of entities that descriptions (name and type by id) give; the others have none."""
+    """The types in descriptions (name and type by id); other entities have none."""
     kinds = Interner()
-    given = ((entity, descriptions.get(name.encode(), (b"", b""))[1]) for entity, name in enumerate(entities))
-    pairs = [(entity, kinds[kind]) for entity, kind in given if kind]
+    described = ((entity, descriptions.get(name.encode(), (b"", b""))[1]) for entity, name in enumerate(entities))
+    pairs = [(entity, kinds[kind]) for entity, kind in described if kind]
     owners, types = np.array(pairs, np.int32).reshape(-1, 2).T
     return TypeTable.of(kinds, owners, types, len(entities))

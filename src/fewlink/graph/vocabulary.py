@@ -1,4 +1,4 @@
-"""Names and ids: a list of distinct names in memory-mapped arrays."""
+"""Names and ids: lists of distinct names in arrays that can be memory-mapped, and checks of arrays."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ import numpy as np
 
 from fewlink.core.errors import UnknownName, did_you_mean
 
-NEAREST_SCAN = 200_000  # names searched for "did you mean"
-
-
-CHECKED_BYTES = 64 << 20  # of an array whose values are checked when it is opened
+MAX_SUGGESTION_NAMES = 200_000  # names searched for "did you mean"
+MAX_CHECKED_BYTES = 64 << 20  # the values of larger arrays are not checked when they are opened
 
 
 def load_array(path: Path) -> np.ndarray:
-    """A memory-mapped array (n, …) of a folder."""
+    """Open an array (n, …) of a folder, memory-mapped."""
     array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     if array.ndim == 0:
         raise ValueError(f"{path.name} is a number, not an array")
@@ -28,10 +26,10 @@ def load_array(path: Path) -> np.ndarray:
 
 
 def check_offsets(offsets: np.ndarray, total: int, what: str, count: int | None = None) -> None:
-    """Raises ValueError unless there are `count` offsets (n,), which never fall and end with the total."""
+    """Raise ValueError unless offsets (count,) never decrease and end with the total."""
     fits = offsets.ndim == 1 and offsets.dtype.kind in "iu" and count in (None, len(offsets))
     if fits and len(offsets):
-        small = offsets.nbytes <= CHECKED_BYTES
+        small = offsets.nbytes <= MAX_CHECKED_BYTES
         fits = bool(offsets[0] >= 0 and offsets[-1] == total and not (small and (np.diff(offsets) < 0).any()))
     elif fits:
         fits = not total
@@ -40,15 +38,15 @@ def check_offsets(offsets: np.ndarray, total: int, what: str, count: int | None 
 
 
 def check_ids(ids: np.ndarray, count: int, what: str) -> None:
-    """Raises ValueError unless ids (n, …) lie between 0 and count − 1."""
+    """Raise ValueError unless ids (n, …) lie between 0 and count − 1."""
     if ids.dtype.kind not in "iu" or (
-        ids.size and ids.nbytes <= CHECKED_BYTES and not 0 <= int(ids.min()) <= int(ids.max()) < count
+        ids.size and ids.nbytes <= MAX_CHECKED_BYTES and not 0 <= int(ids.min()) <= int(ids.max()) < count
     ):
         raise ValueError(f"{what} has ids that are not between 0 and {count - 1}")
 
 
 def check_edges(edges: Mapping[str, np.ndarray], entities: int, relations: int, labels: Sized | None) -> None:
-    """Raises ValueError unless the edge arrays and labels of a graph fit together and have valid ids."""
+    """Raise ValueError unless the edge arrays and labels of a graph fit together and have valid ids."""
     count, names = len(edges["tail_ids"]), entities + relations
     sizes = {len(edges["relation_ids"]), len(edges["positions"]), count}
     if len(sizes) > 1 or (labels is not None and len(labels) != names):
@@ -59,7 +57,7 @@ def check_edges(edges: Mapping[str, np.ndarray], entities: int, relations: int, 
 
 
 class Interner(dict[bytes, int]):
-    """Gives each new name the next id: `interner[name]` is the id of a known or new name."""
+    """The ids of names. `interner[name]` gives a new name the next id."""
 
     def __missing__(self, name: bytes) -> int:
         self[name] = number = len(self)
@@ -71,14 +69,14 @@ class Interner(dict[bytes, int]):
 
 
 class Block(NamedTuple):
-    """Some triples: `names` has each name once, by first appearance; `codes` (n, 3) are indices into it."""
+    """A block of triples: `names` are distinct, in order of appearance; `codes` (n, 3) are indices into them."""
 
     names: list[bytes]
     codes: np.ndarray
 
     @classmethod
     def of(cls, fields: list[bytes]) -> Block:
-        """From head, relation, tail, head, relation, …"""
+        """Make a block from fields: head, relation, tail, head, relation, …"""
         interner = Interner()
         codes = interner.ids(fields).reshape(-1, 3)
         return cls(list(interner), codes)
@@ -98,7 +96,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, names: Iterable[bytes | str]) -> Vocabulary:
-        """From names in the order of their ids."""
+        """Make a vocabulary from names in the order of their ids."""
         raw = [n.encode() if isinstance(n, str) else n for n in names]
         ends = np.cumsum(np.fromiter(map(len, raw), np.int64, count=len(raw)))
         sums = np.fromiter(map(zlib.crc32, raw), np.uint32, count=len(raw))
@@ -131,7 +129,7 @@ class Vocabulary:
 
     def find(self, name: str) -> int | None:
         """The id of a name, or None."""
-        raw = name.encode(errors="surrogatepass")  # half a surrogate pair is in no name
+        raw = name.encode(errors="surrogatepass")  # no name contains a lone surrogate
         checksum = np.uint32(zlib.crc32(raw))  # another type would convert the whole array
         first, last = (int(np.searchsorted(self.sums, checksum, side)) for side in ("left", "right"))
         for at in range(first, last):
@@ -140,19 +138,19 @@ class Vocabulary:
         return None
 
     def id(self, name: str, what: str = "name") -> int:
-        """The id of a name. Raises if there is none, suggesting the nearest names."""
+        """The id of a name. Raise if it is unknown, suggesting similar names."""
         number = self.find(name)
         if number is None:
-            candidates = (self[i] for i in range(min(len(self), NEAREST_SCAN)))
+            candidates = (self[i] for i in range(min(len(self), MAX_SUGGESTION_NAMES)))
             raise UnknownName(f"unknown {what} '{name}'{did_you_mean(name, candidates)}")
         return number
 
     def ids(self, names: Iterable[str], what: str = "name") -> np.ndarray:
-        """The ids (n,) int32 of names. Raises as `id` does."""
+        """The ids (n,) int32 of names. Raise if one is unknown, as `id` does."""
         return np.array([self.id(n, what) for n in names], np.int32)
 
     def index(self) -> dict[str, int]:
-        """All ids by name, for looking up many names."""
+        """A dict of all ids by name, for looking up many names."""
         return {name: number for number, name in enumerate(self)}
 
     def take(self, numbers: np.ndarray) -> Vocabulary:
@@ -165,17 +163,17 @@ class Vocabulary:
 
     @classmethod
     def open(cls, folder: Path, prefix: str) -> Vocabulary:
-        """The vocabulary that `save` wrote; raises ValueError if its arrays do not fit together."""
+        """Open a vocabulary that `save` wrote. Raise ValueError if its arrays do not fit together."""
         text, ends, sums, order = (load_array(folder / f"{prefix}.{array}.npy") for array in cls.ARRAYS)
         if text.dtype != np.uint8 or sums.dtype != np.uint32 or not len(ends) == len(sums) == len(order):
             raise ValueError(f"the arrays of {prefix} do not fit together")
         check_offsets(ends, len(text), prefix)
         check_ids(order, len(ends), prefix)
-        if text.nbytes <= CHECKED_BYTES:
+        if text.nbytes <= MAX_CHECKED_BYTES:
             text.tobytes().decode()  # UnicodeDecodeError is a ValueError
             begins = ends[ends < len(text)]
             if bool((text[begins] & 0xC0 == 0x80).any()):
-                raise ValueError(f"a name of {prefix} ends inside of a character")
+                raise ValueError(f"a name of {prefix} ends inside a character")
         return cls(text, ends, sums, order)
 
     def _bytes(self, number: int) -> bytes:
@@ -186,7 +184,7 @@ class Vocabulary:
 
 
 def local_name(iri: bytes) -> bytes:
-    """What follows the last slash or hash of an http address; any other name as it is."""
+    """The end of an http IRI, after its last slash or hash; any other name unchanged."""
     if not iri.startswith((b"http://", b"https://")):
         return iri
     return iri[max(iri.rfind(b"/"), iri.rfind(b"#")) + 1 :] or iri
@@ -203,12 +201,12 @@ def is_text(raw: bytes) -> bool:
     return True
 
 
-OWN_IRIS = ("urn:fewlink:entity:", "urn:fewlink:relation:")  # what our exports of RDF write before ids that are no IRIs
+FEWLINK_IRI_PREFIXES = ("urn:fewlink:entity:", "urn:fewlink:relation:")  # of ids that are no IRIs, in exported RDF
 
 
 def unquoted(iri: str) -> str:
-    """The id that an IRI of fewlink's own exports stands for; any other IRI as it is."""
-    prefix = next((prefix for prefix in OWN_IRIS if iri.startswith(prefix)), None)
+    """The id that an IRI with one of fewlink's prefixes encodes; any other IRI unchanged."""
+    prefix = next((prefix for prefix in FEWLINK_IRI_PREFIXES if iri.startswith(prefix)), None)
     if prefix is None:
         return iri
     try:

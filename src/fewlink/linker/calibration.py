@@ -45,7 +45,7 @@ from fewlink.linker.trust import (
     vector,
 )
 from fewlink.scorers import Question, Scorer
-from fewlink.training.checkpoints import CALIBRATION, deployment, list_parts, run_id
+from fewlink.training.folder import CALIBRATION, deployment_id, list_optional_files, run_id
 
 FORMAT = "fewlink-calibration/2"
 FACTS = ("format", "candidates", "run", "deployed")  # of a file, besides the fields of a calibration
@@ -136,8 +136,8 @@ class Calibration:
     def save(self, run: Path) -> Path:
         """Write the file of a run, whose configuration then names it."""
         run = Path(run)
-        self.write(run / CALIBRATION, run_id(run), deployment(run))
-        list_parts(run)
+        self.write(run / CALIBRATION, run_id(run), deployment_id(run))
+        list_optional_files(run)
         return run / CALIBRATION
 
     def write(self, path: Path, run: str = "", deployed: str = "") -> None:
@@ -152,7 +152,7 @@ def read_calibration(run: Path, benchmark: str, step: int) -> Calibration | None
     if not path.exists():
         return None
     calibration = open_calibration(path, run_id(Path(run)))
-    mine, other = deployment(Path(run)), read_json(path).get("deployed")
+    mine, other = deployment_id(Path(run)), read_json(path).get("deployed")
     if mine and other and mine != other:
         return None
     return calibration if (calibration.benchmark, calibration.step) == (benchmark, step) else None

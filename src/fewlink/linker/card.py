@@ -23,7 +23,7 @@ from fewlink.linker.query import id_texts
 from fewlink.linker.saving import CARD, check_not_saved, front_matter, introduction
 from fewlink.linker.trust import Bin
 from fewlink.training import RunConfig
-from fewlink.training.checkpoints import FIT
+from fewlink.training.folder import FIT
 from fewlink.training.run import Deployed
 
 PROTOCOLS = ("full", "open")

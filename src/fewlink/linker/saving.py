@@ -33,8 +33,9 @@ from fewlink.models.trail.text import open_text_model, read_descriptions, text_v
 from fewlink.scorers import GraphScorer, Scorer
 from fewlink.training import RunConfig, is_run, open_run, runs_in
 from fewlink.training import run as training_run
-from fewlink.training.checkpoints import BENCHMARK, CALIBRATION, check_complete, load_best, read_run, save_best
-from fewlink.training.run import EMBEDDINGS, Deployed, vectors_of
+from fewlink.training.checkpoints import load_best, save_best
+from fewlink.training.folder import BENCHMARK, CALIBRATION, EMBEDDINGS, check_complete, read_consistently
+from fewlink.training.run import Deployed, vectors_of
 
 FORMAT = "fewlink-pretrained/1"
 CARD, RELIABILITY = "README.md", "reliability.svg"
@@ -131,7 +132,7 @@ def read_model(folder: Path, load: Callable[[Path], T], *, complete: bool = Fals
             check_complete(folder)
         return load(folder)
 
-    return read_run(folder, of_run)
+    return read_consistently(folder, of_run)
 
 
 def is_model(source: str | Path) -> bool:

@@ -1,8 +1,7 @@
 """The contract of a model family.
 
-A family brings everything that is particular to its models: their names and settings, how their vectors are pretrained
-and opened, how they are trained, how they score and how much memory they need. `fewlink.models.registry` finds the
-family of a model.
+A family defines everything specific to its models: names, settings, pretrained vectors, training, scoring and memory.
+`fewlink.models.registry` finds the family of a model.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class NoVectors:
         return ""
 
     def save(self, folder: Path, fingerprint: str, *, graph: str = "") -> None:
-        """Writes nothing."""
+        """Write nothing."""
 
 
 SettingsT = TypeVar("SettingsT", bound=ModelSettings)
@@ -55,7 +54,7 @@ VectorsT = TypeVar("VectorsT", bound=PretrainedVectors)
 
 
 class RunState(NamedTuple):
-    """What training a run continues from: its weights, and the state of its optimizer, by name."""
+    """The weights of a run and the state of its optimizer, each by name."""
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]
@@ -63,10 +62,10 @@ class RunState(NamedTuple):
 
 @dataclass(frozen=True)
 class StepResult:
-    """The outcome of some training steps.
+    """The result of some training steps.
 
-    `losses`: by name, each (steps, runs); `loss` is the one that is minimised, others are its terms.
-    `sampling_seconds`: the time spent on drawing episodes, or on waiting for them.
+    losses            by name, each (steps, runs); training minimises `loss`, and the others are its terms
+    sampling_seconds  the time spent on sampling episodes, or on waiting for them
     """
 
     losses: dict[str, Tensor]
@@ -76,7 +75,8 @@ class StepResult:
 class Learner(Protocol):
     """Trains runs of one model that differ in their seed.
 
-    `steps_at_once`: the number of steps to run between two checks of the loss. `weights`: each (runs, …), by name.
+    steps_at_once  the number of steps to run between two checks of the loss
+    weights        by name, each (runs, …)
     """
 
     steps_at_once: int
@@ -101,7 +101,7 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A scorer, the configuration that its result records keep, and the run it comes from, if any."""
+    """A scorer, the configuration for its result records, and the run folder it was opened from, if any."""
 
     scorer: Scorer
     config: dict[str, Any]
@@ -131,27 +131,29 @@ class Family(ABC):
         return {}
 
     def component_texts(self) -> dict[str, str]:
-        """What each component computes, in one line, by name."""
+        """A one-line description of each component, by name."""
         return {}
 
     def ablations(self) -> dict[str, list[str]]:
-        """For each complete model, by name: itself and its ablations."""
+        """The names of each full model and its ablations, by the name of the full model."""
         return {}
 
     def recipe(self, model: str, name: str | None = None) -> Recipe[Any]:
-        """The named recipe or, by default, the model's own; without one, the defaults of the settings."""
+        """The named recipe; by default the model's own, or one with default settings if it has none."""
         if self.settings is None:
-            raise FewlinkError(f"{model} has no settings and takes no recipe")
-        if name is None and model not in recipe_texts():
-            return Recipe(model, "", "", self.settings(model=model))
-        which = name or model
-        if (own := model_of(which)) != model:
-            raise FewlinkError(f"recipe '{which}' is for {own}, not for {model}")
-        return recipe(which, self.settings)
+            raise FewlinkError(f"{model} has no settings: leave out the recipe")
+        if name is None:
+            if model not in recipe_texts():
+                return Recipe(model, "", "", self.settings(model=model))
+            name = model
+        recipe_model = model_of(name)
+        if recipe_model != model:
+            raise FewlinkError(f"recipe '{name}' is for {recipe_model}, not for {model}: choose another recipe")
+        return recipe(name, self.settings)
 
 
 class BaselineFamily(Family):
-    """Models that are made for one benchmark and its references, without a run folder."""
+    """Models that are prepared for one benchmark and its references, without a run folder."""
 
     @abstractmethod
     def prepare(
@@ -165,7 +167,7 @@ class BaselineFamily(Family):
         seed: int = 0,
         on_epoch: Reporter | None = None,
     ) -> Prepared:
-        """The scorer of a model, trained if it needs training; `settings` are of the family's class, or None."""
+        """The scorer of a model, trained if necessary; `settings` has the family's class, or is None."""
 
 
 class TrainedFamily(Family, Generic[SettingsT, VectorsT]):
@@ -174,11 +176,11 @@ class TrainedFamily(Family, Generic[SettingsT, VectorsT]):
     reads_vectors      whether the models read pretrained vectors
     side_by_side       whether several seeds train together on a GPU
     any_graph          whether a trained model reads any graph
-    several_graphs     whether a model also learns from the graphs of its setting `also`
-    last_is_best       whether the last weights are kept, whatever their figures on dev
-    memory_advice      a setting that takes less memory
-    shipped_models     the models that `shipped` returns: their weights come with the package
-    checkpoint_models  the models that `from_checkpoint` returns: their authors publish the weights
+    several_graphs     whether a model also learns from the graphs in its setting `also`
+    last_is_best       whether the last weights are kept, regardless of their figures on dev
+    memory_advice      a setting that needs less memory
+    shipped_models     models with built-in weights, for `shipped`
+    checkpoint_models  models with weights that their authors publish, for `from_checkpoint`
     """
 
     settings: type[SettingsT]
@@ -196,12 +198,12 @@ class TrainedFamily(Family, Generic[SettingsT, VectorsT]):
         """Raise if the benchmark has nothing to learn from."""
 
     def training_facts(self, benchmark: Benchmark, settings: SettingsT) -> dict[str, Any]:
-        """What a run is trained with besides its settings, vectors and benchmark; a continued run needs the same."""
+        """Facts besides settings, vectors and benchmark that a continued run must share."""
         return dict(self.components(settings.model))
 
     @abstractmethod
     def vectors_name(self, settings: SettingsT, wanted: Vectors, benchmark: Benchmark) -> str:
-        """A folder name for vectors, equal for all settings that share them."""
+        """A folder name for pretrained vectors; settings that share vectors have the same name."""
 
     @abstractmethod
     def pretrain(
@@ -212,7 +214,7 @@ class TrainedFamily(Family, Generic[SettingsT, VectorsT]):
         folder: Path,
         on_epoch: Callable[[str], Reporter] | None = None,
     ) -> None:
-        """Train the vectors of a model into a folder, unless they are there already.
+        """Train the vectors of a model into a folder, unless the folder has them already.
 
         `on_epoch` makes a reporter from the title of each table.
         """
@@ -227,19 +229,19 @@ class TrainedFamily(Family, Generic[SettingsT, VectorsT]):
 
     @abstractmethod
     def fold_in(self, vectors: VectorsT, benchmark: Benchmark, entities: int, relations: int) -> VectorsT:
-        """Vectors for a benchmark that has grown since it had this many entities and background relations."""
+        """Vectors for an extended benchmark, which had this many entities and background relations before."""
 
     def check_fold_in(self, run: Path, weights: Mapping[str, Tensor]) -> None:
-        """Raise if a run with these weights cannot answer about entities that were added later."""
+        """Raise if a run with these weights cannot score entities that were added later."""
 
     @abstractmethod
     def memory(
         self, graph: Graph, vectors: VectorsT, settings: SettingsT, *, runs: int = 1, training: bool = False
     ) -> Parts:
-        """Bytes by purpose: to train `runs` side by side, or to answer with one run."""
+        """Bytes by purpose, to train `runs` runs side by side or to answer with one."""
 
     def training_memory(self, benchmark: Benchmark, vectors: VectorsT, settings: SettingsT, *, runs: int = 1) -> Parts:
-        """Bytes by purpose: to train on all graphs that a run learns from."""
+        """Bytes by purpose, to train on all graphs that a run learns from."""
         return self.memory(benchmark.graph, vectors, settings, runs=runs, training=True)
 
     @abstractmethod
@@ -250,15 +252,15 @@ class TrainedFamily(Family, Generic[SettingsT, VectorsT]):
     def scorer(
         self, benchmark: Benchmark, vectors: VectorsT, settings: SettingsT, weights: dict[str, Tensor], *, run: Path
     ) -> Scorer:
-        """The scorer with these weights of a run, on the settings' device."""
+        """The scorer of a run with these weights, on the settings' device."""
 
     def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
         """The scorer of one of `shipped_models` on the known graph of a benchmark."""
-        raise FewlinkError(f"no weights of {model} come with fewlink: train it")
+        raise FewlinkError(f"{model} has no built-in weights: train it")
 
     def from_checkpoint(self, model: str, benchmark: Benchmark, file: Path, device: str) -> Prepared:
         """The scorer of one of `checkpoint_models` with the weights in a file."""
-        raise FewlinkError(f"{model} reads no published weights: train it")
+        raise FewlinkError(f"{model} has no published weights: train it")
 
 
 class VectorFreeFamily(TrainedFamily[SettingsT, NoVectors]):
@@ -277,14 +279,14 @@ class VectorFreeFamily(TrainedFamily[SettingsT, NoVectors]):
         folder: Path,
         on_epoch: Callable[[str], Reporter] | None = None,
     ) -> None:
-        """Trains nothing."""
+        """Train nothing."""
 
     def open_vectors(self, folder: Path, fingerprint: str | None = None) -> NoVectors:
         return NoVectors()
 
     def check_vectors(self, benchmark: Benchmark, vectors: PretrainedVectors) -> None:
         if not isinstance(vectors, NoVectors):
-            raise FewlinkError(f"{self.name} reads the graph alone: give no vectors")
+            raise FewlinkError(f"{self.name} reads no vectors: leave them out")
 
     def fold_in(self, vectors: NoVectors, benchmark: Benchmark, entities: int, relations: int) -> NoVectors:
         return vectors

@@ -15,12 +15,12 @@ from fewlink.models.vectors import fold_in, pretrain, pretraining_settings, trai
 
 
 class OneTableFamily(TrainedFamily[SettingsT, Embeddings]):
-    """Models that read one table of vectors, which is pretrained on the triples of a benchmark."""
+    """Models that read one table of vectors, pretrained on the triples of a benchmark."""
 
     def vectors_name(self, settings: SettingsT, wanted: Vectors, benchmark: Benchmark) -> str:
-        seen = "-with-train" if wanted.with_train_tasks else ""
-        what = f"{wanted.recipe}{seen}-vectors"
-        return "-".join([what, *wanted.set, benchmark.fingerprint[:8]]).replace("=", "-")
+        with_train = "-with-train" if wanted.with_train_tasks else ""
+        name = f"{wanted.recipe}{with_train}-vectors"
+        return "-".join([name, *wanted.set, benchmark.fingerprint[:8]]).replace("=", "-")
 
     def pretrain(
         self,
@@ -41,12 +41,12 @@ class OneTableFamily(TrainedFamily[SettingsT, Embeddings]):
 
     def check_vectors(self, benchmark: Benchmark, vectors: PretrainedVectors) -> None:
         if not isinstance(vectors, Embeddings):
-            raise FewlinkError(f"models of the family {self.name} take one table of vectors: see fewlink.pretrain")
+            raise FewlinkError(f"{self.name} models need one table of vectors: train it with fewlink.pretrain")
         check_fits(vectors, len(benchmark.graph.entities), len(benchmark.graph.relations))
         if vectors.facts.get("with_train_tasks") and vectors.facts.get("benchmark") != benchmark.fingerprint:
             raise FewlinkError(
-                f"the vectors were trained with the train relations of another benchmark than {benchmark.name}, and "
-                "may have seen its answers: pretrain on this one"
+                f"the vectors were trained with the train relations of a benchmark other than {benchmark.name} and may "
+                f"have seen its answers: pretrain on {benchmark.name}"
             )
 
     def fold_in(self, vectors: Embeddings, benchmark: Benchmark, entities: int, relations: int) -> Embeddings:

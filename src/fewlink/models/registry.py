@@ -1,7 +1,7 @@
-"""The registry of model families: those of this package, and those that other packages offer.
+"""The registry of model families.
 
-Other packages add families by the entry point `fewlink.families` and learning-free scorers by `fewlink.scorers`.
-The names of the built-in models are listed here so that the command can complete and check names without torch.
+Other packages add families with the entry point `fewlink.families`, and learning-free scorers with `fewlink.scorers`.
+The names of the built-in models are listed here so that commands can complete and check them without torch.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ SCORERS = "fewlink.scorers"  # entry points
 
 
 class BuiltIn(NamedTuple):
-    """A family of this package: the module that has it as FAMILY, the names of its models, and how they are made.
+    """A family of this package.
 
-    `trained`: whether the models are trained into run folders; `ready`: the names under which `fewlink evaluate` takes
-    models of the family that need no run folder.
+    module   the module that defines it as FAMILY
+    models   the names of its models
+    trained  whether the models are trained into run folders
+    ready    the names of scorers that `fewlink evaluate` accepts without a run folder
     """
 
     module: str
@@ -87,7 +89,7 @@ def ready_model_names() -> list[str]:
 
 
 def has_plugins() -> bool:
-    """Whether other packages offer families or scorers."""
+    """Whether other packages provide families or scorers."""
     return bool(entry_points(group=FAMILIES) or entry_points(group=SCORERS))
 
 
@@ -103,16 +105,16 @@ def families() -> dict[str, Family]:
             raise plugin_error(point, "is not a model family")
         taken = {model for other in found.values() for model in other.models}
         for name in ({family.name} & {*found}) | (taken & {*family.models}):
-            raise plugin_error(point, f"has the name '{name}', which is taken")
+            raise plugin_error(point, f"uses the name '{name}', which is taken")
         found[family.name] = family
     for point in entry_points(group=SCORERS):
         if sum(point.name in family.models for family in found.values()) > 1:
-            raise plugin_error(point, f"has the name '{point.name}', which is taken")
+            raise plugin_error(point, f"uses the name '{point.name}', which is taken")
     return found
 
 
 def load_entry_point(point: EntryPoint) -> Any:
-    """The object of an entry point; for a class of families, an instance."""
+    """The object of an entry point; if it is a subclass of `Family`, an instance of it."""
     from fewlink.models.family import Family
 
     try:
@@ -140,12 +142,12 @@ def trained_family(model: str) -> TrainedFamily[Any, Any]:
 
 
 def shipped_models() -> dict[str, TrainedFamily[Any, Any]]:
-    """The family of each model whose weights come with the package."""
+    """The family of each model with built-in weights, by name."""
     return {model: family for family in _trained_families() for model in family.shipped_models}
 
 
 def checkpoint_models() -> dict[str, TrainedFamily[Any, Any]]:
-    """The family of each model that takes a file of published weights."""
+    """The family of each model that reads a file of published weights, by name."""
     return {model: family for family in _trained_families() for model in family.checkpoint_models}
 
 
@@ -156,13 +158,13 @@ def _trained_families() -> list[TrainedFamily[Any, Any]]:
 
 
 def training_recipe(model: str | None, name: str | None = None) -> Recipe[Any]:
-    """A recipe of a model that is trained into a run folder: by its name, or the model's own; by default TRAIL's."""
+    """The named recipe, or the recipe of a model that is trained into a run folder; by default TRAIL's."""
     from fewlink.core.recipes import model_of
     from fewlink.models.family import TrainedFamily
 
     if name is not None and model is None:
         model = model_of(name)
         if not isinstance(family_of(model), TrainedFamily):
-            raise FewlinkError(f"recipe '{name}' is for {model}, which is not trained into a run: see fewlink pretrain")
+            raise FewlinkError(f"recipe '{name}' is for {model}, which has no runs: use fewlink pretrain")
     model = model or DEFAULT_MODEL
     return trained_family(model).recipe(model, name)

@@ -1,4 +1,4 @@
-"""The settings that all models share, and the types of settings that several families have."""
+"""The settings that all models share, and types of settings that several families use."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from pydantic import Field
 
 from fewlink.core.settings import Device, Seed, Settings
 
-Shots = Annotated[int, Field(ge=1, description="references of an episode (K), and of each dev relation")]
-Relations = Annotated[int, Field(ge=1, description="relations of a step, an episode each; processes share them")]
+Shots = Annotated[int, Field(ge=1, description="references of each episode and each dev relation (K)")]
+Relations = Annotated[int, Field(ge=1, description="episodes in a step, each of one relation; processes share them")]
 LearningRate = Annotated[float, Field(gt=0, description="learning rate of the optimizer")]
-Steps = Annotated[int, Field(ge=1, description="largest number of steps")]
-EvaluateEvery = Annotated[int, Field(ge=1, description="steps between evaluations on dev; each one saves the run")]
-Patience = Annotated[int, Field(ge=1, description="evaluations without a better dev MRR before training stops")]
-Candidates = Annotated[Literal["full", "paper"], Field(description="the candidates on dev: full or paper")]
-Dropout = Annotated[float, Field(ge=0, lt=1, description="share of numbers dropped during training")]
-EmbeddingRate = Annotated[
-    float, Field(ge=0, description="learning rate of the pretrained vectors; 0 does not train them")
-]
+Steps = Annotated[int, Field(ge=1, description="maximum number of steps")]
+EvaluateEvery = Annotated[int, Field(ge=1, description="steps between evaluations on dev, which also save the run")]
+Patience = Annotated[int, Field(ge=1, description="evaluations without a better dev MRR after which training stops")]
+Candidates = Annotated[Literal["full", "paper"], Field(description="candidates on dev: full or paper")]
+Dropout = Annotated[float, Field(ge=0, lt=1, description="dropout rate")]
+EmbeddingRate = Annotated[float, Field(ge=0, description="learning rate of the pretrained vectors; 0 keeps them fixed")]
 
 
 class ModelSettings(Settings, ABC):
-    """The settings that the trainer reads of every model."""
+    """The settings of every model that the trainer reads."""
 
     model: str = Field(description="a name of `fewlink models`")
     shots: Shots = 3

@@ -1,9 +1,9 @@
-"""Vectors of a benchmark's own triples, pretrained in a folder, and vectors for entities that were added later.
+"""Vectors pretrained on the triples of a benchmark, and fold-in of vectors for entities that are added later.
 
-No dev or test pair is ever seen. What is added later gets its vectors without training: both kinds of vectors predict a
-tail from a head and a relation, q = h + r for TransE, h ⊙ r for ComplEx. A new entity gets the mean of what its edges
-predict for it, in both directions; where the score is an inner product, in which only a direction is predicted, it gets
-the mean length of the others. Old vectors stay as they are, to the last bit.
+Pretraining never sees a dev or test pair. Fold-in needs no training: an interaction predicts a tail from a head and a
+relation, as q = h + r for TransE and q = h ⊙ r for ComplEx. A new entity gets the mean prediction of its edges in both
+directions. If scores are inner products, which predict a direction only, it is scaled to the mean length of the old
+vectors. Old vectors do not change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.recipes import OWN, Vectors, recipe
+from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors, recipe
 from fewlink.core.storage import exists, locked
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.training_graph import training_triples
@@ -27,7 +27,7 @@ from fewlink.embeddings.checkpoint import remove_state
 from fewlink.graph import Graph
 from fewlink.models.family import Reporter
 
-SWEEPS = 3  # so that new entities whose neighbours are all new get a vector too
+SWEEPS = 3  # more than one, to reach new entities whose neighbours are all new
 BY_DISTANCE = "transe"
 
 
@@ -40,10 +40,12 @@ def pretrain(
     half: bool = False,
     on_epoch: Reporter | None = None,
 ) -> Embeddings:
-    """Train embeddings on the background, and on the train relations if asked for, into a folder.
+    """Train embeddings on the background into a folder, by default with the settings of the recipe `complex`.
 
-    Without settings they are those of the recipe `complex`. Training that was stopped continues from its last saved
-    epoch. With `half` the entities' vectors are kept in half precision.
+    with_train_tasks  also train on the train relations
+    half              store the entities' vectors in half precision
+
+    Interrupted training continues from its last saved epoch.
     """
     data = training_triples(benchmark, with_train_tasks=with_train_tasks)
     return train_into(
@@ -71,7 +73,7 @@ def train_into(
     half: bool = False,
     on_epoch: Reporter | None = None,
 ) -> Embeddings:
-    """Train vectors of a benchmark's entities and of these relations into a folder; what was stopped continues.
+    """Train vectors of a benchmark's entities and of these relations into a folder, or continue interrupted training.
 
     Shapes: `triples` (n, 3); `protected` (n,) bool, triples that are never held out.
     """
@@ -96,31 +98,31 @@ def trained_already(
     half: bool = False,
     any_seed: bool = False,
 ) -> bool:
-    """Whether a folder holds the vectors that these settings give; raises if it holds others."""
+    """Whether a folder has the vectors that these settings give; raises if it has others."""
     if not exists(folder):
         return False
     saved = Embeddings.open(folder, benchmark.graph.fingerprint)
-    free = OWN if any_seed else ("device",)
+    free = PER_RUN_SETTINGS if any_seed else ("device",)
     same = all(saved.settings.get(name) == value for name, value in settings.as_dict().items() if name not in free)
     same = same and all(saved.facts.get(name, value) == value for name, value in facts.items())
     if not same or (saved.entities.dtype == torch.float16) != half:
         raise FewlinkError(
-            f"{folder} holds {saved.model} vectors of other settings or of another benchmark: remove the folder, or "
+            f"{folder} has {saved.model} vectors with other settings or of another benchmark: remove the folder, or "
             "give --embeddings"
         )
     return True
 
 
 def pretraining_settings(wanted: Vectors, device: str) -> EmbeddingSettings:
-    """How the vectors that a recipe names are pretrained."""
+    """The settings to pretrain the vectors that a recipe names."""
     settings = recipe(wanted.recipe, EmbeddingSettings).settings
     return settings.replace(seed=0, device=device).adjusted(wanted.set)
 
 
 def fold_in(table: Embeddings, graph: Graph, entities: int, relations: int, later: int) -> Embeddings:
-    """A table for a graph whose entities from number `entities` on are new, as are `later` relations after the first.
+    """Extend a table to a graph that had `entities` entities and `relations` relations, and has `later` new relations.
 
-    The rows of task relations, which follow the background's, stay last.
+    The rows of task relations, which follow those of the background, stay last.
     """
     table, triples = table.single_precision(), torch.from_numpy(graph.triples().astype(np.int64))
     kinds = _folded_relations(table, triples, entities, relations, later)
@@ -133,7 +135,7 @@ def fold_in(table: Embeddings, graph: Graph, entities: int, relations: int, late
 
 
 def _folded_entities(table: Embeddings, triples: Tensor, old: int) -> Tensor:
-    """The vectors (E, d), those from `old` on being what their edges (n, 3) predict."""
+    """The vectors (E, d), where those from `old` on are predicted by their edges (n, 3)."""
     rule, half = table.interaction, len(table.relations) // 2
     vectors, placed = table.entities.clone(), torch.arange(len(table.entities)) < old
     length = vectors[:old].norm(dim=1).mean()
@@ -157,7 +159,7 @@ def _folded_entities(table: Embeddings, triples: Tensor, old: int) -> Tensor:
 
 
 def _folded_relations(table: Embeddings, triples: Tensor, entities: int, old: int, later: int) -> Tensor:
-    """The relation rows with `later` new ones behind the first `old`, in both directions."""
+    """The rows of relations, with `later` new ones after the first `old`, in both directions."""
     half = len(table.relations) // 2
     forward, backward = table.relations[:half], table.relations[half:]
     known = triples[(triples[:, [0, 2]] < entities).all(1)]
@@ -169,7 +171,7 @@ def _folded_relations(table: Embeddings, triples: Tensor, entities: int, old: in
 
 
 def _folded_relation(table: Embeddings, triples: Tensor) -> Tensor:
-    """A row for a new relation from its pairs of old entities: the mean offset, or the mean direction t ⊙ conj(h)."""
+    """The row of a new relation from its pairs of old entities: the mean offset, or the mean of t ⊙ conj(h)."""
     mean = table.relations.mean(0)
     if not len(triples) or table.model not in (BY_DISTANCE, "complex", "distmult"):
         return mean

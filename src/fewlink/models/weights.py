@@ -1,4 +1,4 @@
-"""Weights and optimizer states as dictionaries of tensors: saved, restored and checked against a model."""
+"""Weights and optimizer states as dictionaries of tensors."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ from fewlink.core.errors import InputError
 def moments_of(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """The optimizer's state of each parameter, as `PARAMETER.ENTRY`."""
     return {
-        f"{name}.{part}": value
+        f"{name}.{entry}": value
         for name, parameter in module.named_parameters()
-        for part, value in optimizer.state[parameter].items()
+        for entry, value in optimizer.state[parameter].items()
     }
 
 
 def restore_moments(module: nn.Module, optimizer: Optimizer, moments: Mapping[str, Tensor]) -> None:
-    """Restore the state of an optimizer that `moments_of` returned."""
-    on_device = bool(optimizer.defaults.get("capturable"))  # a captured step counts on the device
+    """Restore the state of an optimizer from `moments_of`."""
+    steps_on_device = bool(optimizer.defaults.get("capturable"))  # captured steps are counted on the device
     for name, parameter in module.named_parameters():
-        own = {key.rpartition(".")[2]: value for key, value in moments.items() if key.rpartition(".")[0] == name}
-        if own:
-            optimizer.state[parameter] = {
-                part: value.clone() if part == "step" and not on_device else value.to(parameter.device)
-                for part, value in own.items()
-            }
+        state = {}
+        for key, value in moments.items():
+            owner, _, entry = key.rpartition(".")
+            if owner == name:
+                on_cpu = entry == "step" and not steps_on_device
+                state[entry] = value.clone() if on_cpu else value.to(parameter.device)
+        if state:
+            optimizer.state[parameter] = state
 
 
 def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], run: Path) -> None:
-    """Raise if a checkpoint's weights have other names or shapes than the model's."""
-    mine, theirs = ({name: tuple(w.shape) for name, w in weights.items()} for weights in (expected, found))
-    if mine != theirs:
-        names = ", ".join(name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name))
-        raise InputError(run, f"holds weights of another version of its model ({names}): train again")
+    """Raise if the weights of a checkpoint do not have the names and shapes of the model's."""
+    expected_shapes = {name: tuple(weight.shape) for name, weight in expected.items()}
+    shapes = {name: tuple(weight.shape) for name, weight in found.items()}
+    if shapes != expected_shapes:
+        differing = [n for n in sorted({*shapes, *expected_shapes}) if shapes.get(n) != expected_shapes.get(n)]
+        raise InputError(run, f"has weights of another version of its model ({', '.join(differing)}): train again")

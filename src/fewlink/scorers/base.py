@@ -27,14 +27,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a scorer can do beside scoring; the defaults hold for a scorer that declares nothing.
+    """What a scorer declares beyond its scores; a scorer that declares nothing has the defaults.
 
-    thread_safe        several threads may call it at the same time
-    most_references    how many references it reads, the first ones; None: all of them
-    scores_are_logits  a difference of scores is a difference of log-odds
-    evidence           what each kind of evidence in its reasons is, in words
-    edges_read         how many edges it reads around each head; None: the whole graph
-    reads_names        its scores include the evidence of names
+    thread_safe        whether several threads may call it at the same time
+    most_references    the number of references that it reads, the first ones; None for all of them
+    scores_are_logits  whether a difference of scores is a difference of log-odds
+    evidence           a description of each kind of evidence in its reasons
+    edges_read         the number of edges that it reads around each head; None for the whole graph
+    reads_names        whether its scores include evidence from names
     """
 
     thread_safe: bool = False
@@ -44,15 +44,15 @@ class Capabilities:
     edges_read: int | None = None
     reads_names: bool = False
 
-    def references_read(self, given: int) -> int:
-        """How many of the given number of references it reads."""
-        return given if self.most_references is None else min(given, self.most_references)
+    def references_read(self, count: int) -> int:
+        """The number of references that the scorer reads out of `count`."""
+        return count if self.most_references is None else min(count, self.most_references)
 
 
 class Scorer(Protocol):
-    """Anything that scores tails. Higher is better; scores are finite and independent of the rest of the question.
+    """Scores tails. Higher is better; a score is finite and independent of the rest of the question.
 
-    A scorer may also have an attribute `capabilities`, a `Capabilities`.
+    A scorer may declare its `Capabilities` in an attribute `capabilities`.
     """
 
     name: str
@@ -64,19 +64,22 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Reasons:
-    """Why one pair has its score, in ids of `graph`, by default the benchmark's graph.
+    """The reasons for the score of one pair, in ids of `graph`, by default the benchmark's graph.
 
-    `shares`: what each kind of evidence adds to the score; `paths`: the relations of paths that join the pair and also
-    join references, and what each adds; `references`: the attention (β) of each reference; `neighbours`: ("head" or
-    "tail", relation, entity, weight) of edges at either end: if `shared`, those that the tail shares with the
-    references' tails, else those that the model attends to (α).
+    shares      the contribution of each kind of evidence
+    paths       (relations, contribution) of paths that join the pair and also references
+    references  the contribution or the attention (β) of each reference
+    neighbours  ("head" or "tail", relation, entity, weight) of edges at either end of the pair: if `shared`, edges that
+                the tail shares with the references' tails, else edges that the model attends to (α)
+    entities    the entities of each path, from the head or an end of a reference to the tail; without them, a path
+                stands for all paths from head to tail along its relations
+    measured    whether the contributions of shares, paths and references are losses of score without each
+    together    the loss of score without all paths
+    at_tail     if no path from the head contributes: (relation as seen from the tail, edges, loss of score without
+                them) of the most important edges of the tail
+    names       ("head", head, contribution of its name's likeness) and ("reference", tail of a reference, …)
 
-    `entities`: the entities of each path, from the head or from an end of a reference to the tail; without them, paths
-    are kinds of paths from head to tail. Relation 2R is that of the references, 2R + 1 its inverse. If `measured`, the
-    numbers of shares, paths and references are what the score loses without each; `together`, what it loses without all
-    paths. `at_tail`, if no path from the head counts: relations with the most important edges of the tail, as (relation
-    as seen from the tail, edges, what the score loses without them). `names`: what the tail's name adds, as
-    ("head", head, what its likeness to the head's name adds) and ("reference", tail of a reference, …).
+    Relation 2R is that of the references, and 2R + 1 its inverse.
     """
 
     score: float
@@ -108,7 +111,7 @@ class ExplainingScorer(Protocol):
 
 @runtime_checkable
 class GraphScorer(Protocol):
-    """A scorer that reads a graph, of which it can read less."""
+    """A scorer that reads a graph, and can be limited to some of its edges or relations."""
 
     name: str
 
@@ -133,15 +136,15 @@ class ExplainingGraphScorer(ExplainingScorer, GraphScorer, Protocol):
 
 
 def capabilities(scorer: Scorer) -> Capabilities:
-    """What a scorer declares, or the defaults."""
+    """The capabilities that a scorer declares, or the defaults."""
     declared = getattr(scorer, "capabilities", None)
     return declared if isinstance(declared, Capabilities) else Capabilities()
 
 
 def best_tails(scorer: Scorer, question: Question, count: int) -> list[list[tuple[int, float]]]:
-    """For each head, the `count` best candidates with their scores, best first; ties in the order of the candidates."""
-    given = scorer(question)
-    scores = np.asarray(given.detach().cpu() if isinstance(given, torch.Tensor) else given, np.float64)  # (h, c)
+    """The `count` best candidates of each head with their scores, best first; ties keep the order of candidates."""
+    result = scorer(question)
+    scores = np.asarray(result.detach().cpu() if isinstance(result, torch.Tensor) else result, np.float64)  # (h, c)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
     return [
         [(int(question.candidates[c]), float(row[c])) for c in best] for row, best in zip(scores, order, strict=True)

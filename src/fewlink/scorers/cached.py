@@ -1,4 +1,4 @@
-"""A cache of scores."""
+"""A scorer with a cache."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MAX_SCORES = 1 << 26  # 256 MB of float32
 
 
 class CachedScorer:
-    """Another scorer whose scores are cached by relation, references and head.
+    """Caches the scores of another scorer by relation, references and head.
 
-    A score does not depend on the other candidates, so the scores of some candidates are columns of those of all. With
-    the number of `entities`, all of them are scored at once, for questions with several sets of candidates.
+    A score does not depend on the other candidates, so cached scores also answer questions with fewer candidates. If
+    the number of `entities` is given, all of them are scored at once, for questions with several sets of candidates.
     """
 
     def __init__(self, scorer: Scorer, entities: int | None = None) -> None:
         self.name, self.scorer, self._size = scorer.name, scorer, 0
-        self._everyone = None if entities is None else np.arange(entities, dtype=np.int32)
+        self._all_entities = None if entities is None else np.arange(entities, dtype=np.int32)
         self._cache: dict[tuple[str, bytes], tuple[np.ndarray, dict[int, np.ndarray]]] = {}
 
     def __call__(self, question: Question) -> torch.Tensor | np.ndarray:
@@ -29,14 +29,16 @@ class CachedScorer:
         columns, rows = self._cache.get(key, (np.zeros(0, question.candidates.dtype), {}))
         heads = question.heads.tolist()
         if heads and all(h in rows for h in heads) and np.isin(question.candidates, columns).all():
-            at = np.searchsorted(columns, question.candidates)
-            return np.stack([rows[h][at] for h in heads])
-        everyone = question.candidates if self._everyone is None else self._everyone
-        scores = self.scorer(dataclasses.replace(question, candidates=everyone))
-        self._store(key, dataclasses.replace(question, candidates=everyone), scores)
-        if self._everyone is None:
+            positions = np.searchsorted(columns, question.candidates)
+            return np.stack([rows[h][positions] for h in heads])
+        if self._all_entities is None:
+            scores = self.scorer(question)
+            self._store(key, question, scores)
             return scores
-        return scores[:, question.candidates.copy()]  # torch warns of an index that cannot be written
+        larger = dataclasses.replace(question, candidates=self._all_entities)
+        scores = self.scorer(larger)
+        self._store(key, larger, scores)
+        return scores[:, question.candidates.copy()]  # torch warns about an index that is read-only
 
     def _store(self, key: tuple[str, bytes], question: Question, scores: torch.Tensor | np.ndarray) -> None:
         columns = np.sort(question.candidates)

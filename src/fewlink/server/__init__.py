@@ -1,4 +1,4 @@
-"""Prediction over HTTP: an API with a schema, and a page for curators."""
+"""Predictions over HTTP: an API with an OpenAPI schema, and a page for curators."""
 
 from fewlink.server.schema import ServerSettings
 

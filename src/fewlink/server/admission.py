@@ -1,4 +1,4 @@
-"""Bounds on the work of a server: the seconds of one request, and the seconds of all requests that wait."""
+"""Limits on the work of a server: the computing time of one request, and of all requests that wait."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from fewlink.server.errors import ApiError, busy, stopping
 from fewlink.server.schema import ServerSettings
 
-GRACE = 3.0  # seconds that running requests have left when the server begins to stop
-WEIGHT = 0.3  # of a new observation in the average cost of a kind of request
+GRACE_SECONDS = 3.0  # for running requests when the server begins to stop
+NEW_WEIGHT = 0.3  # weight of a new observation in the average cost of a kind of request
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Job:
 
     @property
     def due(self) -> float:
-        """Orders the jobs of a client: short ones come first, and long ones are not postponed for ever."""
+        """Sort key for the jobs of a client: short jobs come first, and long jobs are not postponed for ever."""
         return self.arrived + self.spent + self.left
 
     def spend(self, seconds: float) -> None:
@@ -51,14 +51,15 @@ class Job:
 class Admission:
     """Admits requests while fewer than `settings.waiting` wait and their work takes at most `settings.queued` seconds.
 
-    The cost of a request is not predicted but measured: until its own pace is known, a request counts as much as
-    earlier ones of its kind took to start.
+    The cost of a request is measured while it runs. Until then, the request counts as much as earlier requests of its
+    kind took to start.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.settings, self.closed = settings, False
+        self.settings = settings
+        self.closed = False
         self._jobs: dict[Job, asyncio.Timeout] = {}
-        self._typical: dict[str, float] = {}
+        self._start_seconds: dict[str, float] = {}  # average by kind of request
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -73,7 +74,7 @@ class Admission:
         """Admit a request for the duration of the context, at most `settings.deadline` seconds."""
         if self.closed:
             raise stopping()
-        job = Job(CALLER.get() or Caller(), kind, self._typical.get(kind, 0.0))
+        job = Job(CALLER.get() or Caller(), kind, self._start_seconds.get(kind, 0.0))
         self._check_queue(job.left)
         if len(self._jobs) >= self.settings.waiting:
             raise busy(f"{len(self._jobs):,} requests are waiting", max(1, math.ceil(self.left / len(self._jobs))))
@@ -84,37 +85,39 @@ class Admission:
         except TimeoutError:
             if self.closed:
                 raise stopping() from None
-            message = f"no answer within {self.settings.deadline:,.3g} s, the limit of this server"
+            message = f"the server found no answer within its limit of {self.settings.deadline:,.3g} s"
             raise ApiError(504, "deadline", f"{message}: ask for fewer heads at a time") from None
         finally:
             self._jobs.pop(job, None)
 
     def started(self, job: Job) -> None:
-        """Record what a job has spent as the typical cost of starting one of its kind."""
-        before = self._typical.get(job.kind, job.spent)
-        self._typical[job.kind] = before + WEIGHT * (job.spent - before)
+        """Average the seconds that a job took to start with those of earlier jobs of its kind."""
+        before = self._start_seconds.get(job.kind, job.spent)
+        self._start_seconds[job.kind] = before + NEW_WEIGHT * (job.spent - before)
         job.left = 0.0
 
     def expect(self, job: Job, seconds: float, how_to_split: str) -> None:
-        """A job will need this many more seconds; raises if that exceeds the limit of one request or of the queue."""
-        allowed, total = self.settings.seconds, job.spent + seconds
+        """Set the seconds that a job still needs; raise if they exceed the limit of one request or of the queue."""
+        allowed = self.settings.seconds
+        total = job.spent + seconds
         if total > allowed:
-            message = f"this request would take about {total:,.0f} s, and this server allows {allowed:,.0f} s"
+            message = f"this request would take about {total:,.0f} s, but this server allows {allowed:,.0f} s"
             raise ApiError(422, "cost", f"{message}: {how_to_split}")
         job.left = 0.0
         self._check_queue(seconds)
         job.left = seconds
 
     def close(self) -> None:
-        """Admit no more requests, and cut off those that are still running after `GRACE` seconds."""
+        """Admit no more requests, and cut off those that are still running after `GRACE_SECONDS`."""
         self.closed = True
-        until = asyncio.get_running_loop().time() + GRACE
+        until = asyncio.get_running_loop().time() + GRACE_SECONDS
         for timeout in self._jobs.values():
             if (when := timeout.when()) is None or when > until:
                 timeout.reschedule(until)
 
     def _check_queue(self, seconds: float) -> None:
-        left, limit = self.left, self.settings.queued
+        left = self.left
+        limit = self.settings.queued
         if left and left + seconds > limit:
             wait = max(1, math.ceil(left + min(seconds, limit) - limit))
-            raise busy(f"requests that take about {left:,.0f} s are waiting", wait)
+            raise busy(f"requests with about {left:,.0f} s of work are waiting", wait)

@@ -1,4 +1,4 @@
-"""The HTTP interface of a linker. It opens no path that a request names, and stores only decisions."""
+"""The HTTP interface of a linker. It opens no path from a request, and writes only decisions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fewlink.server.metrics import Metrics, ObservingMiddleware
 from fewlink.server.pages import install_pages
 from fewlink.server.projects import Projects, install_projects
 from fewlink.server.schema import (
-    NAME_LENGTH,
+    MAX_NAME_LENGTH,
     About,
     EntityAnswer,
     EntityOffer,
@@ -39,7 +39,7 @@ from fewlink.server.schema import (
 from fewlink.server.security import SecurityMiddleware
 from fewlink.server.service import Service
 
-Typed = Annotated[str, Query(max_length=NAME_LENGTH, description="The text typed so far.")]
+Typed = Annotated[str, Query(max_length=MAX_NAME_LENGTH, description="The text typed so far.")]
 Limit = Annotated[int, Query(ge=1, le=100)]
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": description}
@@ -54,7 +54,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         504: "The deadline has passed",
     }.items()
 }
-THREADS = 16  # for endpoints that need no model; more would slow down the event loop
+MAX_THREADS = 16  # for endpoints that need no model; more would slow down the event loop
 
 
 def make_app(
@@ -66,13 +66,14 @@ def make_app(
     access_log: AccessLog | None = None,
     on_stop: Callable[[], None] = lambda: None,
 ) -> FastAPI:
-    """An app that answers from this linker and keeps decisions in the file `project`.
+    """An app that answers with this linker and stores decisions in the file `project`.
 
-    `extensions` are functions as `package.module:function`: each is called with app, linker and settings to add routes.
-    `on_stop` is called when the server begins to stop.
+    Each of `extensions` names a function, as `package.module:function`, that takes the app, the linker and the settings
+    and adds routes. The app calls `on_stop` when the server begins to stop.
     """
     settings = settings or ServerSettings()
-    service, projects = Service(linker, settings), Projects(linker, project)
+    service = Service(linker, settings)
+    projects = Projects(linker, project)
     metrics = Metrics(linker, service)
 
     def stop() -> None:
@@ -82,7 +83,7 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        anyio.to_thread.current_default_thread_limiter().total_tokens = MAX_THREADS
         service.batcher.start()
         yield {ON_STOP: stop}
         service.batcher.close()
@@ -94,13 +95,14 @@ def make_app(
         title="fewlink",
         version=fewlink.__version__,
         summary="Ranked and explained tails from a handful of references of a relation.",
-        docs_url=None,  # FastAPI's page loads scripts from another site; pages.py has one that does not
+        docs_url=None,  # FastAPI's page loads scripts from another site; pages.py serves one that does not
         redoc_url=None,
         lifespan=lifespan,
         responses=ERRORS,
     )
-    app.state.service, app.state.projects = service, projects
-    app.state.described = [lambda: projects.pairs("reference", "accepted")]  # relations that extensions may offer
+    app.state.service = service
+    app.state.projects = projects
+    app.state.described = [lambda: projects.pairs("reference", "accepted")]  # relations for extensions to offer
     app.state.rejected = lambda: projects.pairs("rejected")
     app.add_middleware(SecurityMiddleware, settings=settings)
     app.add_middleware(ObservingMiddleware, metrics=metrics, log=access_log)  # outermost
@@ -110,7 +112,7 @@ def make_app(
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:
-        """Whether the server is running. Needs no token."""
+        """Check that the server is running. Needs no token."""
         return as_json({"status": "ok", "version": fewlink.__version__})
 
     @app.get("/metrics", include_in_schema=False)
@@ -129,8 +131,8 @@ def make_app(
 
     @app.get("/entity", response_model=EntityAnswer)
     def entity(
-        id: Annotated[str, Query(max_length=NAME_LENGTH, description="An id or a name.")],
-        q: Annotated[str, Query(max_length=NAME_LENGTH, description="Only edges with this text in a name.")] = "",
+        id: Annotated[str, Query(max_length=MAX_NAME_LENGTH, description="An id or a name.")],
+        q: Annotated[str, Query(max_length=MAX_NAME_LENGTH, description="Only edges with this text in a name.")] = "",
         first: Annotated[int, Query(ge=0, description="The position of the first edge to return.")] = 0,
         count: Annotated[int, Query(ge=1, le=200)] = 20,
     ) -> Response:
@@ -139,12 +141,12 @@ def make_app(
 
     @app.get("/types", response_model=list[TypeOffer])
     def types(q: Typed = "", limit: Limit = 20) -> Response:
-        """Types whose name contains the typed text, with their number of members; those that start with it first."""
+        """Types whose names contain the typed text, with their sizes. Names that start with the text come first."""
         return as_json([{"name": name, "members": count} for name, count in linker.names.complete_types(q, limit)])
 
     @app.get("/example", response_model=Example)
     def example(number: Annotated[int, Query(ge=0, le=1_000_000)] = 0) -> Response:
-        """A relation of the benchmark to try; each number gives another one."""
+        """A relation to try, with references and heads. Each number gives another relation."""
         return as_json(lookups.example(linker, number))
 
     @app.post("/predict", response_model=PredictAnswer)
@@ -154,7 +156,7 @@ def make_app(
 
     @app.post("/explain", response_model=ExplainAnswer)
     async def explain(query: ExplainRequest) -> Response:
-        """What contributed to the score of one pair."""
+        """The evidence for the score of one pair."""
         return as_json(await service.explain(query))
 
     for extension in extensions:

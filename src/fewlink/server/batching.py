@@ -15,7 +15,7 @@ from fewlink.server.admission import Job
 
 
 class Groupable(Protocol):
-    """A question: those with equal `key` can be answered by one call; `rows` measures its size."""
+    """A question. One call can answer all questions with the same `key`; `rows` is the size of the answer."""
 
     @property
     def key(self) -> Hashable: ...
@@ -25,7 +25,7 @@ class Groupable(Protocol):
 
 
 Q = TypeVar("Q", bound=Groupable)
-MAX_REMEMBERED = 1_000  # clients whose last turn is remembered
+MAX_CLIENTS = 1_000  # whose last turns are remembered
 
 
 @dataclass(eq=False)
@@ -37,11 +37,11 @@ class Entry(Generic[Q]):
 
 
 class Batcher(Generic[Q]):
-    """Answers questions in threads: `answer` maps questions with equal keys to their answers.
+    """Answers questions in a thread: `answer` maps questions with the same key to their answers.
 
-    The client served least recently goes first, and of its jobs the one with the least work. Questions with the same
-    key join it, up to `together` of them and `rows` rows; the thread waits `gather` seconds for them to arrive. If
-    `short` is given, a second thread answers only jobs with at most this many seconds left, so that these need not
+    The client served least recently goes first, with the job that has the least work left. Questions with the same key
+    join the call, up to `together` questions and `rows` rows; the thread waits `gather` seconds for them to arrive.
+    With `short`, a second thread answers jobs that have at most this many seconds left, so that short jobs need not
     wait for a long call.
     """
 
@@ -54,8 +54,11 @@ class Batcher(Generic[Q]):
         rows: int = 10_000,
         short: float | None = None,
     ) -> None:
-        self.answer, self.gather, self.together, self.rows = answer, gather, together, rows
-        self.lanes = [float("inf")] if short is None else [float("inf"), short]
+        self.answer = answer
+        self.gather = gather
+        self.together = together
+        self.rows = rows
+        self.max_left = [float("inf")] if short is None else [float("inf"), short]  # seconds, by thread
         self.closed = False
         self._queue: list[Entry[Q]] = []
         self._changed = threading.Condition()
@@ -68,9 +71,9 @@ class Batcher(Generic[Q]):
     def start(self) -> None:
         self.closed = False
         loop = asyncio.get_running_loop()
-        for number, most_left in enumerate(self.lanes):
+        for number, max_left in enumerate(self.max_left):
             name = f"fewlink-scoring_{number}"
-            threading.Thread(target=self._run, args=(loop, most_left), name=name, daemon=True).start()
+            threading.Thread(target=self._run, args=(loop, max_left), name=name, daemon=True).start()
 
     def close(self) -> None:
         with self._changed:
@@ -78,7 +81,10 @@ class Batcher(Generic[Q]):
             self._changed.notify_all()
 
     async def ask(self, question: Q, job: Job) -> Any:
-        """The answer to a question. Its share of the call's time is added to the job. Cancelling leaves the queue."""
+        """Wait for the answer to a question, and add its share of the call's time to the job.
+
+        If the caller is cancelled, the question leaves the queue.
+        """
         entry = Entry(question, job, asyncio.get_running_loop().create_future())
         with self._changed:
             self._queue.append(entry)
@@ -90,32 +96,32 @@ class Batcher(Generic[Q]):
                 if entry in self._queue:
                     self._queue.remove(entry)
 
-    def _run(self, loop: asyncio.AbstractEventLoop, most_left: float) -> None:
+    def _run(self, loop: asyncio.AbstractEventLoop, max_left: float) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self.closed or self._waiting(most_left))
+                self._changed.wait_for(lambda: self.closed or self._waiting(max_left))
                 if self.closed:
                     return
             if self.gather and self.together > 1:
                 time.sleep(self.gather)
             with self._changed:
-                batch = self._take(most_left)
+                batch = self._take(max_left)
             if batch:
                 self._answer(loop, batch)
 
-    def _waiting(self, most_left: float) -> list[Entry[Q]]:
-        return [entry for entry in self._queue if entry.job.left <= most_left]
+    def _waiting(self, max_left: float) -> list[Entry[Q]]:
+        return [entry for entry in self._queue if entry.job.left <= max_left]
 
-    def _take(self, most_left: float) -> list[Entry[Q]]:
-        """Remove the next entry and those that share its call from the queue."""
-        waiting = self._waiting(most_left)
+    def _take(self, max_left: float) -> list[Entry[Q]]:
+        """Remove the next entry from the queue, and the entries that share its call."""
+        waiting = self._waiting(max_left)
         if not waiting:
             return []
         first = min(waiting, key=lambda entry: (self._last_turn.get(entry.job.caller.client, 0), entry.job.due))
         client = first.job.caller.client
         self._last_turn.pop(client, None)
         self._last_turn[client] = next(self._turns)
-        if len(self._last_turn) > MAX_REMEMBERED:
+        if len(self._last_turn) > MAX_CLIENTS:
             del self._last_turn[next(iter(self._last_turn))]
         batch, rows = [first], first.question.rows
         for entry in sorted(waiting, key=lambda entry: entry.job.due):
@@ -133,10 +139,10 @@ class Batcher(Generic[Q]):
         answers: Sequence[Any]
         try:
             answers = self.answer([entry.question for entry in batch])
-        except Exception as error:  # every client of the call receives it
+        except Exception as error:  # sent to every client of the call
             answers = [error] * len(batch)
         seconds, rows = time.monotonic() - began, sum(entry.question.rows for entry in batch)
-        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody is waiting
+        with contextlib.suppress(RuntimeError):  # the event loop is closed, so nobody is waiting
             for entry, answer in zip(batch, answers, strict=True):
                 share = seconds * entry.question.rows / rows
                 loop.call_soon_threadsafe(_settle, entry, answer, began - entry.queued, share)
@@ -145,7 +151,7 @@ class Batcher(Generic[Q]):
 def _settle(entry: Entry[Any], answer: Any, waited: float, seconds: float) -> None:
     entry.job.caller.waited += waited
     entry.job.spend(seconds)
-    if entry.future.done():  # it was cancelled
+    if entry.future.done():  # the caller was cancelled
         return
     if isinstance(answer, Exception):
         entry.future.set_exception(answer)

@@ -14,21 +14,22 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 ON_STOP = "on_stop"  # key in the lifespan state: a function to call when the server begins to stop
 MAX_CONNECTIONS = 2_000
 MAX_OPEN_FILES = 65_536
+CLOSED_SHARE = 0.05  # of the closable connections, when there are too many
 REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 connection with deadlines for the header, the body and for reading the response.
+    """uvicorn's HTTP/1.1 connection with deadlines for sending the header and the body and for reading the response.
 
-    If there are more than `max_connections()`, the oldest ones that have not finished sending a request are closed, or
-    else the oldest idle ones.
+    When more than `max_connections()` are open, the server closes the oldest ones that have not finished sending a
+    request, or else the oldest idle ones.
     """
 
     header_seconds = 10.0  # from the first byte, or from opening the connection, to the end of the header
     body_seconds = 30.0  # from the end of the header to the end of the body
     read_seconds = 60.0  # without the client reading any of the response
 
-    _awaited = ""  # what the client has to finish sending: "header", "body" or nothing
+    _awaited = ""  # "header" or "body" while the client is sending one
     _timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None
 
@@ -70,16 +71,16 @@ class TimedProtocol(H11Protocol):
         else:
             super().shutdown()
 
-    def _await(self, what: str) -> None:
-        """Start the clock when the client begins to send a header or a body."""
-        if what == self._awaited:
+    def _await(self, sent: str) -> None:
+        """Restart the clock when the client begins to send a header or a body, and stop it at the end."""
+        if sent == self._awaited:
             return
-        self._awaited = what
+        self._awaited = sent
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if what and not self.transport.is_closing():
-            seconds = self.header_seconds if what == "header" else self.body_seconds
+        if sent and not self.transport.is_closing():
+            seconds = self.header_seconds if sent == "header" else self.body_seconds
             self._timer = self.loop.call_later(seconds, self._time_out)
 
     def _time_out(self) -> None:
@@ -93,12 +94,12 @@ class TimedProtocol(H11Protocol):
             self._read_timer = None
 
     def _close_others(self) -> None:
-        """Close the oldest unfinished connections, or else the oldest idle ones. Each scan closes a twentieth."""
+        """Close the oldest twentieth of the connections that are sending a request, or else of the idle ones."""
         others = [other for other in self.connections if isinstance(other, TimedProtocol) and other is not self]
         unfinished = [other for other in others if other._awaited]
         closable = unfinished or [other for other in others if other.conn.their_state is h11.IDLE]
         closable.sort(key=lambda other: other.opened)
-        for oldest in closable[: max(1, len(closable) // 20)]:
+        for oldest in closable[: max(1, int(CLOSED_SHARE * len(closable)))]:
             self.connections.discard(oldest)
             oldest.transport.abort()
 
@@ -129,7 +130,7 @@ UVICORN_OPTIONS: dict[str, Any] = {
     "access_log": False,
     "server_header": False,
     "proxy_headers": False,
-    "h11_max_incomplete_event_size": 32 << 10,  # bytes of the request line and the header
+    "h11_max_incomplete_event_size": 32 << 10,  # bytes of the request line and header
     "timeout_keep_alive": 15,  # seconds between two requests of a connection
     "timeout_graceful_shutdown": 6,  # seconds for running requests when the server stops
 }

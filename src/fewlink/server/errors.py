@@ -1,4 +1,4 @@
-"""The one form of every error that the API sends: a status, a code, a message and the field it concerns."""
+"""Errors of the API. All have one form: a status, a code, a message and the field at fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HTTP_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}
 
 
 class ApiError(Exception):
-    """An error that is sent as the response."""
+    """An error to send as the response."""
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ def busy(message: str, seconds: int) -> ApiError:
 
 
 def stopping() -> ApiError:
+    """503 from a server that is shutting down."""
     return ApiError(503, "closing", "the server is shutting down", headers={"Retry-After": "5"})
 
 
@@ -52,7 +53,7 @@ def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = No
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Make the app send every error in the same form."""
+    """Make the app send all errors in the same form."""
 
     async def send(request: Request, error: Exception) -> Response:
         sent = as_api_error(error)
@@ -64,7 +65,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """404 for an unknown name, 422 for a request the user can correct, 500 for a failure of the model or the server."""
+    """404 for an unknown name, 422 for a request that the user can correct, 500 for a failure of the server."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ScoreError):
@@ -79,7 +80,7 @@ def as_api_error(error: Exception) -> ApiError:
         code = HTTP_CODES.get(error.status_code, "error")
         headers = dict(error.headers) if error.headers else None
         return ApiError(error.status_code, code, str(error.detail), headers=headers)
-    return ApiError(500, "internal", "the server failed to answer this request; see its log")
+    return ApiError(500, "internal", "the server failed to answer this request: see its log")
 
 
 def validation_error(errors: Sequence[Any]) -> ApiError:

@@ -1,4 +1,4 @@
-"""The access log: one JSON object per line for each request."""
+"""The access log: one line of JSON per request."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 from fewlink.core.errors import FewlinkError
 
-MAX_QUEUED = 10_000  # lines waiting to be written; more are dropped
-PATH_LENGTH = 200  # characters of a path that are logged
+MAX_QUEUED_LINES = 10_000  # further lines are dropped
+MAX_PATH_LENGTH = 200  # longer paths are cut
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record whose message is a dict, in ASCII: control characters are escaped."""
+    """Formats a record whose message is a dict as ASCII, with control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         assert isinstance(record.msg, dict)
@@ -35,14 +35,14 @@ class DroppingQueueHandler(logging.handlers.QueueHandler):
 
 
 class AccessLog:
-    """Appends to a file, or writes to standard output for "-", from a thread of its own.
+    """Appends lines to a file, or writes them to standard output if `place` is "-", in a separate thread.
 
-    The query string, the headers and the bodies of requests are not logged. The file may be rotated at any time.
+    It never logs the query string, the headers or the body of a request. The file may be rotated at any time.
     """
 
     def __init__(self, place: str) -> None:
         self.place = place
-        lines: queue.Queue[Any] = queue.Queue(MAX_QUEUED)
+        lines: queue.Queue[Any] = queue.Queue(MAX_QUEUED_LINES)
         handler = DroppingQueueHandler(lines)
         handler.setFormatter(JsonFormatter())
         self._logger = logging.Logger("fewlink.access")
@@ -54,11 +54,11 @@ class AccessLog:
     def write(
         self, *, client: str, method: str, path: str, status: int, seconds: float, size: int, waited: float
     ) -> None:
-        """Log one request: `size` is the length of the response body, `waited` the seconds spent in the queue."""
+        """Log one request. `size` is the length of the response body; `waited` is the time in the queue."""
         line = {
             "client": client,
             "method": method,
-            "path": path[:PATH_LENGTH],
+            "path": path[:MAX_PATH_LENGTH],
             "status": status,
             "seconds": round(seconds, 4),
             "bytes": size,
@@ -67,7 +67,7 @@ class AccessLog:
         self._logger.info(line)
 
     def close(self) -> None:
-        """Write the lines that are still queued."""
+        """Write the queued lines and close the file."""
         self._listener.stop()
         self._sink.close()
 

@@ -1,4 +1,4 @@
-"""Facts about a linker and its graph that need no model: the limits, entities, their edges, and examples."""
+"""Lookups in a linker's graph that need no model: limits, entities, their edges, and examples."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from fewlink.linker.query import find_relation
 from fewlink.scorers import capabilities
 from fewlink.server.schema import MAX_REFERENCES, ServerSettings
 
-MAX_LISTED = 2_000  # relations that /about lists
+MAX_LISTED_RELATIONS = 2_000  # in /about
 EXAMPLE_HEADS = 4
-MAX_SEARCHED = 100_000  # edges of one entity
+MAX_SEARCHED_EDGES = 100_000  # of one entity
 
 
 def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
     """The model, its graph, its calibration, and the limits of one request."""
-    graph, calibration = linker.graph, linker.calibration
-    names = [graph.relation_name(number) for number in range(min(len(graph.relations), MAX_LISTED))]
-    tasks = {split: [task.name for task in of] for split, of in linker.measured.tasks.items()}
+    graph = linker.graph
+    calibration = linker.calibration
+    names = [graph.relation_name(number) for number in range(min(len(graph.relations), MAX_LISTED_RELATIONS))]
+    task_names = {split: [task.name for task in tasks] for split, tasks in linker.measured.tasks.items()}
     return {
         "version": fewlink.__version__,
         "model": linker.scorer.name,
@@ -37,8 +38,8 @@ def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
             "triples": graph.triple_count,
             "types": len(graph.types.names) if graph.types is not None else 0,
         },
-        "relations": {"graph": names, **tasks},
-        "constraints": {**KINDS, "auto": "all of these that the known pairs satisfy"},
+        "relations": {"graph": names, **task_names},
+        "constraints": {**KINDS, "auto": "all constraints that the known pairs satisfy"},
         "evidence": dict(capabilities(linker.scorer).evidence),
         "calibration": calibration
         and {
@@ -71,9 +72,9 @@ def entities(linker: Linker, typed: str, limit: int) -> list[dict[str, str]]:
 
 
 def example(linker: Linker, number: int) -> dict[str, Any]:
-    """References and query heads of a relation, a different one for each number; relations not trained on come first.
+    """References and heads of a relation to try, a different one for each number.
 
-    A graph without tasks offers its own relations.
+    Test relations come first, then dev and train relations. A graph without tasks offers its own relations.
     """
     graph = linker.measured.graph
     offered = functools.partial(offer, Names(graph))
@@ -83,7 +84,9 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
         sizes = np.bincount(graph.relation_ids, minlength=len(graph.relations))[: len(graph.relations)]
         names = [graph.relations[relation] for relation in np.flatnonzero(sizes > linker.shots).tolist()]
     if not names:
-        raise FewlinkError(f"{linker.measured.name} has no relation with more than {linker.shots} pairs")
+        raise FewlinkError(
+            f"{linker.measured.name} has no relation with more than {linker.shots} pairs: enter references of your own"
+        )
     relation = find_relation(linker.measured, names[number % len(names)])
     pairs = relation.pairs()
     references, rest = pairs[: linker.shots], pairs[linker.shots :]
@@ -96,12 +99,13 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
 
 
 def entity(linker: Linker, name: str, text: str, first: int, count: int) -> dict[str, Any]:
-    """An entity with `count` of its edges that have the text in the name of their relation or of their other end."""
-    graph, number = linker.graph, linker.names.find(name)
+    """An entity with a page of its edges that have a text in the name of the relation or of the other end."""
+    graph = linker.graph
+    number = linker.names.find(name)
     begin, end = graph.offsets[number : number + 2].tolist()
-    at = slice(begin, min(end, begin + MAX_SEARCHED))
+    searched = slice(begin, min(end, begin + MAX_SEARCHED_EDGES))
     edges = []
-    for relation, other in zip(graph.relation_ids[at].tolist(), graph.tail_ids[at].tolist(), strict=True):
+    for relation, other in zip(graph.relation_ids[searched].tolist(), graph.tail_ids[searched].tolist(), strict=True):
         inverse, forward = divmod(relation, len(graph.relations))
         edges.append((graph.relation_name(forward), bool(inverse), graph.name(other), graph.entities[other]))
     typed = text.strip().casefold()
@@ -110,17 +114,24 @@ def entity(linker: Linker, name: str, text: str, first: int, count: int) -> dict
         {"relation": relation, "inverse": inverse, "other": {"id": other, "name": readable}}
         for relation, inverse, readable, other in matching[first : first + count]
     ]
-    types = types_of(linker, np.array([number]))
-    facts = {**vars(entity_of(graph, number)), "types": next(iter(types.values()), [])}
-    return {**facts, "edges_in_all": end - begin, "matching": len(matching), "edges": rows}
+    found = entity_of(graph, number)
+    return {
+        "id": found.id,
+        "name": found.name,
+        "types": types_of(linker, np.array([number])).get(found.id, []),
+        "edges_in_all": end - begin,
+        "matching": len(matching),
+        "edges": rows,
+    }
 
 
 def types_of(linker: Linker, entities: np.ndarray) -> dict[str, list[str]]:
-    """The types of each of these entities (n,) by its id; empty if the graph has none."""
-    types, ids = linker.graph.types, linker.graph.entities
-    if types is None:
+    """The types of these entities (n,) by entity id; empty if the graph has no types."""
+    table = linker.graph.types
+    if table is None:
         return {}
-    return {
-        ids[one]: [types.names[kind] for kind in types.types[types.offsets[one] : types.offsets[one + 1]].tolist()]
-        for one in entities.tolist()
-    }
+    types = {}
+    for entity in entities.tolist():
+        numbers = table.types[table.offsets[entity] : table.offsets[entity + 1]].tolist()
+        types[linker.graph.entities[entity]] = [table.names[number] for number in numbers]
+    return types

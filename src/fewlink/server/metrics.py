@@ -15,11 +15,11 @@ from fewlink.server.admission import CALLER, Caller
 from fewlink.server.logs import AccessLog
 from fewlink.server.service import Service
 
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+BUCKET_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 REFUSALS = frozenset({"busy", "closing", "cost", "deadline", "limit", "too-large", "token", "wrong-host"})
-CLIENT_GONE = 499  # logged as the status of a request whose client has disconnected
-prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the number of series
+CLIENT_GONE = 499  # status in the log if the client disconnected
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # which double the number of series
 
 
 class Metrics:
@@ -35,11 +35,14 @@ class Metrics:
             "fewlink_request_seconds",
             "Seconds until the response was sent.",
             ["path"],
-            buckets=SECONDS,
+            buckets=BUCKET_SECONDS,
             registry=registry,
         )
         self.waited = Histogram(
-            "fewlink_queue_seconds", "Seconds that a request waited for the model.", buckets=SECONDS, registry=registry
+            "fewlink_queue_seconds",
+            "Seconds that a request waited for the model.",
+            buckets=BUCKET_SECONDS,
+            registry=registry,
         )
         self.refused = Counter("fewlink_refused", "Refused requests by reason.", ["reason"], registry=registry)
         self.open = Gauge("fewlink_open_requests", "Requests being answered.", registry=registry)
@@ -50,8 +53,11 @@ class Metrics:
             "fewlink_graph_entities": ("Entities in the graph.", lambda: len(linker.graph.entities)),
             "fewlink_graph_triples": ("Triples in the graph.", lambda: linker.graph.triple_count),
             "fewlink_waiting_requests": ("Admitted requests.", lambda: len(service.admission)),
-            "fewlink_waiting_seconds": ("Estimated seconds of their work.", lambda: service.admission.left),
-            "fewlink_queue_length": ("Turns waiting for the model.", lambda: len(service.batcher)),
+            "fewlink_waiting_seconds": (
+                "Estimated seconds of work of the admitted requests.",
+                lambda: service.admission.left,
+            ),
+            "fewlink_queue_length": ("Questions waiting for the model.", lambda: len(service.batcher)),
         }
         for name, (description, read) in gauges.items():
             Gauge(name, description, registry=registry).set_function(read)
@@ -63,7 +69,7 @@ class Metrics:
 
 
 class ObservingMiddleware:
-    """The outermost middleware: measures each request and writes its line in the access log."""
+    """The outermost middleware: measures each request and logs it."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log: AccessLog | None = None) -> None:
         self.app, self.metrics, self.log = app, metrics, log
@@ -73,7 +79,8 @@ class ObservingMiddleware:
             await self.app(scope, receive, send)
             return
         caller = Caller((scope.get("client") or ("",))[0])
-        began, status, size = time.perf_counter(), CLIENT_GONE, 0
+        began = time.perf_counter()
+        status, size = CLIENT_GONE, 0
 
         async def observed(message: Message) -> None:
             nonlocal status, size

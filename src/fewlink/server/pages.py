@@ -1,4 +1,4 @@
-"""The page for curators, the page about the HTTP interface, and the style sheet and ES modules that both load."""
+"""The page for curators, the page about the HTTP interface, and the style sheets and ES modules that they load."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POLICY = "; ".join(
 
 
 class StaticFile(NamedTuple):
-    """A file of a page as it is sent to browsers."""
+    """A file of a page, as sent to browsers."""
 
     content: bytes
     media_type: str

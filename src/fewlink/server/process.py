@@ -1,4 +1,4 @@
-"""The process of `fewlink serve`: its socket, its workers, and its end within seconds of a signal."""
+"""The process of `fewlink serve`: it opens a socket, starts workers, and exits within seconds of a signal."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ from fewlink.server.security import loopback_hosts
 
 TOKEN_VARIABLE = "FEWLINK_TOKEN"
 WORKER_VARIABLE = "FEWLINK_SERVE"  # set by `serve` for its worker processes
-BACKLOG = 1_024  # connections that wait to be accepted
-SWITCH_SECONDS = 0.001  # after which a thread that computes in Python yields to the event loop
-EXIT_SECONDS = 9.0  # after which a stopping process exits, whatever its threads do
-EXIT_CODE = 143  # of a process that SIGTERM ended
-M_ARENA_MAX, M_TRIM_THRESHOLD = -8, -1  # as numbered in malloc.h
+BACKLOG = 1_024  # connections waiting to be accepted
+SWITCH_SECONDS = 0.001  # a thread that runs Python code yields to the event loop after this time
+EXIT_SECONDS = 9.0  # a stopping process exits after this time, whatever its threads do
+EXIT_CODE = 143  # the shell's code for SIGTERM
+M_TRIM_THRESHOLD, M_ARENA_MAX = -1, -8  # parameters of mallopt, from malloc.h
+MAX_ARENAS = 2
+TRIM_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """What to serve, as `fewlink.load` takes it, and the address to serve it at."""
+    """The arguments of `fewlink.load`, and how to serve the linker that it returns."""
 
     source: str
     device: str = "cpu"
@@ -52,7 +54,7 @@ class ServeOptions:
     access_log: str | None = None
     allow_anyone: bool = False  # serve other machines without a token
     public_name: str | None = None  # the name that a proxy passes on in the Host header
-    proxy: str | None = None  # the address of a proxy whose X-Forwarded-For header names the client
+    proxy: str | None = None  # the address of a proxy, whose X-Forwarded-For header names the client
 
     @property
     def project_file(self) -> Path:
@@ -69,12 +71,12 @@ class ServeOptions:
 
 
 def serve(options: ServeOptions, settings: ServerSettings) -> None:
-    """Answer requests until the process is stopped."""
+    """Load a linker and answer requests until a signal stops the process."""
     hosts = loopback_hosts(options.host)
     if hosts is None and settings.token is None and not options.allow_anyone:
         raise FewlinkError(
-            f"other machines can reach {options.host}: set a token with --token or {TOKEN_VARIABLE}, or use "
-            "--allow-anyone to serve them without one"
+            f"--host {options.host} serves other machines: set a token with --token or {TOKEN_VARIABLE}, or serve them "
+            "without one with --allow-anyone"
         )
     if hosts is not None and options.public_name:
         hosts |= {options.public_name.lower()}
@@ -115,13 +117,13 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
 
 
 def worker_config(options: ServeOptions, settings: ServerSettings) -> str:
-    """Options and settings for a worker process, without the token."""
+    """The options and settings of a worker process as JSON, without the token."""
     limits = {**asdict(settings), "token": None, "hosts": settings.hosts and sorted(settings.hosts)}
     return json.dumps({"options": asdict(options), "settings": limits})
 
 
 def read_worker_config(environment: Mapping[str, str]) -> tuple[ServeOptions, ServerSettings]:
-    """The options and settings that `serve` left in the environment."""
+    """The options and settings that `serve` put into the environment."""
     config = json.loads(environment[WORKER_VARIABLE])
     options, limits = config["options"], config["settings"]
     options["extensions"] = tuple(options["extensions"])
@@ -139,7 +141,7 @@ def worker_app() -> FastAPI:
 
 
 def make_process_app(linker: Linker, options: ServeOptions, settings: ServerSettings, log: AccessLog | None) -> FastAPI:
-    """An app that has the process to itself."""
+    """An app for a process that runs nothing else."""
     app = make_app(
         linker,
         settings,
@@ -153,17 +155,17 @@ def make_process_app(linker: Linker, options: ServeOptions, settings: ServerSett
 
 
 def tune_process() -> None:
-    """Keep the event loop responsive, and the memory of a process that runs for months from growing.
+    """Keep the event loop responsive, and keep memory from growing over months.
 
-    Threads yield often, loaded objects are not searched for garbage, and threads share freed memory.
+    Threads yield often, the garbage collector skips the loaded graph and model, and threads share freed memory.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
-    gc.freeze()  # a full collection would stop all threads for tenths of a second
-    with contextlib.suppress(OSError, AttributeError):  # another C library
+    gc.freeze()  # else a full collection would stop all threads for tenths of a second
+    with contextlib.suppress(OSError, AttributeError):  # the C library has no mallopt
         library = ctypes.CDLL(None)
-        library.mallopt(M_ARENA_MAX, 2)
-        library.mallopt(M_TRIM_THRESHOLD, 64 << 20)
+        library.mallopt(M_ARENA_MAX, MAX_ARENAS)
+        library.mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
 
 
 def exit_soon(seconds: float = EXIT_SECONDS, exit: Callable[[int], Any] = os._exit) -> None:
@@ -174,7 +176,7 @@ def exit_soon(seconds: float = EXIT_SECONDS, exit: Callable[[int], Any] = os._ex
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises if the address cannot be used."""
+    """Open a listening socket; raise if the address cannot be used."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

@@ -1,4 +1,4 @@
-"""Projects over HTTP: a project file keeps the decisions of curators and determines which pairs to decide next."""
+"""Projects over HTTP: a project file stores the decisions of curators, which determine the pairs to decide next."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ from fewlink.server.schema import (
 )
 from fewlink.server.service import Service, adjusted, adjustment_facts
 
-DEPTH = 50  # tails of each head that can be suggested
-REFRESH = 5  # accepted pairs become references in groups of this size; until then they only correct the scores
-REMEMBERED = 8  # rankings
-DECIDED = -1e9  # added to the score of a decided pair, so that it does not compete
+SUGGESTED_TAILS = 50  # of each head
+REFERENCE_STEP = 5  # accepted pairs become references in groups of this size; until then they only correct the scores
+CACHED_RANKINGS = 8
+DECIDED_PENALTY = -1e9  # added to the scores of decided pairs, so that they do not compete
 MEDIA_TYPES = {"nt": "application/n-triples", "json": "application/json"}  # other formats are tab-separated
 Format = Literal["tsv", "triples", "nt", "json"]
 
 
 @dataclass(frozen=True)
 class Known:
-    """The decided pairs of a project as ids, each (n, 2), with notes on pairs whose entities the graph lacks.
+    """The decided pairs of a project as ids, each (n, 2), and `states`, all its decisions.
 
-    `states` are all decisions.
+    `notes` name pairs with entities that the graph lacks.
     """
 
     references: np.ndarray
@@ -79,7 +79,8 @@ class Projects:
     """The project file of a server, opened when it is first needed."""
 
     def __init__(self, linker: Linker, path: Path | None) -> None:
-        self.linker, self.path = linker, path
+        self.linker = linker
+        self.path = path
         self._file: ProjectFile | None = None
         self._lock = threading.Lock()
         self._ranked: OrderedDict[Query, tuple[RankedPairs, Trust | None]] = OrderedDict()
@@ -96,19 +97,21 @@ class Projects:
             return self._file
 
     def close(self) -> None:
-        """Close the file, which merges its journal into it. It is opened again when it is needed."""
+        """Close the file, which merges its journal into it. The next use opens it again."""
         with self._lock:
             if self._file is not None:
                 self._file.close()
             self._file = None
 
     def all_facts(self) -> list[dict[str, Any]]:
-        return [] if self.path is None or not self.path.exists() else [asdict(p) for p in self.file.projects()]
+        if self.path is None or not self.path.exists():
+            return []
+        return [asdict(project) for project in self.file.projects()]
 
     def pairs(self, *kinds: str) -> dict[str, list[tuple[str, str]]]:
-        """The pairs of these kinds of each project that has some, by its name."""
-        names = [facts["name"] for facts in self.all_facts()]
-        return {name: pairs for name in names if (pairs := self.file.pairs(name, *kinds))}
+        """The pairs of these kinds by project; projects without any are left out."""
+        pairs = {facts["name"]: self.file.pairs(facts["name"], *kinds) for facts in self.all_facts()}
+        return {name: own for name, own in pairs.items() if own}
 
     def facts(self, number: int) -> dict[str, Any]:
         return asdict(self.file.project(number))
@@ -126,7 +129,7 @@ class Projects:
         return facts
 
     def listed(self, number: int, states: Sequence[Decision]) -> dict[str, Any]:
-        """Decisions of a project, with a note on those whose entities this graph lacks."""
+        """Decisions of a project, with a note on pairs with entities that this graph lacks."""
         rows = [self.event(state) for state in states]
         lacking = [(row["head"], row["tail"]) for row in rows if not row["known"]]
         notes = [lacking_note(lacking)] if lacking else []
@@ -137,14 +140,15 @@ class Projects:
         return entity if number is None else self.linker.graph.name(number)
 
     def decide(self, number: int, body: NewDecisions) -> list[Decision]:
-        ids = [
-            (one.decision, self.id_of(one.head, "head"), self.id_of(one.tail, "tail"), one.probability)
-            for one in body.decisions
+        """Store decisions, and return the state of their pairs."""
+        decisions = [
+            (made.decision, self.id_of(made.head, "head"), self.id_of(made.tail, "tail"), made.probability)
+            for made in body.decisions
         ]
-        return self.file.decide(number, ids, body.who)
+        return self.file.decide(number, decisions, body.who)
 
     async def predict(self, body: PredictRequest, service: Service) -> dict[str, Any]:
-        """The answer to a request; the decisions of the project that it names adjust the probabilities."""
+        """Answer a request. If it names a project, its decisions adjust the probabilities."""
         number = body.project
         if number is None:
             return await service.predict(body)
@@ -152,7 +156,8 @@ class Projects:
 
     def known(self, number: int) -> Known:
         """The decided pairs of a project whose entities this graph has."""
-        find, lacking = self.linker.graph.entities.find, list[tuple[str, str]]()
+        find = self.linker.graph.entities.find
+        lacking: list[tuple[str, str]] = []
         pairs: dict[str, list[tuple[int, int]]] = {"reference": [], "accepted": [], "rejected": []}
         states = self.file.decisions(number)
         for state in states:
@@ -165,7 +170,7 @@ class Projects:
         return Known(references, accepted, rejected, states, [lacking_note(lacking)] if lacking else [])
 
     async def next(self, number: int, body: NextRequest, service: Service) -> dict[str, Any]:
-        """The pairs to decide next. The model ranks again only if the references or the pool have changed."""
+        """Suggest the pairs to decide next. The model ranks again only if the references or the pool have changed."""
 
         def resolve() -> tuple[Known, Query, int, list[str]]:
             known = self.known(number)
@@ -177,7 +182,7 @@ class Projects:
             if query not in self._ranked:
                 self._ranked[query] = await service.rank(query, job)
             self._ranked.move_to_end(query)
-            while len(self._ranked) > REMEMBERED:
+            while len(self._ranked) > CACHED_RANKINGS:
                 self._ranked.popitem(last=False)
             ranked, trust = self._ranked[query]
 
@@ -196,13 +201,13 @@ class Projects:
             return await service.prepare(answer, job)
 
     def _query(self, body: NextRequest, known: Known, service: Service) -> tuple[Query, int, list[str]]:
-        """The tails of each head in the pool, the number of heads in all, and notes.
+        """The query for the tails of each head in the pool, the number of heads in all, and notes.
 
-        Constraints between pairs are left to `_suggestions`, as they change with each decision.
+        `_suggestions` applies constraints between pairs, because they change with each decision.
         """
         pairs = self._references(known)
         if not len(pairs):
-            raise FewlinkError("the project has no references yet: add pairs that the relation holds for")
+            raise FewlinkError("the project has no references: add pairs that the relation holds for")
         request = PredictRequest(
             references=[[self.linker.graph.entities[entity] for entity in pair] for pair in pairs.tolist()],
             candidates=body.candidates,
@@ -215,33 +220,36 @@ class Projects:
         )
         query, in_all = service.resolver.query(request)
         decided = Counter(head for head, _ in known.decided())
-        more = max((decided[head] for head in query.heads), default=0) // DEPTH * DEPTH  # not suggested again
+        more = (
+            max((decided[head] for head in query.heads), default=0) // SUGGESTED_TAILS * SUGGESTED_TAILS
+        )  # in place of decided ones
         used = self._constraints(body, known)
         kinds = ["none"] if body.constraints == ["none"] else sorted(used.kinds & {"types"})
-        query = replace(query, k=DEPTH + more, across_heads=False, constraints=tuple(kinds))
+        query = replace(query, k=SUGGESTED_TAILS + more, across_heads=False, constraints=tuple(kinds))
         notes = list(query.notes)
         if body.constraints:
             notes += used.notes(np.array(query.heads), self.linker.candidates(query))
         return query, in_all, notes
 
     def _constraints(self, body: NextRequest, known: Known) -> Constraints:
-        """The constraints of a request, given all true pairs; raises if one of these contradicts them."""
+        """The constraints of a request; raise if a true pair of the project violates one."""
         relation = None if body.relation is None else find_relation(self.linker.benchmark, body.relation)
         true = References(tuple((head, tail) for head, tail in known.true.tolist()), relation)
         return Constraints.of(body.constraints, self.linker.graph, true)
 
     def _references(self, known: Known) -> np.ndarray:
-        """The true pairs to read: those given, and accepted ones in steps, so that most decisions rank nothing anew."""
-        step = len(known.accepted) // REFRESH * REFRESH if len(known.references) else len(known.accepted)
+        """The references to read: accepted pairs join them in steps, so that most decisions need no new ranking."""
+        step = len(known.accepted) // REFERENCE_STEP * REFERENCE_STEP if len(known.references) else len(known.accepted)
         true = np.concatenate([known.references, known.accepted[:step]])
-        most = min(capabilities(self.linker.scorer).references_read(len(true)), MAX_REFERENCES)
-        return choose_references(known_graph(self.linker.benchmark), true, most, len(known.references))
+        count = min(capabilities(self.linker.scorer).references_read(len(true)), MAX_REFERENCES)
+        return choose_references(known_graph(self.linker.benchmark), true, count, len(known.references))
 
     def _suggestions(
         self, query: Query, ranked: RankedPairs, trust: Trust | None, known: Known, body: NextRequest
     ) -> dict[str, Any]:
-        """The best undecided pairs, the number of decisions that corrected them, and what adjusted them."""
-        pairs, decided = np.stack([ranked.heads, ranked.tails], 1), known.decided()
+        """The best undecided pairs, and the decisions that corrected their scores and adjusted their probabilities."""
+        pairs = np.stack([ranked.heads, ranked.tails], 1)
+        decided = known.decided()
         left = np.array([(head, tail) not in decided for head, tail in pairs.tolist()], bool)
         begins = np.flatnonzero(np.diff(ranked.heads, prepend=-1))  # the rows of a head are consecutive
         if body.constraints and len(pairs):
@@ -253,7 +261,7 @@ class Projects:
         units = units_of(self.linker.scorer, np.split(ranked.scores, begins[1:]))
         corrections = np.zeros(len(pairs)) if learned is None else units.scale * learned.logits(pairs)
         order, corrected = suggest(learned, pairs[left], ranked.scores[left], units, teach=body.mode == "teach")
-        moved = ranked.moved(np.where(left, corrections, DECIDED)).take(left)
+        moved = ranked.moved(np.where(left, corrections, DECIDED_PENALTY)).take(left)
         query = adjusted(query, known.states, self.linker)
         probabilities = self.linker.probabilities(query, moved, trust) if len(moved) else None
         shown = probabilities is not None and self._are_shown(probabilities[0], moved, trust)
@@ -280,14 +288,14 @@ class Projects:
         }
 
     def _are_shown(self, probabilities: np.ndarray, pairs: RankedPairs, trust: Trust | None) -> bool:
-        """Whether probabilities are reliable enough to show them."""
+        """Whether probabilities are reliable enough to be shown."""
         assert self.linker.calibration is not None
         first = probabilities[pairs.ranks < 2]
         return self.linker.calibration.note(trust, float(first.mean()) if len(first) else 0.0).shown
 
 
 def install_projects(app: FastAPI, projects: Projects) -> None:
-    """Add the endpoints of projects to an app. Those that only use the file run in threads."""
+    """Add the endpoints of projects to an app. Endpoints that need no model run in threads."""
 
     @app.get("/projects", response_model=ProjectList)
     def list_projects() -> Response:
@@ -316,7 +324,7 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
 
     @app.post("/projects/{number}/decisions", response_model=DecisionList)
     def decide(number: int, body: NewDecisions) -> Response:
-        """Store decisions. The response contains their state and any conflicting decision of another curator."""
+        """Store decisions. The answer has the state of each pair, with any conflicting decision of another curator."""
         return as_json(projects.listed(number, projects.decide(number, body)))
 
     @app.post("/projects/{number}/undo", response_model=Undone)
@@ -352,5 +360,5 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
 
     @app.post("/projects/{number}/next", response_model=NextAnswer)
     async def next_pairs(number: int, body: NextRequest) -> Response:
-        """The pairs to decide next: the most probable ones, or those whose decisions the model learns most from."""
+        """The pairs to decide next: the most probable ones, or the ones that teach the model most."""
         return as_json(await projects.next(number, body, app.state.service))

@@ -1,4 +1,4 @@
-"""Requests, answers and limits of the API: the OpenAPI schema, which also validates every request."""
+"""Requests, answers and limits of the API. These models are its OpenAPI schema and validate every request."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ MAX_REJECTED = 1_000
 MAX_HEADS = 10_000
 MAX_CANDIDATES = 20_000
 MAX_K = 1_000
-NAME_LENGTH = 500  # characters of one name
+MAX_NAME_LENGTH = 500  # characters
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Limits of one server. The schema limits every server; `heads` and `k` can only be lower than its limits.
+    """Limits of one server. The schema limits every server: `heads` and `k` can only be lower than its limits.
 
-    heads       heads of one request, listed or of a type
-    k           tails of each head
-    rows        heads times k
-    explained   rows of one request with reasons
-    body        bytes of the body
-    waiting     admitted requests; more are refused
-    seconds     estimated seconds of one request; longer ones are refused
-    queued      estimated seconds of all admitted requests; more are refused
-    deadline    seconds after which a request is abandoned
+    heads       maximum number of heads in one request, listed or of a type
+    k           maximum number of tails per head
+    rows        maximum of heads times k
+    explained   maximum number of predictions with reasons in one request
+    body        maximum size of a request body in bytes
+    waiting     maximum number of admitted requests
+    seconds     maximum computing time of one request, estimated from its first turns
+    queued      maximum computing time of all admitted requests, in seconds
+    deadline    seconds until the server gives up on a request
     turn        seconds that a request computes before others get their turn
     gather      seconds that the model waits for similar questions to answer in the same call
-    together    questions of one call; 1 disables batching
-    token       required from clients; None: no token is needed
+    together    maximum number of questions in one call; 1 disables batching
+    token       the token that clients must send; None: no token
     hosts       names that the Host header may have; None: any
     references  triples (head, relation, tail) that describe relations which the graph lacks
     """
@@ -56,10 +56,10 @@ class ServerSettings:
     references: tuple[tuple[str, str, str], ...] = ()
 
 
-POOL = 50  # heads that /next considers by default
-Who = Annotated[str, StringConstraints(max_length=NAME_LENGTH)]
+DEFAULT_POOL = 50  # heads that /next considers
+Who = Annotated[str, StringConstraints(max_length=MAX_NAME_LENGTH)]
 WHO = Field(default="", description="The name of the curator.")
-Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
 Heads = Annotated[list[Name], Field(min_length=1, max_length=MAX_HEADS, fail_fast=True)]
 Tails = Annotated[list[Name], Field(min_length=1, max_length=MAX_CANDIDATES, fail_fast=True)]
 Events = Annotated[list[int], Field(min_length=1, max_length=1_000, fail_fast=True)]
@@ -71,7 +71,9 @@ def requires(name: str, kind: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"type": kind}}}
 
 
-CONSTRAINTS: Any = Field(default=[], description="Constraints on all pairs, such as `functional`; /about lists them.")
+CONSTRAINTS: Any = Field(
+    default=[], description="Constraints on the pairs of the relation, such as `functional`; /about lists them."
+)
 SOME_REFERENCES: dict[str, Any] = {"anyOf": [requires("references", "array"), requires("relation", "string")]}
 SOME_HEADS: dict[str, Any] = {"oneOf": [requires("heads", "array"), requires("heads_of_type", "string")]}
 
@@ -81,9 +83,13 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_unknown(cls, data: Any) -> Any:  # reporting one is enough: building each error takes time
-        unknown = [name for name in data if name not in cls.model_fields] if isinstance(data, dict) else []
-        return {name: data[name] for name in [*cls.model_fields, *unknown[:1]] if name in data} if unknown else data
+    def _keep_one_unknown_field(cls, data: Any) -> Any:
+        """Drop all unknown fields but one, because building an error for each would take long."""
+        if not isinstance(data, dict):
+            return data
+        unknown = [name for name in data if name not in cls.model_fields]
+        dropped = set(unknown[1:])
+        return {name: value for name, value in data.items() if name not in dropped}
 
 
 class QueryRequest(Body):
@@ -96,7 +102,7 @@ class QueryRequest(Body):
         default=None, description="A relation of the graph or benchmark; its known pairs do not compete."
     )
     rejected: Annotated[list[Pair], Field(max_length=MAX_REJECTED, fail_fast=True)] = Field(
-        default=[], description="Wrong pairs: they are not ranked, and pairs that resemble them rank lower."
+        default=[], description="Wrong pairs. They are not ranked, and pairs that resemble them rank lower."
     )
 
 
@@ -115,10 +121,10 @@ class PredictRequest(QueryRequest):
         default=0, description="The position of the first head of `heads_of_type` to rank."
     )
     count: Annotated[int, Field(ge=1, le=MAX_HEADS)] | None = Field(
-        default=None, description="How many of the heads of `heads_of_type` to rank; null: all."
+        default=None, description="Number of heads of `heads_of_type` to rank; null: all."
     )
     k: Annotated[int, Field(ge=1, le=MAX_K)] = Field(
-        default=10, description="Tails of each head, or pairs in all if `heads_of_type` is given."
+        default=10, description="Number of tails per head; with `heads_of_type`, number of pairs in all."
     )
     candidates: Name | Tails | None = Field(
         default=None,
@@ -152,12 +158,12 @@ class OneDecision(Body):
     tail: Name
     decision: Literal["accepted", "rejected", "reference"]
     probability: Annotated[float, Field(ge=0, le=1, strict=False)] | None = Field(
-        default=None, description="The `base_probability` of the prediction; later probabilities are adjusted by it."
+        default=None, description="The `base_probability` of the prediction. It adjusts later probabilities."
     )
 
 
 class NewDecisions(Body):
-    """Decisions: either all of them are stored or none."""
+    """Decisions to store, either all or none."""
 
     decisions: Annotated[list[OneDecision], Field(min_length=1, max_length=1_000, fail_fast=True)]
     who: Who = WHO
@@ -176,14 +182,14 @@ class ImportRequest(Body):
 
 
 class NextRequest(Body):
-    """A pool of heads whose pairs are to be decided next."""
+    """A pool of heads to choose the next pairs from."""
 
     heads: Heads | None = Field(default=None, description="The pool; null: the heads of `heads_of_type`.")
     heads_of_type: Name = Field(
         default="open", description="A type; `open`: entities like the references' heads; `all`."
     )
     first: Annotated[int, Field(ge=0)] = 0
-    count: Annotated[int, Field(ge=1, le=MAX_HEADS)] = POOL
+    count: Annotated[int, Field(ge=1, le=MAX_HEADS)] = DEFAULT_POOL
     candidates: Name | None = Field(
         default=None, description="Tails: a type or `all`; null: like those of the references."
     )
@@ -198,7 +204,7 @@ class NextRequest(Body):
 
 
 class ExplainAnswer(BaseModel):
-    """What contributed to the score of one pair."""
+    """The evidence for the score of one pair."""
 
     head: Entity
     tail: Entity
@@ -209,22 +215,22 @@ class ExplainAnswer(BaseModel):
     neighbours: list[Neighbour]
     shared: bool
     measured: bool
-    together: float | None = Field(description="How much the score drops without any of the paths.")
+    together: float | None = Field(description="The drop of the score without all of the paths.")
     distance: int | None = Field(
-        description="Hops from head to tail, if no path from the head is listed; 0: not connected."
+        description="Hops from head to tail if `paths` has no path from the head; 0: not connected."
     )
     at_tail: list[EdgesAtTail]
     sentences: list[str]
 
 
 BASE: Any = Field(
-    description="The probability before decisions of a project adjust it: send it as the `probability` of a decision. "
-    "null if the model is not calibrated."
+    description="The probability before decisions of a project adjust it. Send it as the `probability` of a decision. "
+    "null: the model is not calibrated."
 )
 
 
 class AdjustmentFacts(BaseModel):
-    """What adjusted the probabilities."""
+    """The decisions that adjusted the probabilities."""
 
     decisions: int = Field(description="Decisions of the project that have a probability.")
     sentence: str
@@ -237,7 +243,7 @@ class Row(BaseModel):
     tail: str
     tail_name: str
     score: float
-    probability: float | None = Field(description="null if probabilities are not reliable enough: `trust` says why.")
+    probability: float | None = Field(description="null: probabilities are not reliable enough; `trust` says why.")
     base_probability: float | None = BASE
     known: bool
     in_set: bool | None = Field(
@@ -273,7 +279,7 @@ class EventFacts(BaseModel):
     who: str
     time: str
     probability: float | None = Field(description="The model's probability at the time of the decision, not adjusted.")
-    known: bool = Field(description="Whether the graph has both entities. Only such pairs are used.")
+    known: bool = Field(description="Whether the graph has both entities. Other pairs are not used.")
 
 
 class DecisionFacts(EventFacts):
@@ -283,7 +289,7 @@ class DecisionFacts(EventFacts):
 class DecisionList(BaseModel):
     project: ProjectFacts
     decisions: list[DecisionFacts]
-    notes: list[str] = Field(description="Which of these pairs name entities that the graph lacks.")
+    notes: list[str] = Field(description="Notes on pairs with entities that the graph lacks.")
 
 
 class EventList(BaseModel):
@@ -294,7 +300,7 @@ class EventList(BaseModel):
 class Undone(BaseModel):
     project: ProjectFacts
     undone: EventFacts
-    count: int = Field(description="How many events were undone.")
+    count: int = Field(description="The number of events undone.")
 
 
 class Suggestion(BaseModel):
@@ -302,9 +308,9 @@ class Suggestion(BaseModel):
     head_name: str
     tail: str
     tail_name: str
-    score: float = Field(description="The score as corrected by the decisions.")
+    score: float = Field(description="The score, corrected by the decisions.")
     rank: float = Field(description="The tail's rank for its head before the correction.")
-    probability: float | None = Field(description="null if probabilities are not reliable enough.")
+    probability: float | None = Field(description="null: probabilities are not reliable enough.")
     base_probability: float | None = BASE
 
 
@@ -312,7 +318,7 @@ class ImportAnswer(BaseModel):
     project: ProjectFacts
     added: int
     read: int
-    notes: list[str] = Field(description="Which pairs name entities that the graph lacks.")
+    notes: list[str] = Field(description="Notes on pairs with entities that the graph lacks.")
 
 
 class NextAnswer(BaseModel):
@@ -322,24 +328,24 @@ class NextAnswer(BaseModel):
     references: int = Field(description="The number of true pairs that the model reads as references.")
     read: list[Pair] = Field(description="These pairs by id.")
     learnt: int = Field(description="The number of decisions that corrected the scores.")
-    calibration: AdjustmentFacts | None = Field(description="What adjusted the probabilities; null if nothing did.")
-    left: int = Field(description="Heads of the pool without any decided pair.")
+    calibration: AdjustmentFacts | None = Field(description="null: no decision adjusted the probabilities.")
+    left: int = Field(description="The number of heads in the pool without a decided pair.")
     suggestions: list[Suggestion]
     notes: list[str]
 
 
 class TrustFacts(BaseModel):
-    """How reliable the answers are; null if the model is not calibrated."""
+    """The reliability of the answers; null if the model is not calibrated."""
 
     low: bool
     shown: bool = Field(description="Whether predictions have probabilities.")
     sentence: str
-    found: int = Field(description="Held-out references that were found among the first ten answers.")
-    tested: int = Field(description="References that were held out.")
+    found: int = Field(description="The number of held-out references among the first ten answers.")
+    tested: int = Field(description="The number of references held out.")
 
 
 class AnswerSetFacts(BaseModel):
-    """How many of the first answers for one head contain a correct one, at a given level of confidence."""
+    """The number of first answers for one head that contain a correct one with a probability of `level`."""
 
     asked: str
     asked_name: str
@@ -357,7 +363,7 @@ class PredictAnswer(BaseModel):
     trust: TrustFacts | None
     sets: list[AnswerSetFacts] = []
     calibration: AdjustmentFacts | None = Field(
-        default=None, description="null if no decisions adjusted the probabilities."
+        default=None, description="null: no decision adjusted the probabilities."
     )
     tail_types: dict[str, list[str]] = Field(description="The types of each predicted tail, by its id.")
 
@@ -375,7 +381,7 @@ class EntityOffer(BaseModel):
 
 class EdgeFacts(BaseModel):
     relation: str
-    inverse: bool = Field(description="Whether the edge points to this entity, so that the other end is the head.")
+    inverse: bool = Field(description="Whether the other end is the head of the edge.")
     other: Entity
 
 
@@ -387,7 +393,7 @@ class EntityAnswer(BaseModel):
     types: list[str]
     edges_in_all: int
     matching: int = Field(
-        description="Edges that have the text of `q` in the name of the relation or of the other end."
+        description="The number of edges with the text of `q` in the name of the relation or of the other end."
     )
     edges: list[EdgeFacts]
 
@@ -406,7 +412,7 @@ class GraphFacts(BaseModel):
 
 
 class CalibrationFacts(BaseModel):
-    error: float = Field(description="Error of the probabilities of first answers, measured on held-out relations.")
+    error: float = Field(description="The error of the first answers' probabilities, measured on held-out relations.")
     base: float
     count: int
     relations: int
@@ -419,7 +425,7 @@ class LimitFacts(BaseModel):
     k: int
     rows: int
     explained: int
-    seconds: float = Field(description="Estimated seconds of work for one request.")
+    seconds: float = Field(description="Maximum computing time of one request.")
 
 
 class About(BaseModel):
@@ -437,7 +443,7 @@ class About(BaseModel):
 
 
 class Example(BaseModel):
-    """A relation of the benchmark with its first pairs as references, and query heads."""
+    """A relation with its first pairs as references, and heads to find tails for."""
 
     relation: str
     references: list[Annotated[list[EntityOffer], Field(min_length=2, max_length=2)]]

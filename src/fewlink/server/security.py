@@ -1,4 +1,4 @@
-"""Checks of every request before it reaches the app (host, token, size of the body) and headers of every response."""
+"""Middleware that checks the host, token and body size of every request and adds headers to every response."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from fewlink.server.errors import ApiError, busy
 from fewlink.server.schema import ServerSettings
 
 OPEN_PATHS = frozenset({"/", "/docs", "/health"})  # need no token
-OPEN_FOLDER = "/static/"  # nor do the files in it
-SHARED_PATH = "/reconcile"  # pages of other origins may read responses under this path (CORS): its protocol demands it
-MAX_BUFFERED = 32 << 20  # bytes of all bodies that are still arriving
-UNCOUNTED = 16 << 10  # bytes of each body that do not count as buffered, so that small requests always get through
+OPEN_FOLDER = "/static/"  # its files need no token
+SHARED_PATH = "/reconcile"  # pages of other origins may read it (CORS), as the reconciliation protocol requires
+MAX_BUFFERED_BYTES = 32 << 20  # of all bodies that are still arriving
+UNCOUNTED_BYTES = 16 << 10  # of each body: small requests always get through
+RETRY_SECONDS = 5  # after too many large bodies
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -40,11 +41,12 @@ class Disconnected(Exception):
 class SecurityMiddleware:
     """Checks the host, the token and the body size of a request, and adds security headers to the response.
 
-    If the client disconnects, the app is cancelled.
+    Cancels the app if the client disconnects.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        self.app, self.settings = app, settings
+        self.app = app
+        self.settings = settings
         self.token = None if settings.token is None else settings.token.encode()
         self.buffered = 0
 
@@ -59,7 +61,7 @@ class SecurityMiddleware:
                 headers.update(self.cors_headers(scope))
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-                if is_shared(scope):  # frame-ancestors of the policy says which pages may embed the response
+                if is_shared(scope):  # the policy's frame-ancestors names the pages that may embed the response
                     del headers["X-Frame-Options"]
             await send(message)
 
@@ -78,10 +80,10 @@ class SecurityMiddleware:
         await run_until_disconnected(self.app, scope, receive_body, receive, with_headers)
 
     def check(self, scope: MutableMapping[str, Any]) -> None:
-        """Reject a wrong token, and a foreign Host header, which DNS rebinding by another site would send."""
+        """Raise for a wrong token, and for a foreign Host header, which would be a sign of DNS rebinding."""
         headers = Headers(scope=scope)
         if self.settings.hosts is not None and host_of(headers.get("host", "")) not in self.settings.hosts:
-            message = "the Host header names another server; --public-name adds a name for this one"
+            message = "the Host header names another server: add this name with --public-name when you start the server"
             raise ApiError(421, "wrong-host", message)
         is_open = scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_FOLDER)
         if self.token is not None and not is_open:
@@ -98,10 +100,11 @@ class SecurityMiddleware:
                 raise ApiError(401, "token", message, headers={"WWW-Authenticate": "Bearer"})
 
     def cors_headers(self, scope: MutableMapping[str, Any]) -> dict[str, str]:
-        """Let pages of other origins read a shared response: any origin, or only this machine if only it is served."""
+        """Let other origins read a shared response: any origin, or local ones if the server is local."""
         if not is_shared(scope):
             return {}
-        origin, hosts = Headers(scope=scope).get("origin", ""), self.settings.hosts
+        origin = Headers(scope=scope).get("origin", "")
+        hosts = self.settings.hosts
         headers = {"Vary": "Origin", "Cross-Origin-Resource-Policy": "cross-origin"}
         if hosts is not None and host_of(origin.partition("://")[2]) not in hosts:
             return headers
@@ -113,7 +116,7 @@ class SecurityMiddleware:
         }
 
     async def read_body(self, scope: MutableMapping[str, Any], receive: Receive) -> Receive:
-        """A `receive` that returns the whole body at once; raises if the body is larger than allowed."""
+        """Read the whole body and return a `receive` for it; raise if the body is too large."""
         limit = self.settings.body
         length = Headers(scope=scope).get("content-length", "0")
         too_large = ApiError(
@@ -121,7 +124,9 @@ class SecurityMiddleware:
         )
         if length.isdecimal() and int(length[:20]) > limit:
             raise too_large
-        body, more, counted = bytearray(), True, 0
+        body = bytearray()
+        counted = 0
+        more = True
         try:
             while more:
                 message = await receive()
@@ -131,9 +136,10 @@ class SecurityMiddleware:
                 more = message.get("more_body", False)
                 if len(body) > limit:
                     raise too_large
-                if more and (further := len(body) - UNCOUNTED - counted) > 0:
-                    if self.buffered + further > MAX_BUFFERED:
-                        raise busy("too many large requests are arriving", 5)
+                further = len(body) - UNCOUNTED_BYTES - counted
+                if more and further > 0:
+                    if self.buffered + further > MAX_BUFFERED_BYTES:
+                        raise busy("too many large requests are arriving", RETRY_SECONDS)
                     counted += further
                     self.buffered += further
         finally:
@@ -142,9 +148,9 @@ class SecurityMiddleware:
         never: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
         async def receive_body() -> Message:
-            if (message := next(messages, None)) is not None:
+            for message in messages:
                 return message
-            return await never  # `run_until_disconnected` waits for the disconnection
+            return await never  # `run_until_disconnected` notices the disconnection
 
         return receive_body
 
@@ -156,7 +162,8 @@ async def run_until_disconnected(app: ASGIApp, scope: Scope, body: Receive, rece
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    running, disconnected = asyncio.ensure_future(app(scope, body, send)), asyncio.ensure_future(disconnection())
+    running = asyncio.ensure_future(app(scope, body, send))
+    disconnected = asyncio.ensure_future(disconnection())
     try:
         await asyncio.wait({running, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
@@ -184,7 +191,7 @@ def host_of(header: str) -> str:
 
 
 def loopback_hosts(host: str) -> frozenset[str] | None:
-    """The names of a server that listens on the loopback device; None if it listens on another address."""
+    """The names of a server that listens on the loopback interface; None for any other address."""
     name = host.strip("[]").lower()
     if name != "localhost" and name != "::1" and not name.startswith("127."):
         return None

@@ -1,4 +1,4 @@
-"""Answers to whole requests: names are resolved, heads are ranked in short turns, and the linker joins the results."""
+"""Answers whole requests: resolves names, ranks heads in short turns, and lets the linker join the results."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from fewlink.server.lookups import offer, types_of
 from fewlink.server.schema import ExplainRequest, PredictRequest, ServerSettings
 
 T = TypeVar("T")
-FIRST_TURN = 8  # heads that are ranked before the pace of a request is known
-MAX_TURN = 50  # heads that are ranked before other requests get their turn
-MAX_SETTLED = 1_000_000  # rows that may rule out each other
-SHORT = 0.1  # share of the seconds allowed for one request: jobs with less left are answered beside longer ones
+FIRST_TURN_HEADS = 8  # before the pace of a request is known
+MAX_TURN_HEADS = 50  # before other requests get their turn
+MAX_COMPARED_ROWS = 1_000_000  # that constraints may compare with each other
+SHORT_SHARE = 0.1  # of `ServerSettings.seconds`: shorter jobs need not wait for longer ones
 
 
 @dataclass(frozen=True)
 class RankTurn:
-    """Rank the heads of a query, or of a part of it."""
+    """Rank some heads of a query."""
 
     query: Query
     trust: Trust | None
@@ -81,13 +81,14 @@ Turn = RankTurn | TrustTurn | ExplainTurn
 
 
 class Resolver:
-    """Turns requests into queries by id; raises for unknown names and exceeded limits. Thread-safe."""
+    """Turns the names of requests into queries; raises for unknown names and exceeded limits. Thread-safe."""
 
     def __init__(self, linker: Linker, settings: ServerSettings) -> None:
-        self.linker, self.settings = linker, settings
+        self.linker = linker
+        self.settings = settings
 
     def query(self, request: PredictRequest) -> tuple[Query, int]:
-        """The query of a request, and the number of heads that its type has in all."""
+        """The query of a request, and the number of heads before `first` and `count` select some of them."""
         self._check_limits(request)
         with self._suggesting():
             query = self.linker.resolve(
@@ -110,7 +111,7 @@ class Resolver:
         return replace(query, heads=tuple(heads.tolist())), len(members)
 
     def pair(self, request: ExplainRequest) -> ExplainTurn:
-        """The pair of a request to explain."""
+        """The pair to explain."""
         if request.references is None and request.relation is None:
             raise no_references()
         names = self.linker.names
@@ -124,17 +125,21 @@ class Resolver:
         return ExplainTurn(query.references, head, tail)
 
     def check_settled(self, query: Query) -> None:
-        """Refuse constraints between pairs for more heads than can be compared with each other."""
-        heads, k = len(query.heads), query.k
-        if query.across_heads or heads * (heads + k) <= MAX_SETTLED:
+        """Raise if constraints would compare more rows with each other than the server can."""
+        heads = len(query.heads)
+        if query.across_heads or heads * (heads + query.k) <= MAX_COMPARED_ROWS:
             return
         if self.linker.constraints(query).between_pairs:
-            message = f"these constraints compare the answers of all heads with each other, and {heads:,} are too many"
-            raise ApiError(422, "limit", f"{message}: ask for at most {int(MAX_SETTLED**0.5) - k:,}", "heads")
+            message = (
+                f"these constraints compare the answers of all heads with each other, and {heads:,} heads are too many"
+            )
+            raise ApiError(
+                422, "limit", f"{message}: ask for at most {int(MAX_COMPARED_ROWS**0.5) - query.k:,}", "heads"
+            )
 
     @contextmanager
     def _suggesting(self) -> Iterator[None]:
-        """Add similar entities to the error for an unknown one."""
+        """Add similar entities to the error for an unknown name."""
         try:
             yield
         except UnknownName as error:
@@ -145,73 +150,79 @@ class Resolver:
 
     def _heads_of_type(self, kind: str, references: References) -> np.ndarray:
         if kind in ("open", "all"):
-            return by_likeness(self.linker, references, kind == "all")
+            return heads_by_similarity(self.linker, references, kind == "all")
         with self._suggesting():
             return self.linker.names.members(kind, "heads_of_type")
 
     def _check_limits(self, request: PredictRequest) -> None:
-        """Raise if a request exceeds a limit of this server, before any name is looked up."""
-        limits, heads = self.settings, len(request.heads or ())
+        """Raise if a request exceeds a limit that can be checked without looking up names."""
+        limits = self.settings
+        heads = len(request.heads or ())
         if (request.heads is None) == (request.heads_of_type is None):
-            raise ApiError(422, "refused", "give either 'heads' or 'heads_of_type'", "heads")
+            raise ApiError(422, "refused", "give 'heads' or 'heads_of_type', and not both", "heads")
         if request.heads is not None and (request.first or request.count is not None):
-            raise ApiError(422, "refused", "'first' and 'count' need 'heads_of_type', not a list of heads", "first")
+            raise ApiError(
+                422, "refused", "'first' and 'count' select from 'heads_of_type': leave them out with 'heads'", "first"
+            )
         if request.references is None and request.relation is None:
             raise no_references()
         if request.k > limits.k:
-            raise ApiError(422, "limit", f"k is {request.k:,}, but this server returns at most {limits.k:,} tails", "k")
+            message = f"k is {request.k:,}, but this server returns at most {limits.k:,} tails per head"
+            raise ApiError(422, "limit", f"{message}: ask for fewer, or start the server with a higher --most-k", "k")
         self._check_heads(heads, "heads")
         rows = request.k * (heads or 1)
         if rows > limits.rows:
-            message = f"{rows:,} rows are more than the limit of {limits.rows:,}: ask for fewer heads or tails"
+            message = f"{rows:,} predictions are more than the limit of {limits.rows:,}: ask for fewer heads or tails"
             raise ApiError(422, "limit", message, "k")
         if request.explain and rows > limits.explained:
-            message = f"{rows:,} rows with reasons are more than the limit of {limits.explained:,}"
-            less = "ask for fewer heads or tails, or for the reasons of single rows at /explain"
-            raise ApiError(422, "limit", f"{message}: {less}", "explain")
+            message = f"{rows:,} predictions with reasons are more than the limit of {limits.explained:,}"
+            advice = "ask for fewer heads or tails, or explain single pairs at /explain"
+            raise ApiError(422, "limit", f"{message}: {advice}", "explain")
 
     def _check_heads(self, count: int, field: str) -> None:
         limit = self.settings.heads
         if count > limit:
             message = f"{count:,} heads are more than the limit of {limit:,} for one request"
-            less = "ask for some at a time with 'first' and 'count'" if field == "heads_of_type" else "ask for fewer"
-            raise ApiError(422, "limit", f"{message}: {less}, or start the server with a higher --most-heads", field)
+            advice = "ask for some at a time with 'first' and 'count'" if field == "heads_of_type" else "ask for fewer"
+            raise ApiError(422, "limit", f"{message}: {advice}, or start the server with a higher --most-heads", field)
 
 
 def no_references() -> ApiError:
-    message = "no references: give pairs of a head and a tail, or a relation to take them from"
+    message = "the request has no references: give pairs of a head and a tail, or a relation to take them from"
     return ApiError(422, "refused", message, "references")
 
 
-@functools.lru_cache(maxsize=8)  # the heads of a large type are ranked in several requests
-def by_likeness(linker: Linker, references: References, others: bool) -> np.ndarray:
-    """Entities (n,) like the references' heads, most similar first; with `others`, all other entities after them."""
+@functools.lru_cache(maxsize=8)  # several requests rank the heads of one order
+def heads_by_similarity(linker: Linker, references: References, with_others: bool) -> np.ndarray:
+    """Entities (n,) like the references' heads, most similar first, and `with_others` all other entities after them."""
     relation = references.relation.number if references.relation else -1
     order, similar = by_similarity(linker.graph, references.ids[:, 0], ignored=relation)
-    return order if others else order[:similar]
+    return order if with_others else order[:similar]
 
 
 class Service:
     """Answers whole requests: admits them, resolves them, and asks the model in short turns."""
 
     def __init__(self, linker: Linker, settings: ServerSettings) -> None:
-        self.linker, self.settings = linker, settings
-        self.resolver, self.admission = Resolver(linker, settings), Admission(settings)
+        self.linker = linker
+        self.settings = settings
+        self.resolver = Resolver(linker, settings)
+        self.admission = Admission(settings)
         self.batcher: Batcher[Turn] = Batcher(
             self._answer,
             gather=settings.gather,
             together=settings.together,
             rows=settings.rows,
-            short=SHORT * settings.seconds if capabilities(linker.scorer).thread_safe else None,
+            short=SHORT_SHARE * settings.seconds if capabilities(linker.scorer).thread_safe else None,
         )
         self.calls = 0  # of the linker
-        self._pace = 0.0  # seconds for one head in the latest turn of any request
+        self._seconds_per_head = 0.0  # in the latest turn of any request
         self._ordering = ThreadPoolExecutor(1, "fewlink-ordering")
 
     async def predict(
         self, request: PredictRequest, decisions: Callable[[], Sequence[Decision]] | None = None
     ) -> dict[str, Any]:
-        """The answer to a request; the decisions of a project adjust its probabilities."""
+        """Answer a request; the decisions of a project adjust the probabilities."""
 
         def resolve() -> tuple[Query, int]:
             states = decisions() if decisions is not None else ()
@@ -233,7 +244,7 @@ class Service:
         return {"heads": len(query.heads), "heads_in_all": in_all, **answer}
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
-        """The reasons for the score of one pair."""
+        """Explain the score of one pair."""
         async with self.admission.enter("explain") as job:
             turn = await self.prepare(functools.partial(self.resolver.pair, request), job)
             (explanation,) = await self._explain([turn], job)
@@ -241,7 +252,7 @@ class Service:
         return explanation.to_dict()
 
     async def prepare(self, work: Callable[[], T], job: Job, *, orders: bool = False) -> T:
-        """Run work without the model in a thread. If it orders all entities, which may be slow, one runs at a time."""
+        """Run work that needs no model in a thread. Work that `orders` all entities may be slow: one runs at a time."""
 
         def timed() -> tuple[T, float]:
             began = time.perf_counter()
@@ -256,36 +267,40 @@ class Service:
     async def rank(self, query: Query, job: Job) -> tuple[RankedPairs, Trust | None]:
         """The ranked pairs of a query, computed some heads at a time, and the trust in them.
 
-        The first turn includes what is done once for each query; the second one shows how long the others will take.
+        The first turn includes work that is done once per query; the second one shows how long the others will take.
         """
         trust: Trust | None = None
         if self.linker.calibration is not None:
             trust = await self.batcher.ask(TrustTurn(query), job)
-        parts: list[RankedPairs] = []
-        begin, count = 0, self._heads_per_turn(FIRST_TURN)
+        ranked: list[RankedPairs] = []
+        begin = 0
+        count = self._heads_per_turn(FIRST_TURN_HEADS)
         while begin < len(query.heads):
-            part, before = query.part(query.heads[begin : begin + count]), job.spent
-            parts.append(await self.batcher.ask(RankTurn(part, trust), job))
-            begin += len(part.heads)
-            if len(parts) == 1:
+            turn = query.part(query.heads[begin : begin + count])
+            spent_before = job.spent
+            ranked.append(await self.batcher.ask(RankTurn(turn, trust), job))
+            begin += len(turn.heads)
+            if len(ranked) == 1:
                 self.admission.started(job)
             else:
-                self._pace = (job.spent - before) / len(part.heads)
-                count = self._heads_per_turn(MAX_TURN)
-            if len(parts) == 2:
+                self._seconds_per_head = (job.spent - spent_before) / len(turn.heads)
+                count = self._heads_per_turn(MAX_TURN_HEADS)
+            if len(ranked) == 2:
                 self._check_cost(query, job, len(query.heads) - begin)
-        return RankedPairs.joined(parts), trust
+        return RankedPairs.joined(ranked), trust
 
     def _heads_per_turn(self, limit: int) -> int:
-        return max(1, min(limit, int(self.settings.turn / max(self._pace, 1e-9))))
+        return max(1, min(limit, int(self.settings.turn / max(self._seconds_per_head, 1e-9))))
 
     def _check_cost(self, query: Query, job: Job, heads: int) -> None:
-        """Refuse a query whose remaining heads would take too long."""
-        affordable = max(1, int((self.settings.seconds - job.spent) / max(self._pace, 1e-9)))
+        """Raise if the remaining heads of a query would take too long."""
+        affordable = max(1, int((self.settings.seconds - job.spent) / max(self._seconds_per_head, 1e-9)))
         advice = f"ask for at most {affordable:,} heads at a time"
         if query.across_heads:
             advice += ", with 'first' and 'count'"
-        self.admission.expect(job, self._pace * heads, f"{advice}, or start the server with a higher --most-seconds")
+        self.admission.expect(
+            job, self._seconds_per_head * heads, f"{advice}, or start the server with a higher --most-seconds"
+        )
 
     async def _explain(self, turns: Sequence[ExplainTurn], job: Job) -> list[Explanation]:
         explanations: list[Explanation] = []
@@ -294,11 +309,11 @@ class Service:
             explanations.append(await self.batcher.ask(turn, job))
             if len(explanations) == 2:
                 seconds = (len(turns) - 2) * (job.spent - before)
-                self.admission.expect(job, seconds, "ask for the reasons of single rows at /explain")
+                self.admission.expect(job, seconds, "explain single pairs at /explain")
         return explanations
 
     def _answer(self, turns: Sequence[Turn]) -> Sequence[Any]:
-        """The answers to turns with equal keys, in one call of the linker."""
+        """Answer turns with the same key in one call of the linker."""
         self.calls += 1
         first = turns[0]
         if isinstance(first, ExplainTurn):
@@ -311,7 +326,7 @@ class Service:
     def _answer_json(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> dict[str, Any]:
         predictions = self.linker.predictions(query, pairs, trust)
         notes = list(predictions.notes)
-        if not query.constraints:  # the default constraint needs no remark on every page
+        if not query.constraints:  # no note about the default constraint
             used, heads = self.linker.constraints(query), np.array(query.heads, np.int32)
             default = used.notes(heads, self.linker.candidates(query))
             notes = [note for note in notes if note not in default]
@@ -327,12 +342,14 @@ class Service:
 
 
 def adjusted(query: Query, decisions: Sequence[Decision], linker: Linker) -> Query:
-    """The query with probabilities that decisions adjust."""
+    """The query with its probabilities adjusted by decisions."""
     true = (linker.graph.entities.find(state.head) for state in decisions if state.kind != "rejected")
     answered = frozenset(head for head in true if head is not None)
     return replace(query, adjustment=adjustment_of(decisions), answered=answered)
 
 
 def adjustment_facts(adjustment: Adjustment | None) -> dict[str, Any] | None:
-    """What adjusted the probabilities; None if nothing did."""
-    return None if adjustment is None else {"decisions": adjustment.decisions, "sentence": adjustment.sentence()}
+    """The number of decisions that adjusted the probabilities, in a sentence too; None without an adjustment."""
+    if adjustment is None:
+        return None
+    return {"decisions": adjustment.decisions, "sentence": adjustment.sentence()}

@@ -1,7 +1,7 @@
-"""The paper's tables and figures, and the tables, charts and report that are made of stored records.
+"""The paper's tables and figures as studies, and tables, charts and a report of stored records.
 
-A study is a module of this package, named in `NAMES`, and a plan of the same name in `recipes`. Importing the package
-loads no model.
+A study is a module of this package, listed in `NAMES`, with a plan of the same name in `recipes`. Importing the package
+does not import torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Table 4: a model without one of its parts at a time, beside the paper's figures."""
+"""Table 4: a model without one component at a time, compared with the paper's figures."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fewlink.studies.workspace import Workspace
 
 
 def show(plan: Plan, workspace: Workspace) -> StudyOutput:
-    """Raises if the models of the plan are not one model and its ablations."""
+    """Show the tables; raise unless the models of the plan are one model and its ablations."""
     records = finished_records(plan, workspace)
-    whole = next((model for model, variants in tables.ablations().items() if {*plan.models} <= {*variants}), None)
-    if whole is None:
+    full_models = [model for model, variants in tables.ablations().items() if {*plan.models} <= {*variants}]
+    if not full_models:
         raise FewlinkError(f"{', '.join(plan.models)} are not one model and its ablations: leave out some of them")
     overall = tables.overall(records, plan.published.get(workspace.benchmark.name))
-    changes = [tables.ablation(records, whole, candidates=candidates) for candidates in plan.candidates]
+    changes = [tables.ablation(records, full_models[0], candidates=candidates) for candidates in plan.candidates]
     return StudyOutput([*overall, *changes])
 
 

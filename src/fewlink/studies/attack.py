@@ -1,4 +1,4 @@
-"""A proof in time: which links that MITRE added to ATT&CK after 2023 each model finds in the graph of 2023."""
+"""A test in time: how well each model ranks links that MITRE added to ATT&CK after 2023, given the graph of 2023."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pending(plan: Plan, workspace: Workspace) -> list[str]:
 def run(plan: Plan, workspace: Workspace) -> None:
     """Rank the later links with each model and each number of references that has no record."""
     if "ultra" in plan.models and workspace.checkpoint is None:
-        workspace.log("ultra is skipped: give its weights with --checkpoint FILE")
+        workspace.log("skipping ultra: give its weights with --checkpoint FILE")
     frozen = _frozen(plan)
     place = later_links.Place(workspace.work, workspace.device, workspace.checkpoint)
     for name, model, setting in list(_missing(plan, workspace, frozen)):
@@ -35,14 +35,14 @@ def run(plan: Plan, workspace: Workspace) -> None:
 
 
 def _frozen(plan: Plan) -> FrozenGraph:
-    """ATT&CK at the end of 2023, with later links of the plan's relations, or of all."""
+    """ATT&CK at the end of 2023, with the later links of the plan's relations (by default of all)."""
     whole = later_links.frozen_attack()
     later = {r: choose("relation with later links", r, whole.later) for r in plan.relations} or whole.later
     return FrozenGraph(whole.graph, later, {relation: whole.days[relation] for relation in later})
 
 
 def _missing(plan: Plan, workspace: Workspace, frozen: FrozenGraph) -> Iterator[tuple[str, str, later_links.Setting]]:
-    """What has no record: the name of a model in records, the model, and its references."""
+    """Yield each missing measurement: the model's name in records, the model, and its references."""
     stored = {
         (r.model, r.shots, r.references)
         for r in workspace.store.records

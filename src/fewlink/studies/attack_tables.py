@@ -1,4 +1,4 @@
-"""What stored records say about links that were added later: tables by relation, of probabilities, and of names."""
+"""Tables of stored records about links that were added later: by relation, of probabilities, and of the links found."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from fewlink.studies.later_links import ALL, CHANCES, FIRST, NAME, SURE, WITHOUT
 from fewlink.studies.tables import Table, figure
 
 ORDER = ("popularity", "rules", "complex", "ultra", WITHOUT_ATTACK, "trail-shipped")
-ENOUGH = 50  # later links of a relation that has a column of its own
-MAX_FOUND = 15  # links that are shown
+MIN_LINKS_FOR_COLUMN = 50  # later links of a relation
+MAX_LINKS_SHOWN = 15
 
 
 def stored_tables(store: RecordStore, shots: Iterable[int], frozen: FrozenGraph) -> list[Table]:
     """A table for each number of references, one of probabilities, and one of the links that were found."""
     records = [r for r in store.records if r.benchmark == NAME and r.data_sha256 == frozen.fingerprint]
     records.sort(key=lambda r: _place(r.model))
-    shown = [by_class(records, few, frozen) for few in (*shots, ALL)]
-    more = [sure_answers(records), links_table(store)]
-    return [*shown, *(table for table in more if table.rows)]
+    by_relation = [relations_table(records, count, frozen) for count in (*shots, ALL)]
+    others = [probabilities_table(records), links_table(store)]
+    return [*by_relation, *(table for table in others if table.rows)]
 
 
 def _place(model: str) -> int:
-    """The place of a model in tables; others than those of ORDER come last."""
+    """The position of a model in tables; models that are not in ORDER come last."""
     name = "ultra" if model.startswith("ultra") else model
     return ORDER.index(name) if name in ORDER else len(ORDER)
 
 
-def by_class(records: list[Record], shots: int, frozen: FrozenGraph) -> Table:
-    """MRR and recall@20 of each model: all links, and each relation with enough of them."""
-    sizes = {relation: len(pairs) for relation, pairs in frozen.later.items() if len(pairs) >= ENOUGH}
+def relations_table(records: list[Record], shots: int, frozen: FrozenGraph) -> Table:
+    """MRR and recall@20 of each model, for all links and for each relation with enough of them."""
+    sizes = {relation: len(pairs) for relation, pairs in frozen.later.items() if len(pairs) >= MIN_LINKS_FOR_COLUMN}
     large = sorted(sizes, key=lambda relation: -sizes[relation])
     columns = [f"all {sum(map(len, frozen.later.values()))}"]
     columns += [f"{relation.replace('_', ' ')} {sizes[relation]}" for relation in large]
@@ -47,18 +47,21 @@ def by_class(records: list[Record], shots: int, frozen: FrozenGraph) -> Table:
     for model, each in groups.items():
         cells = []
         for relation in ["", *large]:
-            parts = [r.relations[relation] if relation else r.metrics["micro"] for r in each]
-            cells.append(" · ".join(figure(float(np.mean([p[m] for p in parts]))) for m in ("mrr", f"recall@{FIRST}")))
+            draws = [r.relations[relation] if relation else r.metrics["micro"] for r in each]
+            means = [float(np.mean([draw[metric] for draw in draws])) for metric in ("mrr", f"recall@{FIRST}")]
+            cells.append(" · ".join(map(figure, means)))
         rows.append([model, *cells])
     title = f"{shots} references, relation hidden" if shots else "all known pairs, relation in the graph"
-    whose = "mean of" if shots else "of TRAIL the mean of"
-    draws = max(map(len, groups.values()), default=0)
-    note = f"MRR · recall@{FIRST}" + (f"; {whose} {draws} draws of references" if draws > 1 else "")
+    mean_of = "mean of" if shots else "for TRAIL, the mean of"
+    draw_count = max(map(len, groups.values()), default=0)
+    note = f"MRR · recall@{FIRST}"
+    if draw_count > 1:
+        note += f"; {mean_of} {draw_count} draws of references"
     return Table(title, ["model", *columns], rows, note)
 
 
-def sure_answers(records: list[Record]) -> Table:
-    """What the probabilities of answers were worth, over the draws of references."""
+def probabilities_table(records: list[Record]) -> Table:
+    """The reliability of the probabilities of answers, over the draws of references."""
     groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for record in records:
         rows = [row for row in record.relations.values() if "sure" in row]
@@ -67,11 +70,13 @@ def sure_answers(records: list[Record]) -> Table:
     for (model, shots), rows in groups.items():
         if rows:
             sure, sure_right, first, right, expected = (sum(row[key] for row in rows) for key in CHANCES)
-            shares = [figure(part / whole) if whole else "" for part, whole in ((right, first), (expected, first))]
-            cells.append([model, str(shots), f"{sure:.0f}", f"{sure_right:.0f}", f"{first:.0f}", *shares])
+            share_right = figure(right / first) if first else ""
+            mean_probability = figure(expected / first) if first else ""
+            counts = [f"{sure:.0f}", f"{sure_right:.0f}", f"{first:.0f}"]
+            cells.append([model, str(shots), *counts, share_right, mean_probability])
     sure_name = f"answers with p ≥ {SURE:g}"
     columns = ["model", "K", sure_name, "of them right", "first answers with a p", "right", "mean p"]
-    note = "right: in ATT&CK at the end of 2023 (hidden from the model) or added later; others may come yet"
+    note = "right: in ATT&CK at the end of 2023 (hidden from the model) or added later; others may still be added"
     return Table("probabilities", columns, cells, note)
 
 
@@ -86,17 +91,18 @@ class FoundLink(NamedTuple):
 
 
 def found_links(store: RecordStore, model: str = WITHOUT_ATTACK, shots: int = ALL) -> list[FoundLink]:
-    """The later links with the ranks of a stored record, of the first draw of references, the best first."""
+    """The later links with their ranks in a stored record with the first draw of references, best first."""
     frozen = frozen_attack()
     for file, record in store.places:
         same = (record.benchmark, record.model, record.shots) == (NAME, model, shots)
         if same and record.references in ("draw-1", "all") and (ranks := read_ranks(file, record)) is not None:
-            parts = dict(zip(ranks.relations, np.split(ranks.ranks, np.cumsum(ranks.counts)[:-1]), strict=True))
+            split_ranks = np.split(ranks.ranks, np.cumsum(ranks.counts)[:-1])
+            ranks_of = dict(zip(ranks.relations, split_ranks, strict=True))
             links = [
                 FoundLink(relation, frozen.graph.name(head), frozen.graph.name(tail), day, rank)
                 for relation in ranks.relations
                 for (head, tail), day, rank in zip(
-                    frozen.later[relation].tolist(), frozen.days[relation], parts[relation].tolist(), strict=True
+                    frozen.later[relation].tolist(), frozen.days[relation], ranks_of[relation].tolist(), strict=True
                 )
             ]
             return sorted(links, key=lambda link: (link.rank, link.day, link.head, link.tail))
@@ -105,9 +111,11 @@ def found_links(store: RecordStore, model: str = WITHOUT_ATTACK, shots: int = AL
 
 def links_table(store: RecordStore) -> Table:
     """The best-ranked later links with their names, one for each head."""
-    links, heads, rows = found_links(store), set[str](), list[list[str]]()
+    links = found_links(store)
+    heads: set[str] = set()
+    rows: list[list[str]] = []
     for link in links:
-        if link.head not in heads and len(rows) < MAX_FOUND:
+        if link.head not in heads and len(rows) < MAX_LINKS_SHOWN:
             rows.append([link.day, link.head, link.relation.replace("_", " "), link.tail, f"{link.rank:g}"])
             heads.add(link.head)
     shares = ", ".join(f"{sum(link.rank <= k for link in links)} in the first {k}" for k in (5, 20, 100))

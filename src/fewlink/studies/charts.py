@@ -1,7 +1,7 @@
 """Charts of results, drawn with matplotlib.
 
-A chart is data until `svg` draws it, so tables can be shown without matplotlib. Series differ in colour, in marker and
-in dashes: they can be told apart in black and white.
+A chart is data until `svg` draws it, so tables do not need matplotlib. Series differ in colour, marker and dashes, so
+that they also differ in black and white.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ COLOURS = ("#1f5fa8", "#b8540c", "#0b7558", "#86399f", "#b21e3f", "#69690a", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "p", "h")
 DASHES: tuple[Any, ...] = ("-", (0, (6, 3)), (0, (2, 3)), (0, (9, 3, 2, 3)), (0, (12, 4)))
 MAX_MARKERS = 20  # on a line
-WIDTH = 5.6  # inches
-BAR_HEIGHT = 0.17  # inches
-LOOK: dict[Any, Any] = {
+WIDTH_INCHES = 5.6
+BAR_HEIGHT_INCHES = 0.17
+STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#5b606b",
     "axes.grid": True,
@@ -84,9 +84,9 @@ class Chart(ABC):
             raise MissingExtra("a chart", "plots") from None
         file = io.StringIO()
         salt = hashlib.sha256(f"{self.title}{self.description()}".encode()).hexdigest()
-        with matplotlib.rc_context({**LOOK, "svg.hashsalt": salt}), warnings.catch_warnings():
+        with matplotlib.rc_context({**STYLE, "svg.hashsalt": salt}), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # the reader's font has it
-            page = Figure(figsize=(WIDTH, self.height))
+            page = Figure(figsize=(WIDTH_INCHES, self.height))
             axes = page.add_subplot()
             axes.set_title(printable(self.title))
             self.draw(axes)
@@ -95,7 +95,7 @@ class Chart(ABC):
         return file.getvalue()
 
     def _repr_svg_(self) -> str:
-        """What a notebook shows."""
+        """The chart in a notebook."""
         return self.svg()
 
 
@@ -103,7 +103,8 @@ class Chart(ABC):
 class LineChart(Chart):
     """Lines with markers, and a band of ± one standard deviation around each.
 
-    `styles` gives a name the same look in several charts. `logarithmic`: both axes are, and all values are above zero.
+    `styles` gives a name the same style in several charts. With `logarithmic`, both axes are logarithmic, and values
+    must be positive.
     """
 
     series: Mapping[str, Sequence[Point]]
@@ -168,7 +169,7 @@ class LineChart(Chart):
 class BarChart(Chart):
     """Groups of horizontal bars with whiskers: row → name → (mean, standard deviation).
 
-    The axis reaches at least to `limit`, so that charts side by side can share a scale.
+    The axis extends at least to `limit`, so that charts side by side can share a scale.
     """
 
     rows: Mapping[str, Mapping[str, tuple[float, float]]]
@@ -182,12 +183,12 @@ class BarChart(Chart):
 
     @property
     def _single(self) -> bool:
-        """Whether every row has one bar, which its row names."""
+        """Whether every row has one bar, so that a legend is not needed."""
         return all(len(cells) == 1 for cells in self.rows.values())
 
     @property
     def height(self) -> float:
-        return 0.6 + BAR_HEIGHT * (self._bars + 0.7 * len(self.rows))
+        return 0.6 + BAR_HEIGHT_INCHES * (self._bars + 0.7 * len(self.rows))
 
     def description(self) -> str:
         rows = [
@@ -227,13 +228,13 @@ class BarChart(Chart):
 
 @dataclass(frozen=True)
 class ScatterChart(Chart):
-    """A map of points (x, y, name of the class); its axes have no unit and are not labelled."""
+    """A map of points (x, y, name of the class), without labels on its axes."""
 
     points: Sequence[tuple[float, float, str]]
 
     @property
     def height(self) -> float:
-        return WIDTH
+        return WIDTH_INCHES
 
     def _classes(self) -> dict[str, list[tuple[float, float]]]:
         classes: dict[str, list[tuple[float, float]]] = {}
@@ -257,7 +258,7 @@ class ScatterChart(Chart):
 
 
 def printable(text: str) -> str:
-    """Text without control characters, which XML does not have."""
+    """Text without control characters, which XML does not allow."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -284,7 +285,7 @@ def _legend(axes: Axes) -> None:
 
 
 def relation_bars(records: Sequence[Record], models: Iterable[str]) -> dict[str, dict[str, tuple[float, float]]]:
-    """MRR for a chart of bars: mean and deviation over the records of each model, by relation."""
+    """MRR for a bar chart: the mean and deviation over the records of each model, by relation."""
     rows: dict[str, dict[str, tuple[float, float]]] = {}
     for model in models:
         seeds = select(records, model=model)
@@ -294,7 +295,7 @@ def relation_bars(records: Sequence[Record], models: Iterable[str]) -> dict[str,
 
 
 def shots_lines(records: Sequence[Record], models: Iterable[str], metric: str) -> dict[str, list[Point]]:
-    """A metric for a chart of lines: by number of references, for each model that was evaluated with any."""
+    """A metric for a line chart: by number of references, for each model with few-shot records."""
     lines = {}
     for model in models:
         seeds = select(records, model=model)
@@ -304,7 +305,7 @@ def shots_lines(records: Sequence[Record], models: Iterable[str], metric: str) -
 
 
 def step_lines(curves: Sequence[LearningCurve]) -> dict[str, list[Point]]:
-    """MRR on dev and test for a chart of lines, at the steps that all curves have."""
+    """MRR on dev and test for a line chart, at the steps that all curves share."""
     if not curves:
         return {}
     steps = sorted(set.intersection(*({point.step for point in curve.points} for curve in curves)))

@@ -1,4 +1,4 @@
-"""Table 1: the size of a benchmark, beside the paper's counts."""
+"""Table 1: the size of a benchmark, compared with the paper's counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fewlink.studies.tables import Table
 from fewlink.studies.workspace import Workspace
 
 COUNTS = ("entities", "triples", "relations", "tasks", *SPLITS)
-NOTE = "triples are those of the background; relations are background and task relations; tasks are split three ways"
+NOTE = "triples: in the background; relations: background and task relations; tasks: the sum of the three splits"
 
 
 def show(plan: Plan, workspace: Workspace) -> StudyOutput:

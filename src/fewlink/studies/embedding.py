@@ -1,4 +1,4 @@
-"""The figure of pair embeddings: maps of true and false pairs of a relation in the space of each model."""
+"""The figure of pair embeddings: maps of true and false pairs of a relation in each model's space."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fewlink.studies.study import Study, StudyOutput
 from fewlink.studies.tables import Table, figure
 from fewlink.studies.workspace import Workspace
 
-MAX_PAIRS = 200  # true ones, and false ones
+MAX_PAIRS = 200  # of true pairs, and of false pairs
 PERPLEXITY = 30.0
 SEED = 0
 NOTE = "silhouette: −1 to 1, of true against false pairs in the model's own space; 0 where they overlap"
@@ -50,16 +50,16 @@ def pending(plan: Plan, workspace: Workspace) -> list[str]:
 
 
 def run(plan: Plan, workspace: Workspace) -> None:
-    """Train the models whose maps are missing, and make these."""
+    """Train the models whose maps are missing, and compute the maps."""
     benchmark, shots = workspace.data, plan.shots[0]
     for model, relations in _missing(plan, workspace).items():
         settings = plan.settings_of(model)
         if not isinstance(settings, ModelSettings):
-            raise FewlinkError(f"{model} has no vectors of pairs: choose few-shot models")
+            raise FewlinkError(f"{model} has no pair vectors: choose few-shot models")
         workspace.log(f"{model}, {', '.join(relations)}")
         scorer = run_models(settings, shots, [SEED], workspace)[SEED].scorer
         if not isinstance(scorer, PairScorer):
-            raise FewlinkError(f"{model} has no vectors of pairs: choose few-shot models")
+            raise FewlinkError(f"{model} has no pair vectors: choose few-shot models")
         for task in map(benchmark.task, relations):
             pair_map = make_map(
                 scorer,
@@ -91,7 +91,7 @@ def _finished(plan: Plan, workspace: Workspace) -> list[PairMap]:
 
 
 def true_and_false(task: Task, shots: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Query pairs (n, 2) of a relation, and a pair of each head with a candidate that is not known to be true."""
+    """Query pairs (n, 2) of a relation, and a pair of each head with a candidate that is not a known tail."""
     _, queries = task.split(shots)
     random = generator(seed, "map", task.name)
     positive = queries[np.sort(random.permutation(len(queries))[:MAX_PAIRS])]
@@ -101,12 +101,12 @@ def true_and_false(task: Task, shots: int, seed: int) -> tuple[np.ndarray, np.nd
         if len(false):
             negative.append((head, int(random.choice(false))))
     if not negative:
-        raise FewlinkError(f"{task.name} has no candidate that is not known to be true: choose another relation")
+        raise FewlinkError(f"all candidates of {task.name} are known tails: choose another relation")
     return positive, np.array(negative, np.int32)
 
 
 def make_map(scorer: PairScorer, task: Task, *, benchmark: str, data_sha256: str, shots: int, seed: int) -> PairMap:
-    """A model's map of a relation; the pairs are the same for every model."""
+    """The map of a relation by a model; every model gets the same pairs."""
     try:
         from sklearn.manifold import TSNE
         from sklearn.metrics import silhouette_score

@@ -1,8 +1,9 @@
-"""Train and evaluate every cell of a plan that has no record, and store a record for each."""
+"""Jobs of a study: train and evaluate every cell of a plan that has no record, and store a record for each."""
 
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ from fewlink.training.trainer import Watch, train_runs
 
 @dataclass(frozen=True)
 class Job:
-    """A model to train with some seeds, and the protocols to evaluate each of them under."""
+    """A model to train with some seeds, and the protocols to evaluate each seed with."""
 
     model: str
     settings: Settings | None
@@ -43,7 +44,7 @@ class Job:
 
 
 def pending_jobs(plan: Plan, workspace: Workspace) -> list[Job]:
-    """Everything in a plan that has no record, in the order to run it."""
+    """The jobs of a plan that have missing records, in the order to run them."""
     benchmark, store = workspace.data, workspace.store
     pairs = min((len(task.pairs) for split in plan.splits for task in benchmark.split(split)), default=0)
     possible = [k for k in plan.shots if k < pairs]
@@ -61,39 +62,41 @@ def pending_jobs(plan: Plan, workspace: Workspace) -> list[Job]:
 
 
 def _protocols(plan: Plan, shots: Sequence[int], seed: int) -> list[Protocol]:
-    """Large sets of candidates first: their scores include those of the smaller sets."""
+    """The protocols of a job, large sets of candidates first because their cached scores include the smaller sets."""
     candidates = sorted(plan.candidates, key=("full", "paper", "open").index)
     return [Protocol(split, k, c, 0, seed) for split, k, c in itertools.product(plan.splits, shots, candidates)]
 
 
 @dataclass
 class Clock:
-    """Estimates the time that is left from what jobs of the same family took."""
+    """Estimates the remaining time from the durations of jobs of the same family."""
 
-    begun: float = field(default_factory=time.monotonic)
-    taken: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # per seed, by family
 
-    def took(self, job: Job, seconds: float) -> None:
-        self.taken[family_of(job.model).name].append(seconds / len(job.protocols))
+    def add(self, job: Job, seconds: float) -> None:
+        """Record the duration of a finished job."""
+        self.seconds[family_of(job.model).name].append(seconds / len(job.protocols))
 
     def left(self, jobs: list[Job]) -> float:
-        every = [s for seconds in self.taken.values() for s in seconds]
-        means = {family: sum(s) / len(s) for family, s in self.taken.items()}
-        return sum(means.get(family_of(job.model).name, sum(every) / len(every)) * len(job.protocols) for job in jobs)
+        """The estimated seconds of these jobs."""
+        means = {family: statistics.fmean(seconds) for family, seconds in self.seconds.items()}
+        overall = statistics.fmean(itertools.chain.from_iterable(self.seconds.values()))
+        return sum(means.get(family_of(job.model).name, overall) * len(job.protocols) for job in jobs)
 
 
 def run_jobs(jobs: list[Job], workspace: Workspace) -> None:
-    """Run jobs one after the other; each record is stored as soon as it is made."""
+    """Run jobs one after another, and store each record at once."""
     clock = Clock()
     for number, job in enumerate(jobs, 1):
         workspace.log(f"[{number}/{len(jobs)}] {job}")
-        before = time.monotonic()
+        start = time.monotonic()
         for seed, prepared in _scorers(job, workspace):
             _measure(job, seed, prepared, workspace)
-        clock.took(job, time.monotonic() - before)
+        seconds = time.monotonic() - start
+        clock.add(job, seconds)
         rest = jobs[number:]
         left = f", about {duration(clock.left(rest))} left" if rest else ""
-        workspace.log(f"[{number}/{len(jobs)}] {job}: done in {duration(time.monotonic() - before)}{left}")
+        workspace.log(f"[{number}/{len(jobs)}] {job}: done in {duration(seconds)}{left}")
 
 
 def _measure(job: Job, seed: int, prepared: Prepared, workspace: Workspace) -> None:
@@ -108,7 +111,7 @@ def _measure(job: Job, seed: int, prepared: Prepared, workspace: Workspace) -> N
 
 
 def _scorers(job: Job, workspace: Workspace) -> Iterator[tuple[int, Prepared]]:
-    """Each seed's scorer, trained if necessary."""
+    """The scorer of each seed, trained if necessary."""
     family = family_of(job.model)
     if isinstance(family, BaselineFamily):
         yield from _baselines(job, family, workspace)
@@ -131,9 +134,10 @@ def _baselines(job: Job, family: BaselineFamily, workspace: Workspace) -> Iterat
 def run_models(
     settings: ModelSettings, shots: int, seeds: Sequence[int], workspace: Workspace, *, watch: Watch | None = None
 ) -> dict[int, Prepared]:
-    """The best model of each seed's run, by seed; runs that are not finished are started or continued.
+    """The best model of each seed's run, by seed; unfinished runs are started or continued.
 
-    Each number of references has its own runs, unless the family's models take any. Watched runs are separate too.
+    Each number of references has its own runs, unless models of the family take any number. Watched runs have their own
+    folders, too.
     """
     model, family = settings.model, trained_family(settings.model)
     shots = settings.shots if family.any_shots else shots

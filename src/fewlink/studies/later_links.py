@@ -1,8 +1,8 @@
 """Ranks of the links that MITRE's analysts added to ATT&CK after 2023, in the graph as it was at the end of 2023.
 
-Both ends of these links were in the graph before. A relation is queried as if it were new (hidden from the graph, with
-a few of its pairs as references), and as it is (in the graph, with all its pairs). A tail is ranked among all entities
-of its type that the head was not linked to by then.
+Both ends of these links were already in the graph. Each relation is queried in two ways: as a new one, hidden from the
+graph and with a few of its pairs as references; and as it is, in the graph with all its pairs. A tail is ranked among
+all entities of its type that the head had no link to.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from fewlink.models.ultra.scorer import scorer_on
 from fewlink.scorers import Question, Scorer
 
 BUILTIN = files("fewlink") / "builtin"
-NAME = "attack-2023"  # in records
+NAME = "attack-2023"  # of the benchmark in records
 LAST_DAY = "2023-12-31"  # of the frozen graph
-WITHOUT_ATTACK = "trail-without-attack"  # weights that never saw ATT&CK
+WITHOUT_ATTACK = "trail-without-attack"  # weights that were not trained on ATT&CK
 CREATED = ("_runs_on_platform", "_serves_tactic", "_in_sector", "technique_impacts")  # dated by the head's creation
-FEWEST = 15  # new links of a relation that is evaluated
-FIRST = 20  # answers that an analyst looks at
-SURE = 0.8  # a probability
+FEWEST = 15  # later links of an evaluated relation
+FIRST = 20  # answers that an analyst reads
+SURE = 0.8  # the probability of a sure answer
 COMPLEX_DIM, COMPLEX_N3 = 100, 0.03  # the latter as the search on the frozen graph chose it
 CHANCES = ("sure", "sure_right", "first", "first_right", "expected")
 DRAWN = 16  # references of a draw, if all known pairs are not read
@@ -54,7 +54,7 @@ ALL = 0  # shots of a record: all known pairs are references, and the graph has 
 
 
 class Place(NamedTuple):
-    """A folder for vectors, a device, and the file of ULTRA's weights if there is one."""
+    """A folder for vectors, a device, and the file of ULTRA's weights, if any."""
 
     work: Path
     device: str = "cpu"
@@ -68,10 +68,11 @@ def frozen_attack() -> FrozenGraph:
 
 
 class LaterRanks(NamedTuple):
-    """Ranks of later links, as evaluated and in the list that an analyst reads.
+    """Ranks of later links.
 
-    `tasks.ranks` (n,): other later links do not compete; `listed` (n,): they do. `chances`: what the model's
-    probabilities were worth, as `_chances` counts; empty without probabilities.
+    tasks    ranks (n,) for figures, where other later links do not compete
+    listed   (n,) ranks in the list that an analyst reads, where they do
+    chances  the counts of `_chances`; empty without probabilities
     """
 
     tasks: TaskRanks
@@ -87,7 +88,7 @@ def rank_later(
     later: np.ndarray,
     calibration: Calibration | None = None,
 ) -> LaterRanks:
-    """Rank the later tails (n, 2) of a relation. Pairs known on the last day do not compete."""
+    """Rank the tails of the later links (n, 2) of a relation; pairs known on the last day do not compete."""
     heads, range_ = np.unique(later[:, 0]), task.range
     ranks, listed, counts, ranked = [], [], [], []
     given = References(tuple((h, t) for h, t in references[:DRAWN].tolist()))
@@ -119,10 +120,10 @@ def _chances(
     later: np.ndarray,
     pairs: RankedPairs,
 ) -> dict[str, float]:
-    """The answers with p ≥ .8 (`sure`) and each head's first answer: how many, and how many are right.
+    """Count the answers with p ≥ .8 (`sure`), the first answers of all heads, and the right ones among both.
 
-    A pair is right if it was known on the last day or added later. `expected`: the sum of the first answers'
-    probabilities. All are 0 where trust is too low for probabilities.
+    A pair is right if it was known on the last day or added later. `expected` is the sum of the first answers'
+    probabilities. All counts are 0 if trust is too low for probabilities.
     """
     trust = measure_trust(scorer, graph, references, task.range)
     probabilities = calibration.probabilities(pairs, head_fans(graph)[pairs.heads], trust)
@@ -137,20 +138,21 @@ def _chances(
 
 
 class Setting(NamedTuple):
-    """How many references a relation has, and which draw of them.
+    """The number of references, and the number of their draw.
 
-    `ALL`: the relation is in the graph, and all known pairs are references; a model that reads fewer gets a draw.
+    With `ALL`, the relation is in the graph and all known pairs are references; a model that reads fewer gets a draw.
     """
 
     shots: int
     draw: int
 
     def __str__(self) -> str:
-        return (f"K = {self.shots}" if self.shots else "all known pairs") + (f", draw {self.draw}" if self.draw else "")
+        references = f"K = {self.shots}" if self.shots else "all known pairs"
+        return f"{references}, draw {self.draw}" if self.draw else references
 
     @property
     def chosen(self) -> str:
-        """The references, as a record names them."""
+        """The name of the references in records."""
         return self.protocol.references if self.draw else "all"
 
     @property
@@ -158,20 +160,20 @@ class Setting(NamedTuple):
         return Protocol("test", self.shots or DRAWN, "full", self.draw)
 
     def references(self, task: Task, most: int = DRAWN) -> np.ndarray:
-        """Random pairs of those known on the last day; all of them, or a draw of `most`, if the relation is there."""
+        """A draw of the pairs known on the last day; with `ALL`, all of them or a draw of `most`."""
         if self.shots:
             return task.split(self.shots, self.draw)[0]
         return task.split(most, self.draw)[0] if self.draw else task.pairs
 
 
 def weights_of(model: str = WITHOUT_ATTACK) -> Shipped:
-    """TRAIL's weights as shipped, or those that were trained on the other four graphs only."""
+    """TRAIL's built-in weights, or the weights that were trained on the other four graphs only."""
     name = f"{model}.safetensors"
     return shipped() if model == "trail-shipped" else built_in_weights(name)
 
 
 def calibration_without_attack() -> Calibration:
-    """The calibration of TRAIL's weights, fitted without the questions about ATT&CK."""
+    """The calibration of TRAIL's weights, fitted without questions about ATT&CK."""
     with as_file(BUILTIN / f"{WITHOUT_ATTACK}.calibration.json") as path:
         return open_calibration(path)
 
@@ -179,7 +181,7 @@ def calibration_without_attack() -> Calibration:
 def rank_relation(
     name: str, model: str, setting: Setting, relation: str, frozen: FrozenGraph, place: Place
 ) -> LaterRanks:
-    """The ranks of one model for one relation."""
+    """Rank the later links of one relation with one model."""
     task, later = frozen.task(relation), frozen.later[relation]
     graph = frozen.hidden(relation) if setting.shots else frozen.graph
     references, calibration = setting.references(task), None
@@ -200,13 +202,13 @@ def rank_relation(
 
 
 def few_shot_complex(graph: Graph, device: str = "cpu") -> EmbeddingSettings:
-    """Smaller than for link prediction, as there is one training for each relation and draw."""
+    """Settings smaller than for link prediction, because each relation and draw needs its own training."""
     settings = link_settings("complex", len(graph.entities), device=device)
     return settings.replace(dim=COMPLEX_DIM, n3=COMPLEX_N3)
 
 
 def _complex(setting: Setting, relation: str, frozen: FrozenGraph, task: Task, place: Place) -> Scorer:
-    """ComplEx as the few-shot baseline, or trained on the frozen graph as for ordinary link prediction."""
+    """ComplEx as a few-shot baseline or, with all known pairs, trained for ordinary link prediction."""
     if setting.shots:
         settings = few_shot_complex(frozen.graph, place.device)
         benchmark = Benchmark(NAME, frozen.hidden(relation), {"train": [], "dev": [], "test": [task]})
@@ -226,7 +228,7 @@ def _link_complex(frozen: FrozenGraph, work: Path, device: str) -> Scorer:
 
 
 def measure(name: str, model: str, setting: Setting, frozen: FrozenGraph, place: Place) -> tuple[Record, Any]:
-    """The record of a model, and the ranks of its queries."""
+    """Evaluate a model; return its record and the ranks of its queries."""
     begin, answers = time.monotonic(), {}
     for relation in frozen.later:
         answers[relation] = rank_relation(name, model, setting, relation, frozen, place)

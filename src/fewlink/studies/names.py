@@ -1,4 +1,4 @@
-"""The names of the studies. Importing this module loads no model."""
+"""The names of the studies. Importing this module does not import torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = (
 
 
 def open_study(name: str) -> Study:
-    """A study by its name: the `STUDY` of the module of that name in this package."""
+    """The study with this name: `STUDY` in the module of that name."""
     choose("study", name, dict.fromkeys(NAMES))
     study: Study = importlib.import_module(f"fewlink.studies.{name}").STUDY
     return study

@@ -1,4 +1,4 @@
-"""Table 2: every model on test and dev under each candidates protocol, beside the paper's figures."""
+"""Table 2: every model on test and dev with each set of candidates, compared with the paper's figures."""
 
 from __future__ import annotations
 

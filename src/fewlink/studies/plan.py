@@ -1,4 +1,4 @@
-"""Plans: what a study runs, the published figures, and a version that runs in seconds."""
+"""Plans of studies: the models and protocols to run, the published figures, and a version that runs in seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Candidates = Literal["paper", "full", "open"]
 
 
 class Tiny(BaseModel):
-    """A version that runs in seconds: fewer models and seeds on built-in data, settings by family."""
+    """A version of a plan that runs in seconds: fewer models and seeds on built-in data, with settings by family."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -33,11 +33,14 @@ class Tiny(BaseModel):
 
 
 class Rivals(BaseModel):
-    """Models of a leaderboard that are measured alike: with these benchmarks, references, candidates and seeds.
+    """Models of a leaderboard with the same benchmarks, references, candidates and seeds.
 
-    `command` makes the records of one model; {model}, {file} (its name with underscores), {benchmark}, {protocols} and
-    {seeds} stand for what is missing. The study itself runs what `needs` nothing special. `source`: where the model is
-    from; `learnt`: what it has learnt from before it is asked; `why`: the reason if something is left out.
+    needs    a requirement of the command, such as a GPU; the study itself runs models that need nothing
+    command  the command that creates the missing records of a model, with the fields {model}, {file} (the model's name
+             with underscores), {benchmark}, {protocols} and {seeds}
+    source   the origin of the model
+    learnt   the data that it was trained on
+    why      the reason for omissions
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -56,22 +59,25 @@ class Rivals(BaseModel):
     def only(
         self, models: Sequence[str], shots: Sequence[int] = (), seeds: int = 5, benchmark: str | None = None
     ) -> Rivals:
-        """A part of these rivals; an empty or None choice keeps all."""
-        changes = {
-            "models": [m for m in self.models if m in models or not models],
-            "shots": [k for k in self.shots if k in shots or not shots],
-            "seeds": min(seeds, self.seeds),
-            "benchmarks": [b for b in self.benchmarks if b == benchmark or benchmark is None],
-        }
-        return self.model_copy(update=changes)
+        """The rivals restricted to these choices; an empty or None choice keeps all."""
+        return self.model_copy(
+            update={
+                "models": [name for name in self.models if not models or name in models],
+                "shots": [count for count in self.shots if not shots or count in shots],
+                "seeds": min(seeds, self.seeds),
+                "benchmarks": [name for name in self.benchmarks if benchmark is None or name == benchmark],
+            }
+        )
 
 
 class Plan(BaseModel):
-    """What a study runs: every model with every number of references and every seed, on these splits and candidates.
+    """A plan of a study: every model with every number of references and seed, on these splits and candidates.
 
-    `settings` are changes to a model's own recipe; `relations` are those of pair maps. `published` are the paper's
-    figures by benchmark, model, split (or number of a relation) and metric, `published_data` its counts by benchmark.
-    `rivals`, in the place of `models`, are those of a leaderboard, with benchmarks of their own.
+    settings        changes to the recipes, by model
+    relations       the relations of pair maps or later links
+    published       the paper's figures by benchmark, model, split (or number of a relation) and metric
+    published_data  the paper's counts by benchmark
+    rivals          the models of a leaderboard, in place of `models`
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -98,7 +104,7 @@ class Plan(BaseModel):
         return list(dict.fromkeys([*self.models, *(model for each in self.rivals for model in each.models)]))
 
     def settings_of(self, model: str) -> Settings | None:
-        """The settings that a model is trained with; None if it has none."""
+        """The settings to train a model with; None if it has no settings."""
         family = family_of(model)
         if family.settings is None:
             return None
@@ -106,7 +112,7 @@ class Plan(BaseModel):
         return settings
 
     def as_tiny(self) -> Plan:
-        """The same study in seconds, on built-in data."""
+        """The version of the plan that runs in seconds on built-in data."""
         models = self.tiny.models or self.models
         return self.model_copy(
             update={
@@ -123,8 +129,10 @@ class Plan(BaseModel):
     def with_only(
         self, models: Sequence[str], shots: Sequence[int], seeds: int | None, benchmark: str | None = None
     ) -> Plan:
-        """The plan with only these models, numbers of references and seeds, and rivals on this benchmark; an empty or
-        None choice keeps all."""
+        """The plan restricted to these models, numbers of references and seeds, with rivals on one benchmark.
+
+        An empty or None choice keeps all.
+        """
         for model in models:
             choose("model of this study", model, dict.fromkeys(self.names))
         seeds = self.seeds if seeds is None else seeds
@@ -138,15 +146,15 @@ class Plan(BaseModel):
         )
 
 
-def read_plan(which: str | Path) -> Plan:
-    """The plan of a study, by its name, or from a file: any path, or a text that ends with .toml."""
-    if isinstance(which, Path) or which.endswith(".toml"):
-        path = Path(which)
+def read_plan(source: str | Path) -> Plan:
+    """Read a plan from a file (a `Path`, or a text that ends with .toml), or by the name of its study."""
+    if isinstance(source, Path) or source.endswith(".toml"):
+        path = Path(source)
         with reading(path, "write it again"):
             text = read_file(path).decode()
     else:
-        text = choose("study", which, plan_texts())
-        path = Path(f"{which}.toml")
+        text = choose("study", source, plan_texts())
+        path = Path(f"{source}.toml")
     try:
         plan = Plan.model_validate(tomllib.loads(text))
         for family in plan.tiny.settings:
@@ -155,7 +163,7 @@ def read_plan(which: str | Path) -> Plan:
             for model in version.models:
                 version.settings_of(model)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(path, f"is not TOML ({error})") from None
+        raise InputError(path, f"is not valid TOML ({error}): correct it") from None
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
@@ -165,9 +173,10 @@ def read_plan(which: str | Path) -> Plan:
 
 
 def plan_texts() -> dict[str, str]:
-    """The TOML text of every plan in the package, by name."""
+    """The TOML text of every built-in plan, by name."""
     entries = sorted((files("fewlink") / "studies" / "recipes").iterdir(), key=lambda entry: entry.name)
-    return {e.name.removesuffix(".toml"): e.read_text("utf-8") for e in entries if e.name.endswith(".toml")}
+    plans = [entry for entry in entries if entry.name.endswith(".toml")]
+    return {plan.name.removesuffix(".toml"): plan.read_text("utf-8") for plan in plans}
 
 
 def published_figures() -> dict[str, dict[str, dict[str, Figures]]]:

@@ -1,4 +1,4 @@
-"""Table 3: each test relation with its number of candidates, and the paper's relations, which it only numbers."""
+"""Table 3: figures of each test relation, and the paper's figures, which number the relations without naming them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fewlink.studies.workspace import Workspace
 
 
 def show(plan: Plan, workspace: Workspace) -> StudyOutput:
-    """Tables for each candidates protocol; the chart shows the plan's last one."""
+    """Show a table for each set of candidates, and a chart for the last one."""
     records, shots, benchmark = finished_records(plan, workspace), plan.shots[0], workspace.benchmark.name
     output = [tables.by_relation(records, plan.models, candidates=c, shots=shots) for c in plan.candidates]
     published = _published(plan, benchmark)
@@ -25,7 +25,7 @@ def show(plan: Plan, workspace: Workspace) -> StudyOutput:
 
 
 def _published(plan: Plan, benchmark: str) -> Table:
-    """The paper's figures of each relation, by the number of the relation."""
+    """The paper's figures of each relation, by its number."""
     rows = [
         [number, model, *(tables.figure(figures[metric]) for metric in COLUMNS.values())]
         for model, relations in plan.published.get(benchmark, {}).items()

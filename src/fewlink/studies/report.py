@@ -1,4 +1,4 @@
-"""All results of a folder as one self-contained HTML page."""
+"""The report: all results in a folder as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -31,44 +31,44 @@ FIGURE = re.compile(r"[*`]*[+−-]?[\d,]*\.?\d+( ± [\d.]+)?[*`]*")
 
 
 def write_report(folder: Path, out: Path, published: Mapping[str, Published] | None = None) -> None:
-    """Write the page of all results in a folder; `published` are a paper's figures by benchmark."""
+    """Write the report of all results in a folder; `published` has the paper's figures by benchmark."""
     folder, out = Path(folder), Path(out)
     if not folder.is_dir():
-        raise FewlinkError(f"{folder} does not exist: fewlink evaluate makes records, or name another folder")
+        raise FewlinkError(f"{folder} does not exist: give a folder of records, which fewlink evaluate creates")
     if out.is_dir():
-        raise FewlinkError(f"{out} is a folder: name a file, such as {out / 'report.html'}")
+        raise FewlinkError(f"{out} is a folder: give a file, such as {out / 'report.html'}")
     if not out.parent.is_dir():
-        raise FewlinkError(f"{out.parent} does not exist: make the folder, or name another place for {out.name}")
+        raise FewlinkError(f"{out.parent} does not exist: create it, or choose another folder for {out.name}")
     results = read_folder(folder)
     if not results.records:
-        raise FewlinkError(f"no record in {folder}: fewlink evaluate makes them")
+        raise FewlinkError(f"no record in {folder}: create some with fewlink evaluate")
     write_bytes(out, page(results, published or {}).encode())
 
 
 def read_folder(folder: Path) -> StoredResults:
-    """The results in a folder; raises an error that names the file and line of one that cannot be shown."""
+    """Read the results in a folder; raise with the file and line of one that cannot be shown."""
     store = RecordStore(folder)
     records: dict[tuple[Any, ...], tuple[str, Record]] = {}
     for path, line, record in store.located(Record):
-        parts = {**{name: record.metrics.get(name, {}) for name in ("micro", "macro")}, **record.relations}
-        for part, row in parts.items():
+        rows = {"micro": record.metrics.get("micro", {}), "macro": record.metrics.get("macro", {}), **record.relations}
+        for name, row in rows.items():
             for metric in COLUMNS.values():
                 if not math.isfinite(row.get(metric, math.nan)):
-                    raise InputError(path, f"has no finite {metric} of {part}: evaluate again", line)
+                    raise InputError(path, f"has no finite {metric} for {name}: evaluate again", line)
         place, first = records.setdefault(record.key, (f"{path}{f':{line}' if line else ''}", record))
         if not first.same_figures(record):
-            raise InputError(path, f"has the measurement of {place} with other figures: remove one of the two", line)
+            raise InputError(path, f"contradicts the figures of the same measurement in {place}: remove one", line)
     distinct = [record for _, record in records.values()]
     return StoredResults(_with_unique_names(distinct), _distinct(store.maps), _distinct(store.curves))
 
 
 def _distinct(results: Sequence[R]) -> list[R]:
-    """The results without those that measure the same again."""
+    """The results without repeated measurements."""
     return list({result.key: result for result in results}.values())
 
 
 def _with_unique_names(records: Sequence[Record]) -> list[Record]:
-    """The records, with a number after the name of a benchmark with other data or a model with other settings."""
+    """The records, with numbers appended to benchmarks with other data and models with other settings."""
     data: dict[str, list[str]] = {}
     settings: dict[tuple[str, str], list[str]] = {}
     measured: dict[tuple[Any, ...], set[str]] = {}
@@ -90,7 +90,7 @@ def _with_unique_names(records: Sequence[Record]) -> list[Record]:
 
 
 def _append_once(lists: dict[Any, list[str]], key: Any, value: str) -> None:
-    """Append a value to the list of a key, unless it is there."""
+    """Append a value to the list of a key, unless the list has it."""
     if value not in lists.setdefault(key, []):
         lists[key].append(value)
 
@@ -100,7 +100,7 @@ def _numbered(name: str, number: int) -> str:
 
 
 def page(results: StoredResults, published: Mapping[str, Published]) -> str:
-    """The page as text; the same for the same results."""
+    """The HTML of the report, a pure function of the results."""
     records = results.records
     parts = []
     counts = Counter(r.benchmark for r in records).most_common()
@@ -139,7 +139,7 @@ def page(results: StoredResults, published: Mapping[str, Published]) -> str:
 
 
 def _commands(results: Sequence[Record | PairMap | LearningCurve]) -> list[tuple[str, list[str]]]:
-    """Every command once, under the models it measured."""
+    """Every command once, with the models that it measured."""
     models_of: dict[str, list[str]] = {}
     for result in results:
         if result.command:
@@ -165,8 +165,9 @@ def _picture(chart: Chart) -> Markup:
 
 
 def _inline(cell: str) -> Markup:
-    """A cell as HTML: its marks as elements, the deviation in a span."""
-    kind, text = (marked[1], marked[2]) if (marked := MARKED.fullmatch(cell)) else ("", cell)
+    """A cell as HTML, with its marks as elements and the deviation in a span."""
+    marked = MARKED.fullmatch(cell)
+    kind, text = (marked[1], marked[2]) if marked else ("", cell)
     mean, sign, deviation = text.partition(" ± ")
     content = escape(mean) + (Markup('&nbsp;<span class="deviation">± {}</span>').format(deviation) if sign else "")
     tag = {"**": "strong", "*": "em", "`": "code"}.get(kind)
@@ -174,13 +175,13 @@ def _inline(cell: str) -> Markup:
 
 
 def _numeric(table: Table) -> list[bool]:
-    """Which columns hold only figures."""
+    """Whether each column has only figures."""
     columns = [[row[i] for row in table.rows if row[i]] for i in range(len(table.columns))]
     return [bool(cells) and all(FIGURE.fullmatch(cell) for cell in cells) for cells in columns]
 
 
 def _spread(table: Table) -> list[bool]:
-    """Which columns hold a deviation."""
+    """Whether each column has a deviation."""
     return [any("±" in row[i] for row in table.rows) for i in range(len(table.columns))]
 
 

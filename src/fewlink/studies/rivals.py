@@ -1,4 +1,4 @@
-"""The leaderboard of each benchmark, and the commands that make the records it lacks."""
+"""The leaderboard of each benchmark, and the commands that create its missing records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fewlink.studies.workspace import Workspace
 
 
 class Gap(NamedTuple):
-    """A model without all its records on a benchmark; `cells` are the number of references, candidates and seed."""
+    """Missing records of a model on a benchmark; each cell is (number of references, candidates, seed)."""
 
     rivals: Rivals
     benchmark: str
@@ -25,7 +25,7 @@ class Gap(NamedTuple):
     cells: Sequence[tuple[int, str, int]]
 
     def __str__(self) -> str:
-        """What is missing, and the command that makes it."""
+        """The missing cells, and the command that creates their records."""
         shots, candidates, seeds = (list(dict.fromkeys(str(cell[i]) for cell in self.cells)) for i in range(3))
         words = {
             "model": self.model,
@@ -51,15 +51,17 @@ def pending(plan: Plan, workspace: Workspace) -> list[str]:
 
 
 def run(plan: Plan, workspace: Workspace) -> None:
-    """Evaluate the models that need nothing special; print the commands for the others."""
-    for rivals in (each for each in plan.rivals if not each.needs):
+    """Evaluate the models that need nothing, and log the commands for the others."""
+    for rivals in plan.rivals:
+        if rivals.needs:
+            continue
         for name in dict.fromkeys(gap.benchmark for gap in _gaps([rivals], workspace)):
             try:
                 benchmark = workspace.data if name == workspace.benchmark.name else open_benchmark(name)
             except FewlinkError as error:
-                workspace.log(f"skipped: {error}")
+                workspace.log(f"skipping {name}: {error}")
                 continue
-            there = dataclasses.replace(workspace, benchmark=benchmark, work=workspace.work.parent / name)
+            own_workspace = dataclasses.replace(workspace, benchmark=benchmark, work=workspace.work.parent / name)
             cells = Plan(
                 title="",
                 about="",
@@ -70,7 +72,7 @@ def run(plan: Plan, workspace: Workspace) -> None:
                 candidates=rivals.candidates,
                 seeds=rivals.seeds,
             )
-            run_jobs(pending_jobs(cells, there), there)
+            run_jobs(pending_jobs(cells, own_workspace), own_workspace)
     for line in pending(plan, workspace):
         workspace.log(f"not run: {line}")
 

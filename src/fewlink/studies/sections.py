@@ -1,4 +1,4 @@
-"""The sections of a report about one benchmark."""
+"""The sections of the report on one benchmark."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from fewlink.studies.charts import (
 from fewlink.studies.tables import COLUMNS, Published, Table, moments, select, values
 
 GREY = len(COLOURS) - 1  # the last colour
-MAX_LINES = GREY  # models in a chart of lines, each with a colour of its own
-MAX_EXAMPLES = 4  # of a model, right and wrong ones each
-OTHERS, DEV = "Test under the other protocols", "Dev, which settings were chosen on"
+MAX_LINES = GREY  # models in a line chart, each with its own colour
+MAX_EXAMPLES = 4  # of a model, for right and wrong answers each
+OTHERS, DEV = "Test with other candidates", "Dev, for choosing settings"
 Styles = Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class StoredResults:
-    """The content of a folder of results."""
+    """The results in a folder."""
 
     records: Sequence[Record]
     maps: Sequence[PairMap] = ()
     curves: Sequence[LearningCurve] = ()
 
     def of(self, benchmark: str) -> StoredResults:
-        """Those of one benchmark."""
+        """The results on one benchmark."""
         return StoredResults(
             select(self.records, benchmark=benchmark),
             [pair_map for pair_map in self.maps if pair_map.benchmark == benchmark],
@@ -51,7 +51,7 @@ class StoredResults:
 
 @dataclass(frozen=True)
 class MainProtocol:
-    """The number of references and the candidates that the models of a benchmark are compared with."""
+    """The number of references and the candidates for comparing the models of a benchmark."""
 
     shots: int
     candidates: str
@@ -61,7 +61,13 @@ class MainProtocol:
 
 
 class BestModel(NamedTuple):
-    """The best model, and its rival: the best model of another family, or an empty name."""
+    """The best model of a benchmark, compared with its rival.
+
+    cells      its figures, by column
+    rival      the best model of another family, or ""
+    margin     the difference of their MRR, as text
+    level      whether the margin is within the standard deviation
+    """
 
     model: str
     cells: Mapping[str, str]
@@ -74,7 +80,7 @@ class BestModel(NamedTuple):
 
 @dataclass
 class Section:
-    """The content under one heading; `folded` tables are hidden until opened."""
+    """The content under one heading; `folded` tables are hidden until the reader opens them."""
 
     title: str
     intro: str = ""
@@ -86,7 +92,7 @@ class Section:
 
 
 def main_protocol(records: Sequence[Record]) -> MainProtocol | None:
-    """K = 3 and `full` if there are such records, else the most frequent; None if no record has references."""
+    """K = 3 and `full` if there are such records, else the most frequent ones; None without few-shot records."""
     few_shot = [r for r in records if r.shots and r.split == "test"] or [r for r in records if r.shots]
     if not few_shot:
         return None
@@ -100,11 +106,15 @@ def _on_test(records: Sequence[Record], protocol: MainProtocol) -> list[Record]:
 
 
 def _ranking(records: Sequence[Record], protocol: MainProtocol) -> dict[str, list[Record]]:
-    """The records of each model under a protocol, the best model first, and ablations after all others."""
+    """The records of each model with a protocol, the best model first, and ablations after all others."""
     on_test = _on_test(records, protocol)
     by_model = {model: select(on_test, model=model) for model in tables.models_of(on_test)}
-    order = {model: (tables.is_ablation(model), -moments(values(own))[0]) for model, own in by_model.items()}
-    return dict(sorted(by_model.items(), key=lambda item: order[item[0]]))
+
+    def order(model: str) -> tuple[bool, float]:
+        mean, _ = moments(values(by_model[model]))
+        return tables.is_ablation(model), -mean
+
+    return {model: by_model[model] for model in sorted(by_model, key=order)}
 
 
 def _leaders(ranking: Iterable[str]) -> list[str]:
@@ -116,7 +126,7 @@ def _leaders(ranking: Iterable[str]) -> list[str]:
 
 
 def _drawn_by_shots(records: Sequence[Record], protocol: MainProtocol, ranking: Iterable[str]) -> list[str]:
-    """The models in the charts by number of references: those measured at most K, then the best."""
+    """The models in the charts by number of references: those measured with the most numbers, then the best."""
     rows = tables.by_shots(records, candidates=protocol.candidates).rows
     counts = {row[0]: sum(map(bool, row[1:])) for row in rows}
     most_first = sorted((model for model in ranking if model in counts), key=lambda model: -counts[model])
@@ -124,28 +134,34 @@ def _drawn_by_shots(records: Sequence[Record], protocol: MainProtocol, ranking: 
 
 
 def model_styles(benchmarks: Iterable[Sequence[Record]]) -> dict[str, int]:
-    """The number of each model's colour, marker and dashes, the same in all charts of all benchmarks.
+    """The style of each model (a number for its colour, marker and dashes) in all charts of all benchmarks.
 
-    Models that a chart compares have different colours, as long as there are enough; all others are grey.
+    Models in the same chart have different colours, as long as there are enough; models in no chart are grey.
     """
-    every, by_relation, by_shots = list[str](), list[list[str]](), list[list[str]]()
+    all_models: list[str] = []
+    charts_by_relation: list[list[str]] = []  # the models of each chart
+    charts_by_shots: list[list[str]] = []
     for records in benchmarks:
-        every += tables.models_of(records)
-        if protocol := main_protocol(records):
+        all_models += tables.models_of(records)
+        protocol = main_protocol(records)
+        if protocol:
             ranking = _ranking(records, protocol)
-            by_relation.append(_leaders(ranking))
-            by_shots.append(_drawn_by_shots(records, protocol, ranking))
+            charts_by_relation.append(_leaders(ranking))
+            charts_by_shots.append(_drawn_by_shots(records, protocol, ranking))
+    charts = [*charts_by_relation, *charts_by_shots]
     styles: dict[str, int] = {}
-    for model in (model for chart in (*by_relation, *by_shots) for model in chart if model not in styles):
-        beside = {other for chart in (*by_relation, *by_shots) if model in chart for other in chart}
-        taken = {styles[other] % len(COLOURS) for other in beside & styles.keys()}
+    for model in itertools.chain.from_iterable(charts):
+        if model in styles:
+            continue
+        neighbours = {other for chart in charts if model in chart for other in chart}
+        taken = {styles[other] % len(COLOURS) for other in neighbours & styles.keys()}
         colour = next((colour for colour in range(GREY) if colour not in taken), 0)
         styles[model] = next(n for n in itertools.count(colour, len(COLOURS)) if n not in styles.values())
-    return dict.fromkeys(every, GREY) | styles
+    return dict.fromkeys(all_models, GREY) | styles
 
 
 def best_model(records: Sequence[Record], protocol: MainProtocol) -> BestModel | None:
-    """The model with the highest MRR; an ablation only if there is nothing else."""
+    """The model with the highest MRR; an ablation only if there is no other model."""
     ranking = _ranking(records, protocol)
     if not ranking:
         return None
@@ -155,17 +171,24 @@ def best_model(records: Sequence[Record], protocol: MainProtocol) -> BestModel |
     rival = next((model for model in ranking if tables.group_of(model) != tables.group_of(best)), "")
     if not rival:
         return BestModel(best, cells, len(seeds), "", "", "", False)
-    (mean, deviation), (next_mean, next_deviation) = (moments(values(ranking[m])) for m in (best, rival))
-    margin = mean - next_mean
-    level = margin < math.hypot(deviation, next_deviation)
-    words = tables.figure(margin) if margin >= 0.0005 else "less than .001"
-    return BestModel(best, cells, len(seeds), rival, tables.spread(values(ranking[rival])), words, level)
+    mean, deviation = moments(values(seeds))
+    rival_mean, rival_deviation = moments(values(ranking[rival]))
+    margin = mean - rival_mean
+    return BestModel(
+        best,
+        cells,
+        len(seeds),
+        rival,
+        rival_mrr=tables.spread(values(ranking[rival])),
+        margin=tables.figure(margin) if margin >= 0.0005 else "less than .001",
+        level=margin < math.hypot(deviation, rival_deviation),
+    )
 
 
 def sections_of(
     results: StoredResults, protocol: MainProtocol, published: Published, styles: Styles | None = None
 ) -> list[Section]:
-    """The sections that are not empty; `styles` are those of `model_styles`."""
+    """The sections with content; `styles` comes from `model_styles`."""
     records = results.records
     styles = model_styles([records]) if styles is None else styles
     ranking = _ranking(records, protocol)
@@ -206,8 +229,8 @@ def _overall(
     glance = [replace(short, title=f"MRR on test, K = {protocol.shots}, by protocol")] if short.rows else []
     return Section(
         "Overall",
-        "Micro averages over queries; mean ± standard deviation over training seeds. The best figure of a column is"
-        " bold, ablations apart.",
+        "Micro averages over queries; mean ± standard deviation over training seeds. The best figure of each column,"
+        " except for ablations, is bold.",
         charts=[chart] if ranking else [],
         glance=glance,
         tables=shown,
@@ -216,7 +239,7 @@ def _overall(
 
 
 def _by_relation(records: Sequence[Record], protocol: MainProtocol, leaders: Sequence[str], styles: Styles) -> Section:
-    """The best model of each family, relation by relation, on two charts of the same scale."""
+    """The best model of each family by relation, in two charts with the same scale."""
     rows = relation_bars(_on_test(records, protocol), leaders)
     if len(rows) < 2:
         return Section("By relation")
@@ -251,7 +274,7 @@ def _by_shots(
         panels.append(LineChart(metric, lines, "references (K)", "mean ± deviation", styles))
     intro = f"Test, {protocol.candidates}; bands are ± one standard deviation over seeds."
     if len(shown) < count:
-        intro += f" The charts show {len(shown)} of {count} models: those measured at most K, then the best."
+        intro += f" The charts show {len(shown)} of {count} models: those with the most values of K, then the best."
     others = [table for metric, table in by_metric.items() if metric != "MRR"]
     return Section(
         "By number of references",
@@ -264,17 +287,17 @@ def _by_shots(
 
 def _by_draws(records: Sequence[Record], protocol: MainProtocol) -> Section:
     table = tables.by_draws(records, shots=protocol.shots, candidates=protocol.candidates)
-    intro = "How much depends on which pairs are the references: random draws in place of the benchmark's first ones."
+    intro = "The influence of the choice of references: random draws in place of the benchmark's first pairs."
     return Section("Other references", intro, tables=[table] if table.rows else [])
 
 
 def _ablations(records: Sequence[Record], protocol: MainProtocol) -> Section:
     shown = []
-    for whole in tables.ablations():
-        table = tables.ablation(records, whole, shots=protocol.shots, candidates=protocol.candidates)
+    for full_model in tables.ablations():
+        table = tables.ablation(records, full_model, shots=protocol.shots, candidates=protocol.candidates)
         if len(table.rows) > 1:
-            shown.append(replace(table, title=f"{whole.upper()} without its parts, {protocol}"))
-    return Section("Ablations", "What each part is worth: the same model without it.", tables=shown)
+            shown.append(replace(table, title=f"{full_model.upper()} and its ablations, {protocol}"))
+    return Section("Ablations", "The contribution of each component: the same model without it.", tables=shown)
 
 
 def _examples(records: Sequence[Record], protocol: MainProtocol, ranking: Mapping[str, Sequence[Record]]) -> Section:
@@ -293,7 +316,7 @@ def _examples(records: Sequence[Record], protocol: MainProtocol, ranking: Mappin
 
 
 def _one_of_each(examples: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The examples in turns: the first of each relation, then the second of each, and so on."""
+    """The examples in turn: the first of each relation, then the second of each, and so on."""
     seen: Counter[str] = Counter()
     placed = []
     for example in examples:
@@ -305,22 +328,22 @@ def _one_of_each(examples: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any
 def _maps(maps: Sequence[PairMap]) -> Section:
     drawn = [ScatterChart(f"{m.model}, silhouette {tables.figure(m.silhouette)}: {m.relation}", m.points) for m in maps]
     intro = (
-        "t-SNE of pair vectors: true pairs and false ones of a relation. The silhouette says how far apart they lie"
-        " in the model's own space, from −1 to 1."
+        "t-SNE of the vectors of true and false pairs of a relation. The silhouette, from −1 to 1, measures how well"
+        " they are separated in the model's own space."
     )
     return Section("Pair maps", intro, charts=drawn)
 
 
 def _selection(curves: Sequence[LearningCurve], published: Published) -> Section:
-    """The test figures of each model by how its step is chosen, and its learning curves."""
+    """The test figures of each model for each way to choose its step, and its learning curves."""
     drawn = []
     for model in tables.in_order(curve.model for curve in curves):
         seeds = [curve for curve in curves if curve.model == model]
         title = f"{model}, K = {seeds[0].shots}, {seeds[0].candidates}"
         drawn.append(LineChart(title, step_lines(seeds), "steps", "MRR"))
     intro = (
-        "The same runs on test, at the step that is best on dev and at the step that is best on test, which cannot be"
-        " chosen without knowing the answers."
+        "The same runs on test, at the step that is best on dev and at the step that is best on test. The latter cannot"
+        " be chosen without the answers."
     )
     shown = [tables.by_selection(curves, published)] if curves else []
     return Section("Selection on test", intro, charts=drawn, tables=shown)

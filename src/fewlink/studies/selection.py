@@ -1,4 +1,4 @@
-"""What choosing the step on test is worth: learning curves of the same runs on dev and test."""
+"""The effect of choosing the step on test: learning curves of the same runs on dev and test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fewlink.studies.workspace import Workspace
 from fewlink.training.run import RunConfig
 from fewlink.training.trainer import Watch
 
-CURVE = "course.json"  # in a run folder: its learning curve so far
+CURVE = "course.json"  # the learning curve so far, in a run folder
 
 
 def show(plan: Plan, workspace: Workspace) -> StudyOutput:
@@ -39,7 +39,7 @@ def pending(plan: Plan, workspace: Workspace) -> list[str]:
 
 
 def run(plan: Plan, workspace: Workspace) -> None:
-    """Train each model to its end, and evaluate it on dev and test at every evaluation of its run."""
+    """Train each model, and evaluate it on dev and test at every evaluation of its run."""
     watch = _curve_watch(plan, workspace)
     for model, seeds in _missing(plan, workspace).items():
         settings = plan.settings_of(model)
@@ -52,7 +52,7 @@ def run(plan: Plan, workspace: Workspace) -> None:
 
 
 def _curve_watch(plan: Plan, workspace: Workspace) -> Watch:
-    """A function that evaluates a run on dev and test, and adds the point to its learning curve."""
+    """A function that evaluates a run on dev and test and adds the point to its learning curve."""
     benchmark, shots, candidates = workspace.data, plan.shots[0], plan.candidates[0]
 
     def watch(run: Path, step: int, scorer: Scorer) -> None:

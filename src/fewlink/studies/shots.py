@@ -1,4 +1,4 @@
-"""The figure "Impact of few-shot size": four metrics by the number of references, with bands over seeds."""
+"""The figure "Impact of few-shot size": four metrics by number of references, with bands over seeds."""
 
 from __future__ import annotations
 

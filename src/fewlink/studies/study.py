@@ -1,4 +1,4 @@
-"""What a study is: how to show it, what is pending, and how that is run."""
+"""Studies: functions that show results, list pending jobs and run them."""
 
 from __future__ import annotations
 
@@ -34,20 +34,24 @@ class StudyOutput:
 
 
 def pending_cells(plan: Plan, workspace: Workspace) -> list[str]:
-    """The jobs of a plan that are not finished, as text."""
+    """The unfinished jobs of a plan, as text."""
     return [str(job) for job in pending_jobs(plan, workspace)]
 
 
 def run_cells(plan: Plan, workspace: Workspace) -> None:
-    """Train and evaluate everything in a plan that has no record."""
+    """Train and evaluate every cell of a plan that has no record."""
     run_jobs(pending_jobs(plan, workspace), workspace)
 
 
 @dataclass(frozen=True)
 class Study:
-    """How to show a study, what of it is pending and how that is run.
+    """A study.
 
-    A study that only evaluates the models of its plan gives `show`, which reads `finished_records`, and nothing else.
+    show     the tables and charts of the stored results
+    pending  the unfinished jobs, as text
+    run      run the unfinished jobs
+
+    A study that only evaluates the models of its plan defines only `show`, which reads `finished_records`.
     """
 
     show: Callable[[Plan, Workspace], StudyOutput]

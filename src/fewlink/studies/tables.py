@@ -1,4 +1,4 @@
-"""Results as tables and as series for charts: by protocol, relation, number of references, part and step."""
+"""Tables of results: by protocol, relation, number of references, component and step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Published = Mapping[str, Mapping[str, Mapping[str, float]]]  # model -> split ->
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text, with markdown's `**best**` and `*published*` marks."""
+    """A table of text, with Markdown's marks for `**best**` and `*published*` figures."""
 
     title: str
     columns: Sequence[str]
@@ -31,7 +31,7 @@ class Table:
     note: str = ""
 
     def markdown(self) -> str:
-        """The table and its note, without the title: the document knows the level of the heading."""
+        """The table and its note, without the title."""
         lines = [_line(self.columns), f"|{'|'.join(['---'] * len(self.columns))}|", *map(_line, self.rows)]
         return "\n".join(lines) + "\n" + (f"\n{self.note}\n" if self.note else "")
 
@@ -52,12 +52,12 @@ def short(value: float) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """`.312 ± .014`; the mean alone if the values are equal or there is one, an empty text if there is none."""
+    """`.312 ± .014`; the mean alone without a deviation, and an empty text without values."""
     return figure(*moments(values)) if values else ""
 
 
 def moments(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation (0 for a single value)."""
+    """The mean and the standard deviation, which is 0 for a single value."""
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 
@@ -67,33 +67,33 @@ def select(records: Iterable[Record], **fields: Any) -> list[Record]:
 
 
 def plain_name(model: str) -> str:
-    """The name of a model without the number that a report gives to other settings: "trail" of "trail (2)"."""
+    """The name of a model without the number that a report appends for other settings: "trail" for "trail (2)"."""
     return model.partition(" (")[0]
 
 
 def in_order(models: Iterable[str]) -> list[str]:
-    """Learning-free scorers, embeddings, few-shot models, TRAIL and its ablations; unknown ones after, by name."""
+    """Distinct models in the order of their families, then unknown ones by name."""
     known = [model for family in families().values() for model in family.models]
-    places = {model: place for place, model in enumerate(known)}
-    return sorted(set(models), key=lambda model: (places.get(plain_name(model), len(places)), model))
+    positions = {model: position for position, model in enumerate(known)}
+    return sorted(set(models), key=lambda model: (positions.get(plain_name(model), len(positions)), model))
 
 
 def group_of(model: str) -> str:
-    """The models that share a colour: a baseline family, or those with the same first word in their name."""
+    """The group of a model for comparisons: its baseline family, or the first word of its name."""
     name = plain_name(model)
     family = next((family for family in families().values() if name in family.models), None)
     return family.name if isinstance(family, BaselineFamily) else name.partition("-")[0]
 
 
 def ablations() -> dict[str, list[str]]:
-    """Each whole model and its ablations, by its name."""
-    return {whole: names for family in families().values() for whole, names in family.ablations().items()}
+    """The names of each full model and its ablations, by the name of the full model."""
+    return {model: names for family in families().values() for model, names in family.ablations().items()}
 
 
 def is_ablation(model: str) -> bool:
-    """Whether a model is another one without a part; also `MODEL-no-PART` of a model that only records know."""
+    """Whether a model is an ablation, also of a model that only records know (`MODEL-no-COMPONENT`)."""
     name = plain_name(model)
-    return "-no-" in name or any(name in names and name != whole for whole, names in ablations().items())
+    return "-no-" in name or any(name in names and name != full_model for full_model, names in ablations().items())
 
 
 def models_of(records: Iterable[Record]) -> list[str]:
@@ -101,7 +101,7 @@ def models_of(records: Iterable[Record]) -> list[str]:
 
 
 def protocols_of(records: Iterable[Record]) -> list[str]:
-    """The candidates protocols of these records: paper, full, open, then others by name."""
+    """The candidates of these records: paper, full, open, then others by name."""
     names = {r.candidates for r in records}
     return [*(p for p in PROTOCOLS if p in names), *sorted(names - set(PROTOCOLS))]
 
@@ -116,14 +116,14 @@ def figures(records: Sequence[Record]) -> list[str]:
 
 
 def published_row(model: str, figures: Mapping[str, float], *cells: str) -> list[str]:
-    """A row with the paper's figures of a model, in italics."""
+    """A row with the paper's figures for a model, in italics."""
     return [f"*{model}, as published*", *cells, *(f"*{figure(figures[metric])}*" for metric in COLUMNS.values())]
 
 
 def overall(records: Sequence[Record], published: Published | None = None, *, shots: int = 3) -> list[Table]:
-    """A table for test and one for dev: every model under every protocol, with published figures beside `paper`.
+    """A table for test and one for dev, with every model and protocol, and published figures next to `paper`.
 
-    If the records have one protocol, the title names it and there is no column for it.
+    If all records have one protocol, it is in the title instead of a column.
     """
     matching = select(records, shots=shots, references="first")
     tables = []
@@ -138,18 +138,21 @@ def overall(records: Sequence[Record], published: Published | None = None, *, sh
                     rows.append([model, protocol, str(len(seeds)), *figures(seeds), macro])
             if "paper" in protocols and (row := (published or {}).get(model, {}).get(split)):
                 rows.append([*published_row(model, row, "*paper*", ""), ""])
-        columns = ["model", "candidates", "seeds", *COLUMNS, "macro MRR"]
-        rows = emphasise(rows, range(3, len(columns)), group=1)
         if not rows:
             continue
+        columns = ["model", "candidates", "seeds", *COLUMNS, "macro MRR"]
+        rows = emphasise(rows, range(3, len(columns)), group=1)
+        title = split
         if len(protocols) == 1:
-            columns, rows = columns[:1] + columns[2:], [row[:1] + row[2:] for row in rows]
-        tables.append(Table(split if len(protocols) > 1 else f"{split}, {protocols[0]}", columns, rows))
+            title = f"{split}, {protocols[0]}"
+            columns = columns[:1] + columns[2:]
+            rows = [row[:1] + row[2:] for row in rows]
+        tables.append(Table(title, columns, rows))
     return tables
 
 
 def in_short(records: Sequence[Record], *, shots: int = 3, head: str = "model") -> Table:
-    """A row for each model: its MRR on test under each protocol."""
+    """A row for each model, with its MRR on test for each protocol."""
     matching = select(records, split="test", shots=shots, references="first")
     protocols = protocols_of(matching)
     rows = [
@@ -161,9 +164,9 @@ def in_short(records: Sequence[Record], *, shots: int = 3, head: str = "model") 
 
 
 def leaderboard(store: RecordStore, benchmark: str, models: Sequence[str] = ()) -> Table:
-    """A row for each model, the best of 3-shot `full` first: its MRR on test under each protocol, mean ± deviation.
+    """A row for each model, sorted by 3-shot `full`, with its MRR on test for each protocol, mean ± deviation.
 
-    The last column is the difference to the best model whose ranks are stored, with its 95 % interval.
+    The last column is the difference to the best model with stored ranks, with its 95 % interval.
     """
     measured = select(store.records, benchmark=benchmark, split="test", references="first")
     measured = [r for r in measured if r.candidates in LEADERBOARD_CANDIDATES and r.shots in LEADERBOARD_SHOTS]
@@ -173,16 +176,17 @@ def leaderboard(store: RecordStore, benchmark: str, models: Sequence[str] = ()) 
         model: [values(select(records, model=model, candidates=c, shots=k)) for c, k in cells]
         for model in models_of(records)
     }
-    at = cells.index(("full", 3))
-    order = sorted(by_model, key=lambda model: -statistics.fmean(by_model[model][at] or [-1]))
-    best, differences = "", dict[str, str]()
+    main_cell = cells.index(("full", 3))
+    order = sorted(by_model, key=lambda model: -statistics.fmean(by_model[model][main_cell] or [-1]))
+    best = ""
+    differences: dict[str, str] = {}
     for model in order:
         try:
-            found = compare(store, model, best or model, benchmark).micro
-        except FewlinkError:  # without ranks
+            micro = compare(store, model, best or model, benchmark).micro
+        except FewlinkError:  # the model has no ranks
             continue
         best = best or model
-        differences[model] = f"{_signed(found.difference)} ({_signed(found.low)} to {_signed(found.high)})"
+        differences[model] = f"{_signed(micro.difference)} ({_signed(micro.low)} to {_signed(micro.high)})"
     rows = []
     for model in order:
         counts = sorted({len(seeds) for seeds in by_model[model] if seeds})
@@ -201,7 +205,7 @@ def by_relation(
     shots: int = 3,
     candidates: str = "full",
 ) -> Table:
-    """A row for each relation and model, with the number of queries and candidates; relations in the records' order."""
+    """A row for each relation, in the order of the records, and model, with the numbers of queries and candidates."""
     matching = select(records, split=split, shots=shots, candidates=candidates, references="first")
     matching = [r for r in matching if r.model in models]
     rows = []
@@ -217,29 +221,35 @@ def by_relation(
 
 
 def ablation(
-    records: Sequence[Record], whole: str, *, split: str = "test", shots: int = 3, candidates: str = "full"
+    records: Sequence[Record], full_model: str, *, split: str = "test", shots: int = 3, candidates: str = "full"
 ) -> Table:
-    """A model beside its ablations, and how the MRR changes; `whole` is a name of `ablations`."""
+    """A full model (a key of `ablations`) and its ablations, with the change of MRR."""
     matching = select(records, split=split, shots=shots, candidates=candidates, references="first")
-    measured = {model: seeds for model in ablations()[whole] if (seeds := select(matching, model=model))}
+    full_mrrs = values(select(matching, model=full_model))
     rows = []
-    for model, seeds in measured.items():
+    for model in ablations()[full_model]:
+        seeds = select(matching, model=model)
+        if not seeds:
+            continue
         change = ""
-        if model != whole and whole in measured:
-            change = _signed(statistics.fmean(values(seeds)) - statistics.fmean(values(measured[whole])))
+        if model != full_model and full_mrrs:
+            change = _signed(statistics.fmean(values(seeds)) - statistics.fmean(full_mrrs))
         rows.append([model, about(model), str(len(seeds)), *figures(seeds), change])
-    columns = ["model", "what it is", "seeds", *COLUMNS, "change of MRR"]
+    columns = ["model", "description", "seeds", *COLUMNS, "change of MRR"]
     rows = emphasise(rows, range(3, 3 + len(COLUMNS)), with_ablations=True)
-    return Table(f"{whole} without its parts, {split}, K = {shots}, {candidates}", columns, rows)
+    return Table(f"{full_model} and its ablations, {split}, K = {shots}, {candidates}", columns, rows)
 
 
 def _signed(value: float) -> str:
+    """Three decimals with a sign, which zero does not have."""
     size = short(abs(value))
-    return size if float(size) == 0 else ("−" if value < 0 else "+") + size
+    if float(size) == 0:
+        return size
+    return f"−{size}" if value < 0 else f"+{size}"
 
 
 def about(model: str) -> str:
-    """What a model is, in a line; an empty text for one that is not installed."""
+    """The one-line description of a model; empty for one that is not installed."""
     return next((family.models[model] for family in families().values() if model in family.models), "")
 
 
@@ -258,7 +268,7 @@ def by_shots(records: Sequence[Record], metric: str = "mrr", *, split: str = "te
 
 
 def by_draws(records: Sequence[Record], *, split: str = "test", shots: int = 3, candidates: str = "full") -> Table:
-    """A row for each model that was evaluated with randomly drawn references: mean ± deviation over the draws."""
+    """A row for each model that was evaluated with random draws of references, mean ± deviation over the draws."""
     matching = select(records, split=split, shots=shots, candidates=candidates)
     drawn = [r for r in matching if r.references.startswith("draw")]
     by_model = {model: select(drawn, model=model) for model in models_of(drawn)}
@@ -270,7 +280,7 @@ def by_draws(records: Sequence[Record], *, split: str = "test", shots: int = 3, 
 
 
 def links(records: Sequence[Record]) -> Table:
-    """Ordinary link prediction: records without references."""
+    """A row for each record of ordinary link prediction, without references."""
     rows = [[r.model, r.split, f"{r.queries:,}", *figures([r]), r.hardware] for r in records]
     return Table("ordinary link prediction", ["model", "split", "queries", *COLUMNS, "hardware"], rows)
 
@@ -280,7 +290,7 @@ def best_of_each(curve: LearningCurve) -> Mapping[str, float]:
     return {metric: max(point.test[metric] for point in curve.points) for metric in COLUMNS.values()}
 
 
-SELECTIONS: dict[str, Callable[[LearningCurve], Mapping[str, float]]] = {  # test figures by how the step is chosen
+SELECTIONS: dict[str, Callable[[LearningCurve], Mapping[str, float]]] = {  # test figures for each choice of the step
     "chosen-on-dev": lambda curve: curve.best("dev").test,
     "chosen-on-test": lambda curve: curve.best("test").test,
     "best-of-each": best_of_each,
@@ -289,7 +299,7 @@ SELECTION_LABELS = {"chosen-on-dev": "dev", "chosen-on-test": "test", "best-of-e
 
 
 def by_selection(curves: Sequence[LearningCurve], published: Published | None = None) -> Table:
-    """A row for each model and way to choose its step: test figures, mean ± deviation over seeds."""
+    """A row for each model and way to choose its step, with test figures, mean ± deviation over seeds."""
     rows = []
     for model in in_order(curve.model for curve in curves):
         seeds = [curve for curve in curves if curve.model == model]
@@ -306,20 +316,22 @@ def by_selection(curves: Sequence[LearningCurve], published: Published | None = 
 def emphasise(
     rows: Sequence[Sequence[str]], columns: Iterable[int], group: int | None = None, *, with_ablations: bool = False
 ) -> list[list[str]]:
-    """Mark the best figure of each column bold, among the rows that share the cell of column `group`.
+    """Make the best figure of each column bold, among rows with the same cell in column `group`; mark all ties.
 
-    Ties are all marked. Published figures (`*.318*`), single rows and, unless `with_ablations`, the rows of ablations
-    are left as they are.
+    Published figures (`*.318*`), single rows and, unless `with_ablations`, rows of ablations are not marked.
     """
     marked = [list(row) for row in rows]
     groups: dict[str, list[list[str]]] = {}
-    for row in (row for row in marked if with_ablations or not is_ablation(row[0])):
-        groups.setdefault(row[group] if group is not None else "", []).append(row)
+    for row in marked:
+        if with_ablations or not is_ablation(row[0]):
+            groups.setdefault(row[group] if group is not None else "", []).append(row)
     for column in columns:
         for members in groups.values():
-            entered = [row for row in members if row[column] and not row[column].startswith("*")]
-            best = max((_mean(row[column]) for row in entered), default=0.0)
-            for row in entered if len(entered) > 1 else []:
+            compared = [row for row in members if row[column] and not row[column].startswith("*")]
+            if len(compared) < 2:
+                continue
+            best = max(_mean(row[column]) for row in compared)
+            for row in compared:
                 if _mean(row[column]) == best:
                     row[column] = f"**{row[column]}**"
     return marked

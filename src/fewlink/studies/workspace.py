@@ -1,4 +1,4 @@
-"""Where a study runs: its benchmark, the folders it reads and writes, and a device."""
+"""The workspace of a study: its benchmark, its folders and its device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.recipes import OWN
+from fewlink.core.recipes import PER_RUN_SETTINGS
 from fewlink.core.settings import Settings
 from fewlink.data import open_benchmark
 from fewlink.data.benchmark import Benchmark
@@ -19,7 +19,7 @@ from fewlink.models.family import Reporter
 
 
 class StoredBenchmark(NamedTuple):
-    """A benchmark that is not on this machine, as records name it: enough to show them."""
+    """A benchmark that is not on this machine, as records describe it, which is enough to show them."""
 
     name: str
     fingerprint: str
@@ -27,7 +27,7 @@ class StoredBenchmark(NamedTuple):
 
 
 def benchmark_or_records(source: str, results: Path) -> Benchmark | StoredBenchmark:
-    """A benchmark; if it is not downloaded, what the records in a folder say about it. Raises if there are none."""
+    """Open a benchmark; if it is not on this machine, describe it from the records in a folder, or raise."""
     try:
         return open_benchmark(source)
     except FewlinkError as problem:
@@ -44,10 +44,14 @@ def _silent(title: str) -> Reporter:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The benchmark of a study, a folder for results, one for runs and vectors, and a device.
+    """The workspace of a study.
 
-    `checkpoint`: a file of weights that a model needs, such as ULTRA's.
-    `log` gets a line about each job; `on_epoch` and `on_step` make a reporter of training events from a title.
+    results     a folder of records
+    work        a folder of runs and vectors
+    checkpoint  a file of weights that a model needs, such as ULTRA's
+    log         receives a line about each job
+    on_epoch    makes a reporter of pretraining epochs from a title
+    on_step     makes a reporter of training events from a title
     """
 
     benchmark: Benchmark | StoredBenchmark
@@ -68,11 +72,11 @@ class Workspace:
 
     @property
     def store(self) -> RecordStore:
-        """The current content of the folder of results."""
+        """The store of the records in `results`."""
         return RecordStore(self.results)
 
     def run_folder(self, name: str, settings: Settings) -> Path:
-        """A folder for the runs with these settings, whatever their seed and device."""
-        choices = {name: value for name, value in settings.as_dict().items() if name not in OWN}
+        """A folder for runs with these settings, independent of seed and device."""
+        choices = {name: value for name, value in settings.as_dict().items() if name not in PER_RUN_SETTINGS}
         digest = hashlib.sha256(json.dumps([choices, self.benchmark.fingerprint]).encode()).hexdigest()[:8]
         return self.work / f"{name}-{digest}"

@@ -13,14 +13,14 @@ from fewlink.core.errors import reading, writing
 from fewlink.core.storage import write_bytes
 
 METRICS = "metrics.jsonl"
-TENSORBOARD = "tensorboard"  # a folder
+TENSORBOARD = "tensorboard"
 
 
 def truncate_metrics(run: Path, last: dict[str, Any]) -> None:
-    """Bring metrics.jsonl to where a run stands: its lines up to the last committed evaluation, each once."""
+    """Truncate metrics.jsonl to the last committed evaluation, whose line is `last`; add that line if it is missing."""
     lines: list[dict[str, Any]] = []
     path = run / METRICS
-    with reading(path, "remove it: training begins a new one"):
+    with reading(path, "remove it, and training starts a new one"):
         texts = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
     for text in texts:
         line = metrics_line(text)
@@ -34,7 +34,7 @@ def truncate_metrics(run: Path, last: dict[str, Any]) -> None:
 
 
 def metrics_line(text: str) -> dict[str, Any] | None:
-    """A line of metrics.jsonl; None if it was cut off by a kill or damaged."""
+    """A line of metrics.jsonl; None if it is incomplete or damaged."""
     with contextlib.suppress(ValueError, RecursionError):
         line = json.loads(text)
         return line if isinstance(line, dict) and isinstance(line.get("step"), int) else None

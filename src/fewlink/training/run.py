@@ -1,17 +1,17 @@
-"""A run folder: what was trained, on what and how, and the scorer that came of it.
+"""Run folders: their configuration, and the scorers that they open as.
 
-config.json     settings, parts of the model, fingerprints of benchmark, graph and vectors, version
-embeddings/     the vectors that were used, so that the folder needs nothing else but the graph
-metrics.jsonl   a line for each evaluation, with seconds per phase
+config.json     settings, components of the model, fingerprints of benchmark, graph and vectors, version
+embeddings/     the pretrained vectors of the run
+metrics.jsonl   a line for each evaluation, with the seconds of each phase
 best/, last/    checkpoints
-benchmark/      its own benchmark, where the run was made from a file of triples
-serving/        a larger graph to answer with and its vectors, where there is one (`Deployed`)
+benchmark/      the benchmark, if the run was made from a file of triples
+serving/        the deployed graph and its vectors, if there is one (`Deployed`)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,28 +38,28 @@ from fewlink.models import family_of, trained_family
 from fewlink.models.family import BaselineFamily, PretrainedVectors, TrainedFamily
 from fewlink.models.settings import ModelSettings
 from fewlink.scorers import Scorer
-from fewlink.training.checkpoints import (
+from fewlink.training.checkpoints import has_checkpoint, load_best
+from fewlink.training.folder import (
     BENCHMARK,
     CONFIG,
     DEPLOYED,
+    EMBEDDINGS,
     FIT,
-    begun,
     check_belongs,
     check_complete,
-    id_of,
-    list_parts,
-    load_best,
-    parts_held,
+    hash_id,
+    list_optional_files,
+    optional_files,
     run_id,
 )
 
 FORMAT = "fewlink-run/1"
-EMBEDDINGS = "embeddings"
-BEGINNING = (EMBEDDINGS, BENCHMARK)  # what may be there before a run has a configuration
+BEFORE_CONFIG = (EMBEDDINGS, BENCHMARK)  # written before the configuration
 DEPLOYED_FORMAT = "fewlink-serving/1"
 OF_DEPLOYED = f"{DEPLOYED}/benchmark"  # the source of a benchmark that is the deployed one
 REMEDY = "restore the file from a copy, or train again in another folder"
-PARTS: dict[str, dict[str, type]] = {  # of a configuration, and what each must have
+LIMITS = ("steps", "patience")  # settings that a continued run may raise
+SECTIONS: dict[str, dict[str, type]] = {  # of a configuration, with the types of their required entries
     "settings": {"model": str},
     "benchmark": {"name": str, "fingerprint": str, "source": str, "train": list},
     "graph": {"fingerprint": str, "entities": int, "relations": int},
@@ -70,11 +70,14 @@ PARTS: dict[str, dict[str, type]] = {  # of a configuration, and what each must 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What decides a run: settings, the benchmark, its graph and the vectors, each with its fingerprint.
+    """The configuration of a run.
 
-    benchmark     also has the `source` it was opened from and the names of its `train` relations
-    parts         what else the run was trained with (`TrainedFamily.training_facts`)
-    answers_with  a learning-free scorer that answers in place of the model because it was measured to be better
+    settings      the settings of the model
+    benchmark     name, fingerprint, `source` that it was opened from, and names of its `train` relations
+    graph         fingerprint, and numbers of entities and relations
+    embeddings    model, dimension and sha256 of the pretrained vectors
+    parts         the facts that a continued run must share (`TrainedFamily.training_facts`)
+    answers_with  the learning-free scorer that answers in place of the model because it measured better
     names         whether predictions also read the names of entities
     weights       the sha256 of the weights in `best/` that a fit deployed
     id            identifies the run in its checkpoints, calibration and deployed graph
@@ -113,66 +116,87 @@ class RunConfig:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        facts = {"benchmark": self.benchmark, "graph": self.graph, "embeddings": self.embeddings, "parts": self.parts}
-        instead: dict[str, Any] = {"answers_with": self.answers_with} if self.answers_with else {}
-        instead |= {"names": True} if self.names else {}
-        instead |= {name: getattr(self, name) for name in ("weights", "id") if getattr(self, name)}
-        return {"format": FORMAT, "version": __version__, **facts, **instead, "settings": self.settings.as_dict()}
+        content: dict[str, Any] = {
+            "format": FORMAT,
+            "version": __version__,
+            "benchmark": self.benchmark,
+            "graph": self.graph,
+            "embeddings": self.embeddings,
+            "parts": self.parts,
+        }
+        for name in ("answers_with", "names", "weights", "id"):
+            if value := getattr(self, name):
+                content[name] = value
+        content["settings"] = self.settings.as_dict()
+        return content
 
     @classmethod
     def read(cls, run: Path) -> RunConfig:
         """The configuration of a run folder."""
         path = Path(run) / CONFIG
         if not path.exists():
-            raise InputError(run, "is not a training run: fewlink train makes one")
+            raise InputError(run, "is not a run folder: create one with fewlink train")
         content = read_json(path)
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
             raise wrong_format(path, found, FORMAT, "train again")
         content = without_sha256(content, path, remedy=REMEDY)
-        for name, kinds in PARTS.items():
-            part = content.get(name)
-            if not isinstance(part, dict) or not all(isinstance(part.get(key), kind) for key, kind in kinds.items()):
+        for name, types in SECTIONS.items():
+            section = content.get(name)
+            if not isinstance(section, dict) or not all(
+                isinstance(section.get(key), kind) for key, kind in types.items()
+            ):
                 raise InputError(path, f"is damaged ({name}): {REMEDY}")
         try:
             with reading(path, REMEDY):
                 settings = trained_family(content["settings"]["model"]).settings(**content["settings"])
         except FewlinkError as error:
             raise error if isinstance(error, InputError) else InputError(path, str(error)) from None
-        benchmark, graph, embeddings = (content[name] for name in ("benchmark", "graph", "embeddings"))
-        texts = {name: str(content.get(name, "")) for name in ("answers_with", "weights", "id")}
         return cls(
-            settings, benchmark, graph, embeddings, content["parts"], names=bool(content.get("names", False)), **texts
+            settings,
+            content["benchmark"],
+            content["graph"],
+            content["embeddings"],
+            content["parts"],
+            answers_with=str(content.get("answers_with", "")),
+            names=bool(content.get("names", False)),
+            weights=str(content.get("weights", "")),
+            id=str(content.get("id", "")),
         )
 
     def write(self, run: Path, id: str = "", without: Sequence[str] = ()) -> None:
-        """Write the configuration with its checksum; the `id` is that of the folder, if it has one.
+        """Write the configuration with its checksum and the optional files of the folder, except `without`.
 
-        It names the optional parts that the folder has, except for those that are about to be removed.
+        The id is `id` or, by default, the one that the folder already has.
         """
         with locked(run / CONFIG):
             named = replace(self, id=id or run_id(run) or self.id or self.new_id())
-            write_json(run / CONFIG, with_sha256({**named.as_dict(), "holds": parts_held(run, without)}))
+            write_json(run / CONFIG, with_sha256({**named.as_dict(), "holds": optional_files(run, without)}))
 
     def new_id(self) -> str:
-        """The same for the same training, however long and wherever it runs."""
-        settings = {k: v for k, v in self.settings.as_dict().items() if k not in ("steps", "patience", "device")}
-        return id_of(settings, self.parts, self.benchmark["fingerprint"], self.embeddings["sha256"])
+        """An id that does not depend on the number of steps, the patience or the device."""
+        settings = {k: v for k, v in self.settings.as_dict().items() if k not in (*LIMITS, "device")}
+        return hash_id(settings, self.parts, self.benchmark["fingerprint"], self.embeddings["sha256"])
 
     def check_continues(self, run: Path, wanted: RunConfig) -> None:
         """Raise unless `wanted` continues this run; more steps or patience and another device are allowed."""
-        self.check_same_benchmark(run, wanted.benchmark)
-        if (mine := self.embeddings["sha256"]) != (other := wanted.embeddings["sha256"]):
-            raise _trained_with_other(run, "embeddings", f"{self.embeddings['model']} vectors", mine, other)
-        for name, part in json.loads(json.dumps(wanted.parts)).items():  # lists as they are stored
-            if (mine := self.parts.get(name)) != part:
-                raise FewlinkError(f"{run} was trained with {name} {mine}, not {part}: choose another folder")
+        self.check_same_benchmark(run, wanted.benchmark["fingerprint"])
+        own, other = self.embeddings["sha256"], wanted.embeddings["sha256"]
+        if own != other:
+            raise _trained_differently(run, "with other embeddings", f"{self.embeddings['model']} vectors", own, other)
+        wanted_facts = json.loads(json.dumps(wanted.parts))  # JSON has lists where Python has tuples
+        for name, value in wanted_facts.items():
+            if self.parts.get(name) != value:
+                raise FewlinkError(
+                    f"{run} was trained with {name} {self.parts.get(name)}, not {value}: choose another folder"
+                )
         self.check_same_settings(run, wanted.settings)
 
-    def check_same_benchmark(self, run: Path, wanted: Mapping[str, Any]) -> None:
+    def check_same_benchmark(self, run: Path, fingerprint: str) -> None:
         """Raise if this run was trained on another benchmark."""
-        if (mine := self.benchmark["fingerprint"]) != (other := wanted["fingerprint"]):
-            raise _trained_with_other(run, "benchmark", self.benchmark["name"], mine, other)
+        own = self.benchmark["fingerprint"]
+        if own != fingerprint:
+            raise _trained_differently(run, "on another benchmark", self.benchmark["name"], own, fingerprint)
 
     def check_same_settings(self, run: Path, wanted: ModelSettings) -> None:
         """Raise unless these settings continue this run."""
@@ -180,34 +204,35 @@ class RunConfig:
         if before["model"] != after["model"]:
             raise FewlinkError(f"{run} is a run of {before['model']}, not of {after['model']}: choose another folder")
         for name, value in after.items():
-            if name in ("steps", "patience") and value < before[name]:
-                raise FewlinkError(f"{run} was trained with {name} = {before[name]}: {value} is less; give as much")
-            if name not in ("steps", "patience", "device") and value != before[name]:
+            if name in LIMITS and value < before[name]:
+                raise FewlinkError(f"{run} was trained with {name} = {before[name]}: give at least that, not {value}")
+            if name not in (*LIMITS, "device") and value != before[name]:
                 raise FewlinkError(
                     f"{run} was trained with {name} = {before[name]!r}, not {value!r}: "
                     "give the same settings, or choose another folder"
                 )
 
     def check_unseen(self, run: Path, benchmark: Benchmark, split: str) -> None:
-        """Raise if another benchmark's split holds relations that this run was trained on."""
-        if benchmark.fingerprint != self.benchmark["fingerprint"]:
-            seen = {task.name for task in benchmark.split(split)} & set(self.benchmark["train"])
-            if seen:
-                raise FewlinkError(
-                    f"{run} was trained on {', '.join(sorted(seen)[:3])}, which {benchmark.name} has in {split}: "
-                    "evaluate it on the benchmark it was trained on"
-                )
+        """Raise if a split of another benchmark has relations that this run was trained on."""
+        if benchmark.fingerprint == self.benchmark["fingerprint"]:
+            return
+        seen = {task.name for task in benchmark.split(split)} & set(self.benchmark["train"])
+        if seen:
+            raise FewlinkError(
+                f"{run} was trained on {', '.join(sorted(seen)[:3])}, which {benchmark.name} has in {split}: "
+                "evaluate it on the benchmark it was trained on"
+            )
 
 
 @dataclass(frozen=True)
 class Deployed:
-    """The larger graph that a run answers questions with, and its vectors.
+    """The deployed graph of a run, and its vectors.
 
-    A run is trained and measured on a benchmark, part of which is hidden from it. To answer users it may read more: the
-    whole graph it was carved from, or triples that were added later. That is kept in the run's folder, apart from what
-    its figures were measured on, and replaced in one step:
+    A run is trained and evaluated on a benchmark, which hides some triples from it. To answer users it may read more:
+    the whole graph that the benchmark was carved from, or triples that were added later. The run folder keeps the
+    deployed graph apart from the evaluated one and replaces it in one step:
 
-    serving/benchmark/   the graph, with task relations where it has some
+    serving/benchmark/   the graph and its task relations, if any
     serving/vectors/     vectors of that graph
     """
 
@@ -215,17 +240,17 @@ class Deployed:
     vectors: PretrainedVectors
 
     def save(self, run: Path, id: str = "") -> None:
-        """Write the folder, or replace it in one step; `id` is that of the run, if it has no configuration yet."""
+        """Write the folder, or replace it in one step; give the `id` of a run that has no configuration yet."""
         fingerprint = self.benchmark.graph.fingerprint
         facts = {"fingerprint": self.benchmark.fingerprint, "run": id or run_id(Path(run))}
         with new_folder(Path(run) / DEPLOYED, DEPLOYED_FORMAT, facts) as draft:
             self.benchmark.save(draft / "benchmark")
             self.vectors.save(draft / "vectors", fingerprint, graph=self.benchmark.name)
-        list_parts(Path(run))
+        list_optional_files(Path(run))
 
     @classmethod
     def open(cls, run: Path) -> Deployed | None:
-        """What a run's folder holds; None where the run answers with what it was trained on."""
+        """The deployed graph of a run; None if the run answers with the graph that it was trained on."""
         folder = Path(run) / DEPLOYED
         if not exists(folder):
             check_complete(Path(run), DEPLOYED)
@@ -243,25 +268,25 @@ class Deployed:
     def scorer(self, run: Path, *, device: str = "cpu") -> Scorer:
         """The best model of the run on this graph."""
         if RunConfig.read(run).embeddings["dim"] != self.vectors.dim:
-            raise InputError(Path(run) / DEPLOYED, f"holds vectors of {self.vectors.dim} reals: fit the run again")
+            raise InputError(Path(run) / DEPLOYED, f"holds vectors of {self.vectors.dim} dimensions: fit the run again")
         return scorer_on(Path(run), self.benchmark, self.vectors, use_device(device))
 
 
-def _trained_with_other(run: Path, what: str, name: str, mine: str, other: str) -> FewlinkError:
+def _trained_differently(run: Path, difference: str, name: str, own: str, other: str) -> FewlinkError:
     return FewlinkError(
-        f"{run} was trained with other {what} ({name}, {mine[:12]}…, not {other[:12]}…): "
-        "give the same, or choose another folder"
+        f"{run} was trained {difference} ({name}, {own[:12]}…, not {other[:12]}…): "
+        "use the same, or choose another folder"
     )
 
 
 def runs_in(folder: Path) -> list[Path]:
     """The runs of several seeds that were trained into one folder."""
-    found = [path for path in Path(folder).glob("seed-*") if is_run(path)]
-    return sorted(found, key=lambda path: RunConfig.read(path).settings.seed)
+    runs = [path for path in Path(folder).glob("seed-*") if is_run(path)]
+    return sorted(runs, key=lambda path: RunConfig.read(path).settings.seed)
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a training run."""
+    """Whether a folder is a run folder."""
     try:
         content = read_json(Path(folder) / CONFIG)
     except InputError:
@@ -270,66 +295,69 @@ def is_run(folder: Path) -> bool:
 
 
 def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
-    """The benchmark of a run: where the user says it is, where it was, or the one of its name."""
-    known, source = RunConfig.read(run).benchmark, benchmark_place(run)
+    """The benchmark of a run, opened from `bench` or from `benchmark_source`."""
+    trained_on, source = RunConfig.read(run).benchmark, benchmark_source(run)
     try:
         benchmark = open_benchmark(bench or source)
     except FewlinkError as error:
         if bench:
             raise
         raise FewlinkError(
-            f"{run} was trained on {known['name']}, which cannot be opened from {source} ({error}): say where it is, "
-            "with --bench PATH (fewlink train PATH --resume RUN), or bench=PATH"
+            f"{run} was trained on {trained_on['name']}, which cannot be opened from {source} ({error}): give its path "
+            "with --bench PATH (to continue training: fewlink train PATH --resume RUN), or bench=PATH"
         ) from None
-    same = known["fingerprint"] in (benchmark.fingerprint, *benchmark.extended_from)
+    same = trained_on["fingerprint"] in (benchmark.fingerprint, *benchmark.extended_from)
     if not bench and not same and Path(source).is_relative_to(run):
-        raise InputError(source, f"is another benchmark than the run was trained on: {REMEDY}")
+        raise InputError(source, f"is not the benchmark that the run was trained on: {REMEDY}")
     return benchmark
 
 
-def benchmark_place(run: Path) -> str:
-    """Where to open a run's benchmark: its own (of a run made from a file of triples), where it was, or its name."""
-    known = RunConfig.read(run).benchmark
-    if known["source"] == OF_DEPLOYED:
+def benchmark_source(run: Path) -> str:
+    """The path or name to open a run's benchmark from.
+
+    This is the benchmark in the run folder if there is one, else the source at training time, else the name.
+    """
+    trained_on = RunConfig.read(run).benchmark
+    if trained_on["source"] == OF_DEPLOYED:
         return str(run / OF_DEPLOYED)
     if place_of(run / BENCHMARK).is_dir():
         return str(run / BENCHMARK)
     check_complete(run, BENCHMARK)
-    return str(known["source"] or known["name"])
+    return str(trained_on["source"] or trained_on["name"])
 
 
 def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> Scorer:
-    """The best model of a run as a scorer, on the graph it was trained on or on one that has grown since."""
+    """The best model of a run as a scorer, on the graph that it was trained on or on an extension of it."""
     folder, device = Path(folder), use_device(device)
     config = RunConfig.read(folder)
-    if extended := config.graph["fingerprint"] in benchmark.extended_from:
+    extended = config.graph["fingerprint"] in benchmark.extended_from
+    if extended:
         config.family.check_fold_in(folder, load_best(folder)[0])
     elif config.graph["fingerprint"] != benchmark.graph.fingerprint and not config.family.any_graph:
         raise InputError(
             folder,
-            f"was trained on the graph of {config.benchmark['name']} ({config.graph['entities']} entities), which is "
-            f"not that of {benchmark.name} ({len(benchmark.graph.entities)} entities): use the one it was trained on",
+            f"was trained on the graph of {config.benchmark['name']} ({config.graph['entities']} entities), not on "
+            f"that of {benchmark.name} ({len(benchmark.graph.entities)} entities): use the graph it was trained on",
         )
     vectors = vectors_of(folder)
     if extended:
-        sizes = config.graph["entities"], config.graph["relations"]
-        vectors = config.family.fold_in(vectors, benchmark, *sizes)
+        vectors = config.family.fold_in(vectors, benchmark, config.graph["entities"], config.graph["relations"])
     return scorer_on(folder, benchmark, vectors, device)
 
 
 def vectors_of(run: Path) -> PretrainedVectors:
-    """The vectors that a run answers with."""
+    """The pretrained vectors of a run."""
     config = RunConfig.read(run)
     vectors: PretrainedVectors = config.family.open_vectors(run / EMBEDDINGS, config.graph["fingerprint"])
     if vectors.digest() != config.embeddings["sha256"]:
-        raise InputError(run / EMBEDDINGS, f"holds other vectors than the run was trained with: {REMEDY}")
+        raise InputError(run / EMBEDDINGS, f"does not hold the vectors that the run was trained with: {REMEDY}")
     return vectors
 
 
 def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, device: str) -> Scorer:
-    """The best model of a run as a scorer that reads a benchmark's graph and these vectors of it.
+    """The best model of a run as a scorer on a benchmark's graph, with the vectors of that graph.
 
-    A run that answers with a learning-free scorer gives that one, on all that is known of the benchmark.
+    For a run that answers with a learning-free scorer, this is that scorer on the known graph of the benchmark.
     """
     config = RunConfig.read(folder)
     if name := config.answers_with:
@@ -338,25 +366,26 @@ def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, de
             raise InputError(folder / CONFIG, f"answers with {name}, which is not a learning-free scorer: fit again")
         whole = Benchmark(benchmark.name, known_graph(benchmark), {split: [] for split in SPLITS})
         return baseline.prepare(name, whole, None, shots=config.settings.shots).scorer
-    family = config.family
-    settings, (weights, _) = config.settings.replace(device=device), load_best(folder)
+    family, settings = config.family, config.settings.replace(device=device)
+    weights, _ = load_best(folder)
     memory.ensure(settings.model, family.memory(benchmark.graph, vectors, settings), device)
     return family.scorer(benchmark, vectors, settings, weights, run=folder)
 
 
 def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) -> None:
-    """Make a run folder ready for training: `config.json` is written last, so a folder that has one is a run's.
+    """Prepare a run folder for training. `config.json` is written last, so a folder that has one is a run folder.
 
-    A run without an evaluation may begin again with other settings.
+    A run without a checkpoint may start again with other settings.
     """
-    place, known = run / EMBEDDINGS, (run / CONFIG).exists()
-    if known and begun(run):
+    embeddings, has_config = run / EMBEDDINGS, (run / CONFIG).exists()
+    continues = has_config and has_checkpoint(run)
+    if continues:
         RunConfig.read(run).check_continues(run, wanted)
-    elif _digest_of(wanted.family, place) != wanted.embeddings["sha256"]:
-        if place.exists() and not known:  # never replace a user's vectors
-            raise FewlinkError(f"{run} exists, holds other embeddings and is not a training run: choose another folder")
-        vectors.save(place, wanted.graph["fingerprint"], graph=wanted.benchmark["name"])
-    wanted.write(run, id="" if known and begun(run) else wanted.new_id())
+    elif _digest_of(wanted.family, embeddings) != wanted.embeddings["sha256"]:
+        if embeddings.exists() and not has_config:  # never replace a user's vectors
+            raise FewlinkError(f"{run} is not a run folder, and has other embeddings: choose another folder")
+        vectors.save(embeddings, wanted.graph["fingerprint"], graph=wanted.benchmark["name"])
+    wanted.write(run, id="" if continues else wanted.new_id())
 
 
 def _digest_of(family: TrainedFamily[Any, Any], folder: Path) -> str | None:
@@ -368,33 +397,33 @@ def _digest_of(family: TrainedFamily[Any, Any], folder: Path) -> str | None:
 
 
 def make_folder(run: Path) -> None:
-    """The folder of a run."""
+    """Create a run folder and its parents."""
     try:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FewlinkError(f"{run} cannot be made ({error.strerror})") from None
+        raise FewlinkError(f"{run} cannot be created ({error.strerror}): choose another folder") from None
 
 
 def check_folder(run: Path) -> None:
-    """Raise if a folder holds anything but a run or the beginning of one."""
+    """Raise if a folder is neither empty nor a run folder, complete or just started."""
     if run.exists() and not run.is_dir():
         raise FewlinkError(f"{run} is a file: choose another folder")
     if not run.exists():
         return
     if (run / FIT).exists():
         raise FewlinkError(
-            f"{run} was made by fewlink fit: fewlink fit GRAPH --out {run} --minutes N continues it; or choose another "
-            "folder"
+            f"{run} was made by fewlink fit: continue it with fewlink fit GRAPH --out {run} --minutes N, or choose "
+            "another folder"
         )
     check_complete(run, FIT)
-    ours = (".lock", *(f".{name}." for name in (*BEGINNING, CONFIG)))
-    others = [p.name for p in run.iterdir() if p.name not in BEGINNING and not p.name.startswith(ours)]
-    if others and not (CONFIG in others and _is_ours(run / CONFIG)):
-        raise FewlinkError(f"{run} exists and is not a training run: choose another folder")
+    temporary = (".lock", *(f".{name}." for name in (*BEFORE_CONFIG, CONFIG)))
+    others = [p.name for p in run.iterdir() if p.name not in BEFORE_CONFIG and not p.name.startswith(temporary)]
+    if others and not (CONFIG in others and _may_be_config(run / CONFIG)):
+        raise FewlinkError(f"{run} exists and is not a run folder: choose another folder")
 
 
-def _is_ours(config: Path) -> bool:
-    """Whether a configuration is a run's; a damaged one may be, and is reported where it is read."""
+def _may_be_config(config: Path) -> bool:
+    """Whether a file is the configuration of a run, or is damaged; reading it reports the damage."""
     try:
         content = read_json(config)
     except InputError:
@@ -403,9 +432,9 @@ def _is_ours(config: Path) -> bool:
 
 
 def check_may_train(run: Path, benchmark: Benchmark, settings: ModelSettings) -> None:
-    """Raise if a folder cannot take a run on this benchmark with these settings, before anything is trained."""
+    """Raise if a run with these settings cannot start or continue in a folder."""
     check_folder(run)
-    if (run / CONFIG).exists() and begun(run):
+    if (run / CONFIG).exists() and has_checkpoint(run):
         config = RunConfig.read(run)
-        config.check_same_benchmark(run, {"fingerprint": benchmark.fingerprint})
+        config.check_same_benchmark(run, benchmark.fingerprint)
         config.check_same_settings(run, settings)

@@ -1,8 +1,8 @@
-"""Meta-training, the paper's Algorithm 1: episodes, their loss, a step of the optimizer, and evaluations on dev.
+"""Meta-training, the paper's Algorithm 1: sample episodes, take a step of the optimizer, evaluate on dev.
 
-All randomness is a pure function of (seed, step), so a run that is killed and continued on the CPU ends in the same
-bytes as one that was never stopped, given the same number of threads; at most a minute of training is lost. Several
-seeds train side by side on a GPU, and several processes share the relations of each step and the queries of each
+All randomness is a pure function of (seed, step). A run that is killed and continued on the CPU therefore ends in the
+same bytes as an uninterrupted one with the same number of threads, and a kill loses at most a minute of training.
+Several seeds train side by side on a GPU. Several processes share the relations of each step and the queries of each
 evaluation.
 """
 
@@ -30,19 +30,20 @@ from fewlink.models.family import PretrainedVectors, RunState
 from fewlink.models.settings import ModelSettings
 from fewlink.models.weights import check_weights
 from fewlink.scorers import Scorer
-from fewlink.training.checkpoints import State, load_last, load_state, locked_run, recover, save_best, save_last
+from fewlink.training.checkpoints import State, load_last, load_state, recover, save_best, save_last
+from fewlink.training.folder import locked_run
 from fewlink.training.metrics_log import MetricsLog, truncate_metrics
 from fewlink.training.run import RunConfig, check_folder, make_folder, start_or_continue
 
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is intact"
-SAVE_EVERY = 30.0  # seconds, of training between two evaluations
+SAVE_EVERY_SECONDS = 30.0  # of training between two evaluations
 Event = dict[str, Any]
 Watch = Callable[[Path, int, Scorer], None]
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of training: `best` are the dev figures of step `best_step`, `stopped` is "steps" or "patience"."""
+    """The result of training: `best` has the dev figures of `best_step`; `stopped` is "steps" or "patience"."""
 
     run: Path
     step: int
@@ -60,9 +61,9 @@ def train_run(
     *,
     on_event: Callable[[Event], None] | None = None,
 ) -> RunResult:
-    """Meta-train a model into a run folder, or continue one that is there with the same settings.
+    """Meta-train a model into a run folder, or continue the run in that folder with the same settings.
 
-    `on_event` receives the events that `train_runs` describes.
+    `on_event` receives the events of `train_runs`.
     """
     return train_runs(benchmark, vectors, settings, {settings.seed: Path(run)}, on_event=on_event)[0]
 
@@ -76,18 +77,18 @@ def train_runs(
     on_event: Callable[[Event], None] | None = None,
     watch: Watch | None = None,
 ) -> list[RunResult]:
-    """Meta-train a model with each of several seeds into its own run folder; `settings.seed` is not used.
+    """Meta-train a model with several seeds, each into its own run folder; `settings.seed` is ignored.
 
-    On a GPU they train side by side if the family supports it, otherwise one after another. Of equally good
-    evaluations the first is the best.
+    The runs train side by side on a GPU if the family supports it, otherwise one after another. Among equally good
+    evaluations, the first is the best.
 
     on_event  receives, after each evaluation, the line of metrics.jsonl with `event` = "evaluated", `model`, `seed`,
-              `steps`, `best_step` and `best_mrr`; and where a run is continued, `event` = "continued" with `model`,
+              `steps`, `best_step` and `best_mrr`; for a continued run, first `event` = "continued" with `model`,
               `seed`, `step` and `steps`
-    watch     is called as watch(run, step, scorer) at each evaluation, before its checkpoint is saved: a continued run
-              calls it again for every step that was not saved
+    watch     is called as watch(run, step, scorer) at each evaluation, before the checkpoint is saved; a continued run
+              calls it again for evaluations that were not saved
     """
-    places = {seed: Path(run) for seed, run in runs.items()}
+    folders = {seed: Path(run) for seed, run in runs.items()}
 
     def notify(event: str, seed: int, **facts: Any) -> None:
         if on_event is not None:
@@ -101,29 +102,29 @@ def train_runs(
     needed = family.training_memory(benchmark, vectors, settings, runs=side_by_side)
     advice = f"use less memory, for example with --set {family.memory_advice}" if family.memory_advice else ""
     memory.ensure(f"training {settings.model}", needed, settings.device, advice)
-    with contextlib.ExitStack() as held, exactly(settings.device):
-        distributed.from_first(lambda: _prepare(benchmark, vectors, settings, places, held))
-        states = _states(places)
+    with contextlib.ExitStack() as locks, deterministic(settings.device):
+        distributed.from_first(lambda: _prepare(benchmark, vectors, settings, folders, locks))
+        states = _load_states(folders)
         for seed, state in states.items():
             if state.step:
                 notify("continued", seed, step=state.step)
         while group := _next_group(states, settings):
             trainer = Trainer(benchmark, vectors, settings, group)
-            trainer.load(places)
+            trainer.load(folders)
             while not any(_finished(state, settings) for state in trainer.states):
-                trainer.until_evaluation(places)
+                trainer.train_until_evaluation(folders)
                 for index, (seed, state) in enumerate(zip(group, trainer.states, strict=True)):
                     if watch is not None:
-                        watch(places[seed], state.step, trainer.learner.scorer(index))
-                trainer.save(places)
+                        watch(folders[seed], state.step, trainer.learner.scorer(index))
+                trainer.save(folders)
                 for seed, state in zip(group, trainer.states, strict=True):
                     notify("evaluated", seed, **state.line, best_step=state.best_step, best_mrr=state.best["mrr"])
-            states = _states(places)
-    return [_result(places[seed], state, settings) for seed, state in states.items()]
+            states = _load_states(folders)
+    return [_result(folders[seed], state, settings) for seed, state in states.items()]
 
 
 class Trainer:
-    """Runs at the same step that are trained, evaluated and saved together; S is their number."""
+    """Trains, evaluates and saves S runs that are at the same step."""
 
     def __init__(
         self, benchmark: Benchmark, vectors: PretrainedVectors, settings: ModelSettings, seeds: Sequence[int]
@@ -134,7 +135,7 @@ class Trainer:
         self.logs: dict[int, MetricsLog] = {}
 
     def load(self, runs: Mapping[int, Path]) -> None:
-        """Continue from the last checkpoints, if there are any."""
+        """Load the last checkpoints, if there are any."""
         last = distributed.from_first(lambda: [load_last(runs[seed]) for seed in self.seeds])
         saved = [each for each in last if each is not None]
         if saved:
@@ -143,69 +144,80 @@ class Trainer:
             self.learner.load_state([RunState(weights, optimizer) for weights, optimizer, _ in saved])
             self.states = [state for _, _, state in saved]
 
-    def until_evaluation(self, runs: Mapping[int, Path]) -> None:
-        """Train up to the next evaluation and evaluate: each state gets its line of metrics.jsonl.
+    def train_until_evaluation(self, runs: Mapping[int, Path]) -> None:
+        """Train up to the next evaluation, evaluate, and set the metrics line of each state.
 
-        What is trained is saved into the run folders at least once a minute.
+        The progress is saved into the run folders at least once a minute.
         """
         settings, state = self.settings, self.states[0]
         first = state.since.get("step", state.step)
         end = min(settings.steps, (first // settings.evaluate_every + 1) * settings.evaluate_every)
-        sums, trained, sampling = self._train(runs, first, end)
+        sums, training_seconds, sampling_seconds = self._train(runs, first, end)
         for run, state in enumerate(self.states):
-            clock = time.perf_counter()
+            began = time.perf_counter()
             state.step, state.since = end, {}
             figures = self.evaluate(run)
-            passed = time.perf_counter() - clock
-            state.seconds += trained + passed
+            evaluation_seconds = time.perf_counter() - began
+            state.seconds += training_seconds + evaluation_seconds
             state.line = {
                 "step": end,
                 **{name: float(total[run]) / (end - first) for name, total in sums.items()},
                 "learning_rate": settings.learning_rate * settings.decay_at(end - 1),
                 "dev": figures,
-                "steps_per_second": (end - first) / trained,
+                "steps_per_second": (end - first) / training_seconds,
                 "side_by_side": len(self.seeds),
-                "seconds": {"sampling": sampling, "step": trained - sampling, "evaluation": passed, "saving": 0.0},
+                "seconds": {
+                    "sampling": sampling_seconds,
+                    "step": training_seconds - sampling_seconds,
+                    "evaluation": evaluation_seconds,
+                    "saving": 0.0,
+                },
             }
 
     def _train(self, runs: Mapping[int, Path], first: int, end: int) -> tuple[dict[str, Tensor], float, float]:
-        """Train up to step `end`; returns the sum (S,) of each loss, the seconds of training, and those of sampling.
+        """Train up to step `end`; return the sum (S,) of each loss, the training seconds and the sampling seconds.
 
-        All three count from step `first`, the last evaluation, also if training was stopped since.
+        All three count from step `first`, that of the last evaluation, even if the run was interrupted since then.
         """
         settings, step, since = self.settings, self.states[0].step, self.states[0].since
-        sampling, pace, most = since.get("sampling", 0.0), 0.0, self.learner.steps_at_once
-        saved = time.perf_counter()
-        began = saved - since.get("seconds", 0.0)
+        sampling_seconds = since.get("sampling", 0.0)
+        saved_at = time.perf_counter()
+        began = saved_at - since.get("seconds", 0.0)
+        step_seconds = 0.0
+        steps_at_once = self.learner.steps_at_once
         sums: dict[str, Tensor] = {}
-        shown = progress("training", settings.steps) if distributed.rank() == 0 else contextlib.nullcontext(silent)
-        with shown as advance:
+        reporter = progress("training", settings.steps) if distributed.rank() == 0 else contextlib.nullcontext(silent)
+        with reporter as report:
             while step < end:
-                advance(step, f"step {step:,} of {settings.steps:,}")
-                if settings.device == "cpu":  # a block must not take longer than until the next saving
-                    most = max(1, min(self.learner.steps_at_once, int(SAVE_EVERY / pace))) if pace else 1
-                begin = time.perf_counter()
-                count = min(most, end - step)
+                report(step, f"step {step:,} of {settings.steps:,}")
+                if settings.device == "cpu":  # a block of steps must end before the next checkpoint is due
+                    until_save = int(SAVE_EVERY_SECONDS / step_seconds) if step_seconds else 1
+                    steps_at_once = max(1, min(self.learner.steps_at_once, until_save))
+                block_began = time.perf_counter()
+                count = min(steps_at_once, end - step)
                 result = self.learner.run_steps(step, count)
-                pace = (time.perf_counter() - begin) / count
+                step_seconds = (time.perf_counter() - block_began) / count
                 self._check_losses(result.losses["loss"], step)
                 for name, losses in result.losses.items():
                     before = sums[name] if name in sums else self._sums_before(name)
                     sums[name] = before + losses.double().sum(0).cpu()
-                step, sampling = step + count, sampling + result.sampling_seconds
-                if (now := time.perf_counter()) - saved >= SAVE_EVERY:
-                    self._save_between(runs, step, {"step": first, "sampling": sampling, "seconds": now - began}, sums)
-                    saved = time.perf_counter()
-        return sums, time.perf_counter() - began, sampling
+                step += count
+                sampling_seconds += result.sampling_seconds
+                now = time.perf_counter()
+                if now - saved_at >= SAVE_EVERY_SECONDS:
+                    since = {"step": first, "sampling": sampling_seconds, "seconds": now - began}
+                    self._save_between_evaluations(runs, step, since, sums)
+                    saved_at = time.perf_counter()
+        return sums, time.perf_counter() - began, sampling_seconds
 
     def _sums_before(self, name: str) -> Tensor:
-        """The sum (S,) of a loss over the steps between the last evaluation and the last checkpoint."""
+        """The sum (S,) of a loss between the last evaluation and the last checkpoint."""
         return torch.tensor(
             [state.since.get("losses", {}).get(name, 0.0) for state in self.states], dtype=torch.float64
         )
 
     def evaluate(self, run: int) -> dict[str, float]:
-        """Micro figures of a run on dev by the common evaluator; its state records whether they are the best."""
+        """Evaluate a run on dev and record in its state whether it is the best so far; return the micro figures."""
         state = self.states[run]
         for name, weight in self.learner.weights.items():
             if not math.isfinite(float(weight.detach()[run].sum())):
@@ -220,7 +232,7 @@ class Trainer:
         return figures
 
     def save(self, runs: Mapping[int, Path]) -> None:
-        """Write each run's checkpoints and metrics; of several processes only the first writes."""
+        """Write the checkpoints and metrics of each run; only the first process writes."""
         if distributed.rank():
             return
         for index, (seed, state) in enumerate(zip(self.seeds, self.states, strict=True)):
@@ -232,10 +244,10 @@ class Trainer:
             state.line["seconds"]["saving"] = time.perf_counter() - began
             self.logs.setdefault(seed, MetricsLog(run)).add(state.line)
 
-    def _save_between(
+    def _save_between_evaluations(
         self, runs: Mapping[int, Path], step: int, since: dict[str, Any], sums: Mapping[str, Tensor]
     ) -> None:
-        """Write `last/` of each run between two evaluations, with the sum (S,) of each loss since the last one."""
+        """Write `last/` of each run, with the sum (S,) of each loss since the last evaluation."""
         if distributed.rank():
             return
         for index, (seed, state) in enumerate(zip(self.seeds, self.states, strict=True)):
@@ -257,16 +269,16 @@ class Trainer:
 
 
 def check(benchmark: Benchmark, settings: ModelSettings) -> None:
-    """Raises if the model cannot be trained or evaluated on the benchmark, before anything is written."""
+    """Raise if the model cannot be trained or evaluated on the benchmark."""
     trained_family(settings.model).check(benchmark, settings)
     if not benchmark.split("dev"):
-        raise FewlinkError(f"{benchmark.name} has no dev relations to choose the best model on")
+        raise FewlinkError(f"{benchmark.name} has no dev relations, which training needs to choose the best weights")
     for task in benchmark.split("dev"):
         task.split(settings.shots)
     if settings.relations % distributed.count():
         raise FewlinkError(
             f"{distributed.count()} processes cannot share {settings.relations} relations of a step evenly: "
-            f"--set relations={distributed.count()}, or a multiple"
+            f"give --set relations={distributed.count()}, or a multiple of it"
         )
 
 
@@ -275,23 +287,23 @@ def _prepare(
     vectors: PretrainedVectors,
     settings: ModelSettings,
     runs: Mapping[int, Path],
-    held: contextlib.ExitStack,
+    locks: contextlib.ExitStack,
 ) -> None:
-    """Make every run folder ready, and lock it until `held` is closed."""
+    """Prepare every run folder, and lock it until `locks` is closed."""
     for run in runs.values():
         check_folder(run)
     if len({run.resolve() for run in runs.values()}) < len(runs):
         raise FewlinkError("two seeds have the same folder: give each seed its own")
     for seed, run in runs.items():
         make_folder(run)
-        held.enter_context(locked_run(run))
+        locks.enter_context(locked_run(run))
         config = RunConfig.of(benchmark, vectors, settings.replace(seed=seed))
         start_or_continue(run, config, vectors)
         recover(run)
         truncate_metrics(run, load_state(run).line)
 
 
-def _states(runs: Mapping[int, Path]) -> dict[int, State]:
+def _load_states(runs: Mapping[int, Path]) -> dict[int, State]:
     return distributed.from_first(lambda: {seed: load_state(run) for seed, run in runs.items()})
 
 
@@ -300,10 +312,14 @@ def _finished(state: State, settings: ModelSettings) -> bool:
 
 
 def _next_group(states: Mapping[int, State], settings: ModelSettings) -> list[int]:
-    """The seeds to train next: on a GPU all that are furthest behind, on the CPU the first of them."""
-    waiting = {seed: state.step for seed, state in states.items() if not _finished(state, settings)}
-    group = [seed for seed, step in waiting.items() if step == min(waiting.values())]
-    return group if settings.device != "cpu" and trained_family(settings.model).side_by_side else group[:1]
+    """The seeds to train next: the unfinished ones that are furthest behind, or only the first of these.
+
+    Several seeds train together on a GPU if the family supports it.
+    """
+    unfinished = {seed: state.step for seed, state in states.items() if not _finished(state, settings)}
+    group = [seed for seed, step in unfinished.items() if step == min(unfinished.values())]
+    side_by_side = settings.device != "cpu" and trained_family(settings.model).side_by_side
+    return group if side_by_side else group[:1]
 
 
 def _result(run: Path, state: State, settings: ModelSettings) -> RunResult:
@@ -312,16 +328,16 @@ def _result(run: Path, state: State, settings: ModelSettings) -> RunResult:
 
 
 @contextlib.contextmanager
-def exactly(device: str) -> Iterator[None]:
-    """Deterministic on the CPU; torch's random generators are restored afterwards."""
-    deterministic: Any = torch.utils.deterministic
-    before, filled = torch.get_deterministic_debug_mode(), deterministic.fill_uninitialized_memory
+def deterministic(device: str) -> Iterator[None]:
+    """Make torch deterministic on the CPU; restore its mode and its random generators afterwards."""
+    options: Any = torch.utils.deterministic
+    mode, fills_memory = torch.get_deterministic_debug_mode(), options.fill_uninitialized_memory
     with torch.random.fork_rng(devices=[] if device == "cpu" else [torch.device(device)]):
         if device == "cpu":
-            deterministic.fill_uninitialized_memory = False
+            options.fill_uninitialized_memory = False
             torch.set_deterministic_debug_mode("error")
         try:
             yield
         finally:
-            torch.set_deterministic_debug_mode(before)
-            deterministic.fill_uninitialized_memory = filled
+            torch.set_deterministic_debug_mode(mode)
+            options.fill_uninitialized_memory = fills_memory

@@ -1,1 +1,1 @@
-"""Checks what is stored: folders, runs, results, projects and weights."""
+"""Checks of stored folders, runs, results, projects and weights against their checksums."""

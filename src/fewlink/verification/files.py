@@ -1,4 +1,4 @@
-"""Check single files: results and their ranks, calibrations, weights, states of pretraining and projects."""
+"""Checks of single files: results and their ranks, calibrations, weights, pretraining states and projects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fewlink.evaluation.stored import each_line
 from fewlink.fitting import record as fit_record
 from fewlink.linker import calibration
 from fewlink.models.trail import shipped
-from fewlink.training import checkpoints
+from fewlink.training.folder import run_id
 from fewlink.verification.report import Verified
 
 NOT_OURS = "is not a file that fewlink stores with a checksum"
@@ -28,7 +28,7 @@ NO_CHECKSUM = "is readable, but has no checksum to compare with"
 
 
 def check_file(found: Verified, path: Path) -> None:
-    """Check a file of any kind but configurations and parts of folders."""
+    """Check a file of any kind, except configurations and files of folders with a manifest."""
     if is_sqlite(path):
         _project(found, path)
     elif path.name.endswith(ranks.SUFFIX):
@@ -52,7 +52,7 @@ def _json(found: Verified, path: Path) -> None:
     name = str(content.get("format", "")).partition("/")[0]
     if name == calibration.FORMAT.partition("/")[0]:
         found.kind = "calibration"
-        found.check(lambda: calibration.open_calibration(path, checkpoints.run_id(path.parent)))
+        found.check(lambda: calibration.open_calibration(path, run_id(path.parent)))
     elif name == fit_record.FORMAT.partition("/")[0]:
         found.kind = "record of a fit"
         found.check(lambda: fit_record.read_record(path.parent))
@@ -61,9 +61,11 @@ def _json(found: Verified, path: Path) -> None:
 
 
 def _results(found: Verified, path: Path) -> None:
-    """Each line of a file of results; the ranks of records, which lie beside it."""
-    kind, found.kind, records = kind_of(path), "results", []
+    """Check each line of a file of results, and the ranks of its records, which lie beside it."""
+    found.kind = "results"
+    kind = kind_of(path)
     assert kind is not None
+    records = []
     for _, result in found.check(lambda: list(each_line(kind, path))) or []:
         if isinstance(result, InputError):
             found.add(result)
@@ -73,21 +75,22 @@ def _results(found: Verified, path: Path) -> None:
         found.files += 1
         for record in records:
             found.check(lambda record=record: ranks.read_ranks(path, record))  # type: ignore[misc]
-        known = found.check(lambda: ranks.ranked_records(ranks.ranks_file(path))) or set()
-        if not found.problems and (missing := known - {ranks.identity(record) for record in records}):
-            text = f"{ranks.ranks_file(path)}: has the ranks of {len(missing)} records that {path.name} lacks"
-            found.problems.append(f"{text}: restore {path.name} from a copy")
+        ranked = found.check(lambda: ranks.ranked_records(ranks.ranks_file(path))) or set()
+        missing = ranked - {ranks.identity(record) for record in records}
+        if missing and not found.problems:
+            problem = f"has the ranks of {len(missing)} records that {path.name} lacks"
+            found.problems.append(f"{ranks.ranks_file(path)}: {problem}: restore {path.name} from a copy")
 
 
 def _ranks(path: Path) -> None:
-    """A file of ranks on its own: its records check the rest."""
+    """Check a file of ranks without its records."""
     ranks.ranked_records(path)
     if not path.with_name(records_of(path)).exists():
-        raise InputError(path, f"has ranks without records: {records_of(path)} is missing; restore it from a copy")
+        raise InputError(path, f"has ranks without records: restore {records_of(path)} from a copy")
 
 
 def records_of(path: Path) -> str:
-    """The name of the file of records that a file of ranks belongs to."""
+    """The name of the file of records that belongs to a file of ranks."""
     return path.name.removesuffix(ranks.SUFFIX) + Record.suffix
 
 
@@ -103,9 +106,7 @@ def _tensors(found: Verified, path: Path) -> None:
         if digest is None or not path.resolve().is_relative_to(str(files("fewlink"))):
             found.unclear.append(f"{path}: {NO_CHECKSUM}")
         elif sha256_file(path) != digest:
-            found.problems.append(
-                f"{path}: has another checksum than the one that comes with fewlink: install it again"
-            )
+            found.problems.append(f"{path}: differs from the weights that come with fewlink: install fewlink again")
     elif not found.problems:
         found.unclear.append(f"{path}: {NO_CHECKSUM}")
 
@@ -116,6 +117,7 @@ def _metadata(path: Path) -> dict[str, str]:
 
 
 def is_sqlite(path: Path) -> bool:
+    """Whether a file begins as an SQLite database does."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -124,17 +126,18 @@ def is_sqlite(path: Path) -> bool:
 
 
 def _project(found: Verified, path: Path) -> None:
-    """A project file: SQLite's own check of pages, indexes and constraints, then every event."""
-    live = Path(f"{path}-wal").exists()  # otherwise SQLite is told that nothing changes, and makes no files beside it
-    place = f"{path.absolute().as_uri()}?mode=ro" + ("" if live else "&immutable=1")
+    """Check a project file: SQLite checks pages, indexes and constraints; then every event is checked."""
+    in_use = Path(f"{path}-wal").exists()
+    place = f"{path.absolute().as_uri()}?mode=ro"
+    if not in_use:
+        place += "&immutable=1"  # makes no files beside the project
     found.kind = "project"
 
     def read() -> None:
         base = sqlite3.connect(place, uri=True)
         try:
-            application, version = (
-                base.execute(f"PRAGMA {x}").fetchone()[0] for x in ("application_id", "user_version")
-            )
+            application = base.execute("PRAGMA application_id").fetchone()[0]
+            version = base.execute("PRAGMA user_version").fetchone()[0]
             if application != APPLICATION:
                 found.kind = "unknown"
                 raise InputError(path, "cannot be read (an SQLite file of another program)")
@@ -143,12 +146,12 @@ def _project(found: Verified, path: Path) -> None:
             if problem := schema.problem_of(base):
                 found.problems.append(f"{path}: {problem}")
             broken = [row[:2] for row in base.execute("PRAGMA foreign_key_check")]
-            found.problems += [f"{path}: row {row} of {name} refers to nothing" for name, row in broken[:10]]
+            found.problems += [f"{path}: row {row} of {name} refers to a missing row" for name, row in broken[:10]]
             for number, time in base.execute("SELECT number, time FROM event"):
                 try:
                     datetime.fromisoformat(time)
                 except (ValueError, TypeError):
-                    found.problems.append(f"{path}: event {number} has the time {time!r}, which is none")
+                    found.problems.append(f"{path}: event {number} has an invalid time, {time!r}")
         finally:
             base.close()
 

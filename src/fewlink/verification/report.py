@@ -1,4 +1,4 @@
-"""What verification found at a path."""
+"""The result of checking a path."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WHOLE, DAMAGED, UNKNOWN = "whole", "damaged", "unknown"
 
 @dataclass
 class Verified:
-    """What was found at a path: its `kind`, how many files were checked, `problems` (damage) and `notes`.
+    """The result of checking a path: its `kind`, the number of `files` checked, `problems` (damage) and `notes`.
 
-    `unclear` says why it cannot be told whether the content is whole.
+    `unclear` lists the reasons why damage cannot be ruled out.
     """
 
     path: Path
@@ -31,7 +31,10 @@ class Verified:
 
     @property
     def status(self) -> str:
-        return DAMAGED if self.problems else UNKNOWN if self.unclear else WHOLE
+        """Whether the content is whole, damaged, or unknown because it cannot be checked."""
+        if self.problems:
+            return DAMAGED
+        return UNKNOWN if self.unclear else WHOLE
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -45,7 +48,7 @@ class Verified:
         }
 
     def add(self, error: FewlinkError) -> None:
-        """Take an error as damage, unless it says that a file cannot be read or that its format is newer."""
+        """Record an error as damage or, if a file cannot be read or has a newer format, as unclear."""
         unread = isinstance(error, InputError) and error.problem.startswith("cannot be read")
         newer = "newer version of fewlink" in str(error)
         target = self.unclear if unread or newer else self.problems
@@ -53,7 +56,7 @@ class Verified:
             target.append(str(error))
 
     def check(self, read: Callable[[], Any]) -> Any:
-        """What `read` returns; None if it raises, which is taken down."""
+        """Return `read()`; if it raises, record the error and return None."""
         try:
             return read()
         except FewlinkError as error:

@@ -212,27 +212,26 @@ def test_planted_json_describes_the_tasks(
 
 
 @pytest.mark.parametrize(
-    ("numbers", "problem"),
+    ("numbers", "tokens"),
     [
-        ({"like": "nell-two"}, "unknown benchmark to be like 'nell-two'; did you mean 'nell-one'?"),
-        ({"like": "nell-one", "entities": 499}, "at least 500 entities: got 499"),
-        ({"like": "nell-one", "entities": 600, "triples": 1999}, "at least 2,000 and at most 12,000 triples"),
-        ({"like": "wiki-one", "entities": 9000, "triples": 8999}, "at least 9,000 and at most 180,000 triples: got 8,"),
-        ({"like": "wiki-one", "entities": 500, "triples": 10_001}, "at most 10,000 triples: got 10,001"),
+        ({"like": "nell-two"}, "'nell-two'.*'nell-one'"),
+        ({"like": "nell-one", "entities": 499}, "499 .*500"),
+        ({"like": "nell-one", "entities": 600, "triples": 1999}, "1,999 .*2,000 to 12,000"),
+        ({"like": "wiki-one", "entities": 9000, "triples": 8999}, "8,999 .*9,000 to 180,000"),
+        ({"like": "wiki-one", "entities": 500, "triples": 10_001}, "10,001 .*10,000"),
     ],
 )
 def test_impossible_sizes_are_an_error_that_states_the_limits(
-    tmp_path: Path, numbers: dict[str, int], problem: str
+    tmp_path: Path, numbers: dict[str, int], tokens: str
 ) -> None:
-    with pytest.raises(FewlinkError) as error:
+    with pytest.raises(FewlinkError, match=tokens):
         generate(tmp_path / "new", **numbers)  # type: ignore[arg-type]
-    assert problem in str(error.value)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_existing_folder_is_an_error_and_stays_the_same(folders: dict[str, Path]) -> None:
     before = contents(folders["nell-one"])
-    with pytest.raises(FewlinkError, match="exists: remove it or choose another place"):
+    with pytest.raises(FewlinkError, match="exists"):
         generate(folders["nell-one"], "nell-one", ENTITIES, TRIPLES)
     assert contents(folders["nell-one"]) == before
 
@@ -250,8 +249,8 @@ def test_an_interruption_leaves_no_files(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_generate_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fewlink", "data", *words])
+    def run(command: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fewlink", "data", *command.split()])
         try:
             cli.main()
         except SystemExit as end:
@@ -260,24 +259,13 @@ def test_the_generate_command(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEWLINK_DATA", str(tmp_path / "home"))
-    arguments = (
-        "generate",
-        "--like",
-        "wiki-one",
-        "--entities",
-        "600",
-        "--triples",
-        "2500",
-        "--seed",
-        "3",
-        "--out",
-        "small",
-    )
-    code, out, _ = run(*arguments)
+    command = "generate --like wiki-one --entities 600 --triples 2500 --seed 3 --out small"
+    code, out, _ = run(command)
     assert code == 0
     assert "2,500" in out
-    assert run(*arguments)[0::2] == (2, "error: small exists: remove it or choose another place\n")
-    code, out, err = run("get", "wiki-one", "--from", "small")
+    code, _, err = run(command)
+    assert code == 2 and err.startswith("error: small exists")
+    code, out, err = run("get wiki-one --from small")
     assert code == 0
     assert "differ from the published" in err
     assert len(open_benchmark("wiki-one").graph.entities) == 600

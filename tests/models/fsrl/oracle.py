@@ -201,7 +201,7 @@ def scored(name: str, model: FewShotModel, references: Tensor, queries: Tensor, 
 
 def background_of(s: Neighbourhood) -> Background:
     """The same neighbours, padded with −1."""
-    neighbours = torch.full((s.entity_count, s.neighbours.most, 2), -1)
+    neighbours = torch.full((s.entity_count, s.neighbours.slots, 2), -1)
     for entity, own in enumerate(neighbours_in(s)):
         for slot, neighbour in enumerate(own):
             neighbours[entity, slot] = torch.tensor(neighbour)

@@ -107,7 +107,7 @@ def wider(s: Neighbourhood, added: int, id_of_padding: int = 0) -> Neighbourhood
     """The same neighbours with further slots that hold none, and another id for none."""
     none = torch.tensor([id_of_padding], dtype=torch.int32)
     tables = (torch.cat([table[:-1], none]) for table in (s.neighbours.relations, s.neighbours.entities))
-    return Neighbourhood(s.entities, s.relations, Neighbours(s.neighbours.most + added, s.neighbours.offsets, *tables))
+    return Neighbourhood(s.entities, s.relations, Neighbours(s.neighbours.slots + added, s.neighbours.offsets, *tables))
 
 
 @pytest.mark.parametrize("kind", MASKED)

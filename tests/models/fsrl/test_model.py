@@ -116,7 +116,7 @@ def test_which_entities_are_encoded_and_in_which_order_changes_no_score(name: st
 def moved(s: Neighbourhood, added: int, order: list[int]) -> Neighbourhood:
     """The same neighbours in another order, with further empty slots."""
     other = [[own[i] for i in order if i < len(own)] for own in neighbours_in(s)]
-    return surroundings_of(s.entities, s.relations, other, s.neighbours.most + added)
+    return surroundings_of(s.entities, s.relations, other, s.neighbours.slots + added)
 
 
 @pytest.mark.parametrize("name", [name for name in COMPOSITIONS if name != "fsrl-released"])
@@ -183,7 +183,7 @@ def test_a_query_may_be_a_reference_and_a_reference_may_come_twice(name: str) ->
 def umls() -> tuple[Benchmark, Neighbourhood]:
     benchmark = open_benchmark("umls")
     tables = normal(1, len(benchmark.graph.entities), 6), normal(2, 2 * len(benchmark.graph.relations), 6)
-    return benchmark, Neighbourhood.of(benchmark.graph, Embeddings(*tables, "complex"), most=10)
+    return benchmark, Neighbourhood.of(benchmark.graph, Embeddings(*tables, "complex"), max_neighbours=10)
 
 
 @pytest.mark.parametrize("name", ["fsrl", "fsrl-as3", "fsrl-released", "gmatching-max"])

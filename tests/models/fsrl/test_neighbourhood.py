@@ -22,7 +22,7 @@ def around_of(s: Neighbourhood, entity: int) -> set[tuple[int, int]]:
 
 def test_neighbours_and_vectors_by_hand() -> None:
     embeddings = Embeddings(normal(1, 3, 2), normal(2, 4, 2), "distmult")
-    s = Neighbourhood.of(GRAPH, embeddings, most=4)
+    s = Neighbourhood.of(GRAPH, embeddings, max_neighbours=4)
     assert [around_of(s, e) for e in range(3)] == [{(0, 1), (1, 2)}, {(2, 0), (1, 2)}, {(3, 0), (3, 1)}]
     assert torch.equal(s.entities, embeddings.entities) and torch.equal(s.relations, embeddings.relations)
     relations, others, present = s.neighbours_of(torch.arange(3))
@@ -38,7 +38,7 @@ def test_relations_the_graph_lacks_are_left_out() -> None:
 
 def test_entities_without_edges_and_fewer_slots_than_edges() -> None:
     graph = id_graph([(0, 0, 1), (0, 1, 1), (0, 2, 1), (2, 0, 2)], entities=5)
-    s = Neighbourhood.of(graph, Embeddings(normal(1, 5, 2), normal(2, 6, 2), "complex"), most=2)
+    s = Neighbourhood.of(graph, Embeddings(normal(1, 5, 2), normal(2, 6, 2), "complex"), max_neighbours=2)
     assert s.neighbours_of(torch.arange(5))[2].sum(1).tolist() == [2, 2, 2, 0, 0]
     assert around_of(s, 2) == {(0, 2), (3, 2)}
 
@@ -64,7 +64,7 @@ def test_vectors_standardised_by_hand() -> None:
 def test_some_entities_have_their_neighbours_and_exact_vectors() -> None:
     s = Neighbourhood.of(GRAPH, Embeddings(normal(1, 3, 2).float(), normal(2, 4, 2).float(), "distmult"))
     asked = [2, 0, 2]
-    exact = s.exactly(torch.tensor(asked))
+    exact = s.in_double_precision(torch.tensor(asked))
     assert s.entities.dtype == torch.float32 and exact.entities.dtype == exact.relations.dtype == torch.float64
     assert torch.equal(exact.relations.float(), s.relations)
     assert torch.equal(exact.entities[:3].float(), s.entities[asked])

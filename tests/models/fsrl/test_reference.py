@@ -14,7 +14,7 @@ from fewlink.models.fsrl.reference import FSRL, Background, ReferenceScorer, tra
 
 
 def test_it_reads_the_neighbours_of_the_fast_model() -> None:
-    fast = background_of(Neighbourhood.of(umls().graph, vectors(), most=10))
+    fast = background_of(Neighbourhood.of(umls().graph, vectors(), max_neighbours=10))
     assert all(torch.equal(a, b) for a, b in zip(Background.of(umls().graph, vectors(), 10), fast, strict=True))
 
 

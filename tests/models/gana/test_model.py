@@ -30,7 +30,7 @@ def model_of(
 ) -> GANA:
     torch.manual_seed(0)
     vectors = Embeddings(torch.randn(ENTITIES, DIM), torch.randn(6, DIM), "transe")
-    around = Neighbourhood.of(GRAPH, vectors, most=10)
+    around = Neighbourhood.of(GRAPH, vectors, max_neighbours=10)
     model = GANA(
         around, hidden=5, layers=layers, margin=1.0, beta=beta, dropout=dropout, tuned=tuned, task_relations=tasks
     )

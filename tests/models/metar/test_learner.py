@@ -1,4 +1,4 @@
-"""MetaR in run folders: trained, stopped, continued, opened, from the command line."""
+"""MetaR and GANA in run folders and on the command line; settings and episodes of MetaR."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import trained_family
 from fewlink.models.family import NoVectors
+from fewlink.models.gana.scorer import GANAScorer
+from fewlink.models.gana.settings import GANASettings
 from fewlink.models.metar.episodes import sampler
 from fewlink.models.metar.family import FAMILY, assemble
 from fewlink.models.metar.learner import MetaLearner
@@ -34,11 +36,16 @@ from fewlink.training.trainer import train_run
 
 __all__ = ["quick"]
 KEPT = tempfile.TemporaryDirectory()
-TINY: dict[str, Any] = {"steps": 6, "evaluate_every": 2, "relations": 8, "hidden_1": 12, "hidden_2": 6}
+METAR: dict[str, Any] = {"steps": 6, "evaluate_every": 2, "relations": 8, "hidden_1": 12, "hidden_2": 6}
+GANA: dict[str, Any] = {"steps": 6, "evaluate_every": 2, "relations": 8, "neighbours": 5, "hidden": 6, "layers": 2}
+SCORERS = {"metar": MetaRScorer, "gana": GANAScorer}
+each_family = pytest.mark.parametrize("model", SCORERS)
 
 
-def tiny(**changes: Any) -> MetaRSettings:
-    return MetaRSettings(**{**TINY, **changes})
+def tiny(model: str = "metar", **changes: Any) -> Any:
+    if model == "gana":
+        return GANASettings(**{**GANA, **changes})
+    return MetaRSettings(**{**METAR, "model": model, **changes})
 
 
 @functools.cache
@@ -48,62 +55,89 @@ def brief() -> Benchmark:
     return Benchmark("umls", umls().graph, {**umls().tasks, "dev": dev}, umls().source)
 
 
-def learner(benchmark: Benchmark, table: Embeddings, settings: MetaRSettings) -> MetaLearner:
-    return FAMILY.learner(benchmark, table, settings, [settings.seed])
-
-
-def train(settings: MetaRSettings, run: Path, benchmark: Benchmark | None = None) -> RunResult:
-    return train_run(benchmark or brief(), vectors(), settings, run)
+def learner(settings: Any, table: Embeddings | None = None) -> MetaLearner:
+    made = trained_family(settings.model).learner(umls(), table or vectors(), settings, [settings.seed])
+    assert isinstance(made, MetaLearner)
+    return made
 
 
 @functools.cache
-def whole_run() -> tuple[Path, RunResult]:
-    """A run that is never changed by a test."""
-    run = Path(KEPT.name) / "whole"
-    return run, train(tiny(), run)
+def whole_run(model: str) -> tuple[Path, RunResult]:
+    """A run that no test changes."""
+    run = Path(KEPT.name) / f"whole-{model}"
+    return run, train_run(brief(), vectors(), tiny(model), run)
 
 
-def test_a_run_that_was_stopped_ends_in_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, whole = tmp_path / "parts", MetaLearner.step
+@each_family
+def test_an_interrupted_run_ends_in_the_same_bytes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = MetaLearner.step
 
     def stopped(self: MetaLearner, number: int, episodes: ContrastedEpisodes) -> Any:
         if number == 3:
             raise KeyboardInterrupt
-        return whole(self, number, episodes)
+        return step(self, number, episodes)
 
     with monkeypatch.context() as patch:
         patch.setattr(MetaLearner, "step", stopped)
         with pytest.raises(KeyboardInterrupt):
-            train(tiny(), run)
-    assert lines_of(run)[-1]["step"] == 2
-    train(tiny(), run)
-    assert saved(run) == saved(whole_run()[0]) and timeless(run) == timeless(whole_run()[0])
+            train_run(brief(), vectors(), tiny(model), tmp_path)
+    assert lines_of(tmp_path)[-1]["step"] == 2
+    train_run(brief(), vectors(), tiny(model), tmp_path)
+    whole, _ = whole_run(model)
+    assert saved(tmp_path) == saved(whole) and timeless(tmp_path) == timeless(whole)
 
 
-def test_a_run_opens_as_the_scorer_that_was_evaluated() -> None:
-    run, result = whole_run()
+@each_family
+def test_a_run_opens_as_the_scorer_that_was_evaluated(model: str) -> None:
+    run, result = whole_run(model)
     scorer = open_run(run, brief())
-    assert isinstance(scorer, MetaRScorer) and (scorer.name, scorer.seed) == ("metar", 0)
+    assert isinstance(scorer, SCORERS[model]) and (scorer.name, scorer.seed) == (model, 0)
     assert evaluate(brief(), scorer, Protocol("dev")).metrics()["micro"]["mrr"] == result.best["mrr"]
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_it_learns(model: str) -> None:
-    settings = tiny(model=model, relations=64, dropout=0.0, learning_rate=0.01, scale=0.0)
-    made = learner(umls(), vectors(dim=16), settings)
-    result = made.run_steps(0, 60)
-    losses = result.losses["loss"]
-    assert losses.shape == (60, 1) and result.sampling_seconds > 0
+@pytest.mark.parametrize("model", [*MODELS, "gana"])
+def test_training_lowers_the_loss(model: str) -> None:
+    settings = tiny(model, relations=64, dropout=0.0, learning_rate=0.01, scale=0.0)
+    losses = learner(settings, vectors(dim=16)).run_steps(0, 60).losses["loss"]
+    assert losses.shape == (60, 1)
     assert losses[-10:, 0].mean() < 0.8 * losses[:10, 0].mean()
 
 
+@each_family
+def test_only_runs_with_fixed_vectors_read_entities_that_are_added_later(model: str, tmp_path: Path) -> None:
+    lines = [("newcomer", umls().graph.relations[0], umls().graph.entities[0])]
+    extended, _ = append_triples(brief(), [written(lines, tmp_path / "new.tsv")])
+    with pytest.raises(FewlinkError, match=f"whole-{model}"):
+        open_run(whole_run(model)[0], extended)
+    train_run(brief(), vectors(), tiny(model, embedding_rate=0.0), tmp_path / "fixed")
+    assert "entities" not in load_file(tmp_path / "fixed" / "last" / "weights.safetensors")
+    scorer = open_run(tmp_path / "fixed", extended)
+    assert len(scorer.model.entities) == len(umls().graph.entities) + 1  # type: ignore[attr-defined]
+    assert np.isfinite(evaluate(extended, scorer, Protocol("dev")).metrics()["micro"]["mrr"])
+
+
+@each_family
+def test_training_needs_more_memory_than_scoring(model: str) -> None:
+    def need(training: bool, **changes: Any) -> float:
+        family = trained_family(model)
+        return sum(family.memory(umls().graph, vectors(), tiny(model, **changes), training=training).values())
+
+    assert need(False) < need(True, embedding_rate=0.0) < need(True) < need(True, relations=1024)
+
+
+@pytest.mark.parametrize("model", [*MODELS, "gana"])
+def test_each_model_has_a_recipe(model: str) -> None:
+    recipe = trained_family(model).recipe(model)
+    assert recipe.settings.model == model and recipe.vectors.recipe == "transe" and recipe.about and recipe.chosen
+
+
 def test_processes_share_the_episodes_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = learner(umls(), vectors(), tiny()).episodes(3, 2)
+    whole = learner(tiny()).episodes(3, 2)
     monkeypatch.setattr("fewlink.core.distributed.count", lambda: 2)
     shares = []
     for rank in (0, 1):
         monkeypatch.setattr("fewlink.core.distributed.rank", lambda rank=rank: rank)
-        shares.append(learner(umls(), vectors(), tiny()).episodes(3, 2))
+        shares.append(learner(tiny()).episodes(3, 2))
     for step in range(2):
         for part, *parts in zip(whole[step], *(share[step] for share in shares), strict=True):
             assert len(part) == 8 and torch.equal(part, torch.cat(parts))
@@ -112,7 +146,7 @@ def test_processes_share_the_episodes_of_a_step(monkeypatch: pytest.MonkeyPatch)
 def test_vectors_learn_by_their_own_rate() -> None:
     moved = []
     for rate in (0.0, 1e-3, 1e-2):
-        made = learner(umls(), vectors(), tiny(embedding_rate=rate, scale=0.0))
+        made = learner(tiny(embedding_rate=rate, scale=0.0))
         assert ("entities" in made.weights) == (rate > 0)
         made.run_steps(0, 2)
         moved.append(float((made.model.entities.detach() - vectors().entities).abs().max()))
@@ -135,7 +169,7 @@ def test_in_train_learns_from_the_background_too() -> None:
     background = {(h, t) for h, _, t in umls().graph.triples().tolist()}
     hidden = {tuple(p) for name in ("dev", "test") for task in umls().split(name) for p in task.pairs.tolist()}
     for model, allowed in (("metar", train_pairs), (IN_TRAIN, train_pairs | background)):
-        drawn = sampler(umls(), tiny(model=model)).contrasted(torch.arange(400))
+        drawn = sampler(umls(), tiny(model)).contrasted(torch.arange(400))
         pairs = {tuple(p) for part in (drawn.references, drawn.queries) for p in part.flatten(0, 1).tolist()}
         assert pairs <= allowed and bool(pairs - train_pairs) == (model == IN_TRAIN)
         assert not pairs & (hidden - allowed)
@@ -153,45 +187,17 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     empty = Benchmark("none", umls().graph, {**umls().tasks, "train": []})
     with pytest.raises(FewlinkError, match="training relations"):
         FAMILY.check(empty, tiny())
-    FAMILY.check(empty, tiny(model=IN_TRAIN))
+    FAMILY.check(empty, tiny(IN_TRAIN))
     assert not (tmp_path / "run").exists()
 
 
-def test_tuned_vectors_have_none_for_entities_that_come_later(tmp_path: Path) -> None:
-    lines = [("newcomer", umls().graph.relations[0], umls().graph.entities[0])]
-    extended, _ = append_triples(brief(), [written(lines, tmp_path / "new.tsv")])
-    with pytest.raises(FewlinkError, match="whole"):
-        open_run(whole_run()[0], extended)
-    train(tiny(embedding_rate=0.0), tmp_path / "fixed")
-    assert "entities" not in load_file(tmp_path / "fixed" / "last" / "weights.safetensors")
-    task = extended.split("dev")[0]
-    scores = evaluate(extended, open_run(tmp_path / "fixed", extended), Protocol("dev")).metrics()["micro"]["mrr"]
-    assert np.isfinite(scores) and len(task.pairs) == 8
-
-
-def test_memory_grows_with_what_is_trained() -> None:
-    def need(training: bool, **changes: Any) -> float:
-        return sum(FAMILY.memory(umls().graph, vectors(), tiny(**changes), training=training).values())
-
-    assert need(False) < need(True, embedding_rate=0.0) < need(True) < need(True, relations=1024)
-
-
-GANA: dict[str, Any] = {"steps": 4, "evaluate_every": 2, "relations": 8, "neighbours": 5, "hidden": 6}
-
-
-@pytest.mark.parametrize(("model", "changes"), [("metar", TINY), ("gana", GANA)])
+@pytest.mark.parametrize(("model", "changes"), [("metar", METAR), ("gana", GANA)])
 def test_training_and_evaluating_from_the_command_line(model: str, changes: dict[str, Any], fewlink: Fewlink) -> None:
-    given = [f"--set={name}={value}" for name, value in changes.items()]
+    options = [f"--set={name}={value}" for name, value in changes.items()]
     vectors().save(Path("vectors"), umls().graph.fingerprint, graph="umls")
-    trained = fewlink("train", "umls", "--model", model, "--embeddings", "vectors", "--out", "run", *given)
+    trained = fewlink("train", "umls", "--model", model, "--embeddings", "vectors", "--out", "run", *options)
     assert trained.code == 0, trained.err
     evaluated = fewlink("evaluate", "run", "--split", "dev", "--json", "--results", "records")
     assert evaluated.code == 0 and json.loads(evaluated.out)["model"] == model
     settings = json.loads(fewlink("models", "--settings", "--model", model, "--json").out)
     assert {"beta", *changes} <= {row["name"] for row in settings}
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_each_model_has_a_recipe(model: str) -> None:
-    recipe = trained_family(model).recipe(model)
-    assert recipe.settings.model == model and recipe.vectors.recipe == "transe" and recipe.about and recipe.chosen

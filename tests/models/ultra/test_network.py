@@ -213,19 +213,17 @@ class Evil:
 def test_other_files_give_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     weights = dict(network_of().state_dict())
-    with pytest.raises(InputError, match=r"absent\.pth: cannot be read"):
-        read_checkpoint(tmp_path / "absent.pth")
-    with pytest.raises(InputError, match="cannot be read"):
-        read_checkpoint(tmp_path)
     (tmp_path / "text.pth").write_text("no weights at all")
     (tmp_path / "empty.pth").write_bytes(b"")
-    for file in (tmp_path / "text.pth", tmp_path / "empty.pth", saved(tmp_path / "evil.pth", {"model": Evil()})):
-        with pytest.raises(InputError, match="is not a file of weights"):
+    files = [tmp_path / "absent.pth", tmp_path, tmp_path / "text.pth", tmp_path / "empty.pth"]
+    for file in (*files, saved(tmp_path / "evil.pth", {"model": Evil()})):
+        with pytest.raises(InputError) as error:
             read_checkpoint(file)
+        assert error.value.path == file
     assert not (tmp_path / "made-by-a-file-of-weights").exists()
     name = "entity_model.mlp.0.weight"
     cases = [{}, [1, 2], {"a": torch.ones(3)}, {**weights, name: torch.ones(2, 2)}, {**weights, "more": torch.ones(1)}]
     cases.append({other: value for other, value in weights.items() if other != name})
     for content in cases:
-        with pytest.raises(InputError, match="does not hold weights of ULTRA"):
+        with pytest.raises(InputError, match=r"other\.pth.*ULTRA"):
             read_checkpoint(saved(tmp_path / "other.pth", content))

@@ -1,22 +1,29 @@
-"""Files and folders that are replaced in one step, locked while they are written, and checked when they are read.
+"""Files and folders that are replaced atomically, locked while they are written, and checked when they are read.
 
-To write `name`, a process takes the lock `.name.lock`, fills `.name.new`, moves what was there to `.name.previous`, and
-renames its draft. A reader takes `name`, or `.name.previous` while `name` is missing, and starts again if the folder
-was replaced meanwhile; it changes nothing on disk. The next writer puts right what a killed one left, under the lock.
+To write `name`, a process takes the lock `.name.lock`, fills the draft `.name.new`, moves the old version to
+`.name.previous`, and renames the draft. A reader opens `name`, or `.name.previous` while `name` is missing, and starts
+again if a writer replaced the folder meanwhile; it changes nothing on disk. If a writer is killed, the next one cleans
+up under the lock.
 """
 
 from fewlink.core.storage.checksums import sha256_file, with_sha256, without_sha256
 from fewlink.core.storage.files import read_json, replaced_file, sync, write_bytes, write_json
-from fewlink.core.storage.folders import PAUSE, READING, is_folder_of, new_folder, open_folder, read_folder
+from fewlink.core.storage.folders import (
+    MAX_READ_SECONDS,
+    RETRY_SECONDS,
+    is_folder_of,
+    new_folder,
+    open_folder,
+    read_folder,
+)
 from fewlink.core.storage.locks import locked
 from fewlink.core.storage.places import MANIFEST, exists, place_of
 from fewlink.core.storage.recovery import locked_inside, recover, recover_quietly
 
 __all__ = [
-    "LEFT",
     "MANIFEST",
-    "PAUSE",
-    "READING",
+    "MAX_READ_SECONDS",
+    "RETRY_SECONDS",
     "exists",
     "is_folder_of",
     "locked",

@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, and JSON."""
+"""Atomic replacement of files, and JSON files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fewlink.core.storage.recovery import remove
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file atomically: a reader sees the old content or the new, never a part."""
+    """Replace a file atomically: a reader sees the old content or the new, never a fragment."""
     with replaced_file(path) as draft, draft.open("wb") as file:
         file.write(content)
 
@@ -27,13 +27,14 @@ def write_json(path: Path, content: Any) -> None:
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """Yield a path to write a file to, which then replaces the one at `path`; nothing changes on an error."""
+    """Yield a draft path to write to. On success the draft replaces the file at `path`; on an error nothing changes."""
     path = Path(os.path.realpath(path.parent)) / path.name
     if in_draft(path):
         yield path
         return
     with writing(path), acquired(beside(path, "lock"), path, ""):
-        draft = (folder := beside(path, "new")) / "draft"  # not of the file's kind, for those who look for such
+        folder = beside(path, "new")
+        draft = folder / "draft"  # without the file's suffix, so that searches by suffix skip it
         remove(folder)
         folder.mkdir()
         try:
@@ -46,11 +47,11 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; all its strings can be written as UTF-8, and no object has a key twice."""
+    """Read a JSON file. Raise if a string cannot be encoded as UTF-8 or an object repeats a key."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
         content = json.loads(text, object_pairs_hook=unique_keys)
-        if "\\u" in text:  # an escape may be half a surrogate pair
+        if "\\u" in text:  # an escape may be a lone surrogate
             json.dumps(content, ensure_ascii=False).encode()
     except OSError as error:
         raise InputError(path, f"cannot be read ({error.strerror})") from None
@@ -64,7 +65,7 @@ def read_json(path: Path) -> Any:
 
 
 def sync(path: Path) -> None:
-    """Write a file, or the list of files of a folder, to the disk."""
+    """Flush a file, or the entries of a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Folders with a manifest, replaced in one step and checked when they are read."""
+"""Folders with a manifest, replaced atomically and checked when they are read."""
 
 from __future__ import annotations
 
@@ -16,31 +16,33 @@ from fewlink.core.storage.checksums import sha256_file, sha256_json
 from fewlink.core.storage.files import read_json, sync, write_json
 from fewlink.core.storage.locks import in_draft, locked, this_thread
 from fewlink.core.storage.places import MANIFEST, beside, place_of, real
-from fewlink.core.storage.recovery import put_right
+from fewlink.core.storage.recovery import restore
 
 CHANGED = "was changed or damaged since it was written: make the folder again"
 ALWAYS_VERIFIED_BYTES = 64 << 20  # folders up to this size are hashed whenever they are opened (0.1 s)
-READING, PAUSE = 30.0, 0.01  # seconds for which a reader starts again, and between two tries
+MAX_READ_SECONDS = 30.0  # a reader gives up on a folder that is still being replaced after this time
+RETRY_SECONDS = 0.01
 
 T = TypeVar("T")
 
 
 @contextmanager
 def new_folder(path: Path, format: str, facts: dict[str, Any]) -> Iterator[Path]:
-    """Yield an empty folder to fill; on success it becomes `path`, on any error it is removed.
+    """Yield an empty folder to fill. On success it becomes `path`; on any error it is removed.
 
-    An existing folder of the same format is replaced. Raises if anything else is at `path`. `facts` may be filled
-    inside the block and is stored in the manifest. A folder in a folder that is being filled is written in place.
+    It replaces an existing folder of the same format. Raise if anything else is at `path`. The manifest stores `facts`,
+    which the block may still change. A folder inside another folder that is being filled is written in place.
     """
     path = real(path)
     if Path.cwd().is_relative_to(path):
-        raise FewlinkError(f"{path} is or contains the working folder and would be replaced: choose another place")
+        raise FewlinkError(f"{path} is or contains the working folder and would be replaced: choose another folder")
     with writing(path), locked(path):
-        draft = path if (inside := in_draft(path)) else beside(path, "new")
+        inside = in_draft(path)
+        draft = path if inside else beside(path, "new")
         if not inside:
-            put_right(path)
+            restore(path)
             if path.exists() and (not path.is_dir() or (any(path.iterdir()) and _format_of(path) != format)):
-                raise FewlinkError(f"{path} exists and is not a {format} folder: remove it or choose another place")
+                raise FewlinkError(f"{path} exists and is not a {format} folder: remove it or choose another folder")
         draft.mkdir(parents=True)
         this_thread.drafts.append(draft)
         try:
@@ -54,7 +56,7 @@ def new_folder(path: Path, format: str, facts: dict[str, Any]) -> Iterator[Path]
         finally:
             this_thread.drafts.remove(draft)
             if not inside:
-                put_right(path)
+                restore(path)
 
 
 def _write_manifest(folder: Path, format: str, facts: dict[str, Any]) -> None:
@@ -68,12 +70,12 @@ def _write_manifest(folder: Path, format: str, facts: dict[str, Any]) -> None:
 
 
 def read_folder(path: Path, format: str, load: Callable[[Path, dict[str, Any]], T], verify: bool | None = None) -> T:
-    """What `load` makes of the place and the manifest of a folder, all of one version even if it is being replaced.
+    """Return `load(place, manifest)`, all of one version of the folder even if a writer replaces it meanwhile.
 
-    Raises if a file has another size or hash. `verify=True` hashes every file, False none; None hashes a large folder
-    only if it has changed since it was hashed last.
+    Raise if a file's size or hash differs from the manifest. `verify=True` hashes every file, False none; None hashes a
+    large folder only if it has changed since its last check.
     """
-    end = time.monotonic() + READING
+    end = time.monotonic() + MAX_READ_SECONDS
     while True:
         with _watched(Path(path)) as (place, held, unchanged):
             try:
@@ -85,12 +87,12 @@ def read_folder(path: Path, format: str, load: Callable[[Path, dict[str, Any]], 
                 if held and unchanged():
                     return loaded
         if time.monotonic() > end:
-            raise InputError(path, f"was replaced again and again for {READING:.0f} s: try again later")
-        time.sleep(PAUSE)
+            raise InputError(path, f"was replaced repeatedly for {MAX_READ_SECONDS:.0f} s: try again later")
+        time.sleep(RETRY_SECONDS)
 
 
 def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str, Any]:
-    """The manifest of a folder written by `new_folder`, which is checked as `read_folder` does it."""
+    """The manifest of a folder that `new_folder` wrote; the folder is checked as in `read_folder`."""
     return read_folder(path, format, lambda place, manifest: manifest, verify)
 
 
@@ -99,7 +101,7 @@ def is_folder_of(path: Path, format: str) -> bool:
 
 
 def _checked(folder: Path, format: str, verify: bool | None) -> dict[str, Any]:
-    """The manifest of a folder whose files are as they were written."""
+    """The manifest of a folder. Raise unless all files are as they were written."""
     if not os.path.isdir(folder):
         raise InputError(folder, "is not a folder" if os.path.exists(folder) else "does not exist")
     manifest = read_json(folder / MANIFEST)
@@ -116,24 +118,25 @@ def _checked(folder: Path, format: str, verify: bool | None) -> dict[str, Any]:
     for file, (size, digest) in expected.items():
         if not os.path.isfile(file):
             raise InputError(file, "is missing from its folder: make the folder again")
-        if (stat := file.stat()).st_size != size:
+        stat = file.stat()
+        if stat.st_size != size:
             raise InputError(file, CHANGED)
         seen.append((str(file), digest, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns))
     total = sum(size for size, _ in expected.values())
     if total <= ALWAYS_VERIFIED_BYTES and verify is not False:
-        _hash(expected, silent)
+        _check_hashes(expected, silent)
     elif verify or (verify is None and not is_remembered(str(real(folder)), sha256_json(seen))):
         with progress(f"checking {folder} for damage", total) as advance:
-            _hash(expected, advance)
+            _check_hashes(expected, advance)
         remember(str(real(folder)), sha256_json(seen))
     return dict(manifest)
 
 
-def _hash(expected: Mapping[Path, tuple[int, str]], advance: Advance) -> None:
-    """Raise if a file has another sha256 than expected."""
+def _check_hashes(expected: Mapping[Path, tuple[int, str]], advance: Advance) -> None:
+    """Raise if the sha256 of a file is not the expected one."""
     done = 0
     for file, (size, digest) in expected.items():
-        if sha256_file(file, lambda part, before=done: advance(before + part)) != digest:  # type: ignore[misc]
+        if sha256_file(file, lambda size, before=done: advance(before + size)) != digest:  # type: ignore[misc]
             raise InputError(file, CHANGED)
         done += size
 
@@ -146,9 +149,9 @@ def _format_of(folder: Path) -> str | None:
 
 @contextmanager
 def _watched(path: Path) -> Iterator[tuple[Path, bool, Callable[[], bool]]]:
-    """Yield where to read a folder, whether its manifest is held open, and whether it still is the same version.
+    """Yield the place to read a folder from, whether its manifest is open, and a check that it is the same version.
 
-    While a manifest is held open, the one of a later version does not get its inode number.
+    While a manifest is open, the manifest of a later version cannot get its inode number.
     """
     place, held = place_of(path), False
     with ExitStack() as kept:
@@ -159,7 +162,7 @@ def _watched(path: Path) -> Iterator[tuple[Path, bool, Callable[[], bool]]]:
         except FileNotFoundError:
             before = None
         except OSError:
-            pass  # one that cannot be read has a number too
+            pass  # an unreadable manifest still has an inode number
         yield place, held, lambda: before == _inode(place / MANIFEST) and place_of(path) == place
 
 

@@ -1,4 +1,4 @@
-"""Locks beside what is written, and the drafts that a thread fills."""
+"""Locks for writers, and the drafts that each thread fills."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from fewlink.core.errors import FewlinkError, writing
 from fewlink.core.storage.places import beside, real
 
-SILENT_WAIT = 1.0  # seconds for which a writer waits for another one without saying so
+SILENT_WAIT_SECONDS = 1.0  # after this time a waiting writer prints a line
 
 
 class ThreadState(threading.local):
-    """The locks that a thread holds and the folders that it fills: in these nobody else writes."""
+    """The locks that a thread holds, and the folders that it alone fills."""
 
     def __init__(self) -> None:
         self.locks: set[str] = set()
@@ -27,10 +27,10 @@ this_thread = ThreadState()
 
 
 def locked(path: Path, busy: str = "") -> AbstractContextManager[None]:
-    """Exclude other writers of a file or folder that is replaced; the lock is beside it.
+    """Exclude other writers of a file or folder; the lock file lies beside it.
 
-    Another process waits, and says so after a second, or raises at once with the message `busy`. The lock ends with
-    the process, however it ends. Inside of it, the same thread may take it again.
+    While another process holds the lock, wait and, after a second, print a line; or raise the message `busy` at once.
+    The lock ends with the process, however it ends. A thread that holds the lock may take it again.
     """
     path = real(path)
     return acquired(beside(path, "lock"), path, busy)
@@ -48,18 +48,18 @@ def acquired(file: Path, what: Path, busy: str) -> Iterator[None]:
     with writing(what):
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            lock.acquire(timeout=0 if busy else SILENT_WAIT)
+            lock.acquire(timeout=0 if busy else SILENT_WAIT_SECONDS)
         except Timeout:
             if busy:
                 raise FewlinkError(busy) from None
-            print(f"waiting for another process that is writing {what}", file=sys.stderr, flush=True)
+            print(f"waiting for another process to finish writing {what}", file=sys.stderr, flush=True)
             lock.acquire()
     this_thread.locks.add(str(file))
     try:
         yield
     finally:
         this_thread.locks.discard(str(file))
-        with suppress(OSError):  # a process that waits for the removed file tries again (filelock checks its links)
+        with suppress(OSError):  # filelock checks its links: a process that waits for the removed file tries again
             os.unlink(file)
         lock.release()
 

@@ -1,4 +1,4 @@
-"""Where a file or folder is, and what its writers put beside it."""
+"""The path of a file or folder, and of the lock, draft and previous version beside it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ MANIFEST = "manifest.json"
 
 
 def real(path: Path) -> Path:
-    """The path without links."""
+    """The path with all symbolic links resolved."""
     return Path(os.path.realpath(path))
 
 
 def beside(path: Path, kind: str) -> Path:
-    """The lock, the draft (`new`) or the moved version (`previous`) of a file or folder."""
+    """The path of the `lock`, the draft (`new`) or the `previous` version of a file or folder."""
     return path.parent / f".{path.name}.{kind}"
 
 
 def place_of(path: Path) -> Path:
-    """Where to read a folder: at its path, or while that is missing, where a writer has moved it."""
+    """Where to read a folder: at its path or, while a writer replaces it, at its previous version."""
     if os.path.exists(path) or "\0" in str(path):
         return Path(path)
     moved = beside(real(path), "previous")
@@ -27,5 +27,5 @@ def place_of(path: Path) -> Path:
 
 
 def exists(path: str | Path) -> bool:
-    """Whether there is a file or folder, also while the folder is being replaced."""
+    """Whether a file or folder exists; True also while a writer replaces the folder."""
     return os.path.exists(path) or place_of(Path(path)) != Path(path)

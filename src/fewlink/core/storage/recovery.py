@@ -1,4 +1,4 @@
-"""What a killed writer left is put right by the next one."""
+"""Recovery from killed writers: the next writer restores the folder and removes drafts."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from fewlink.core.errors import FewlinkError, writing
 from fewlink.core.storage.locks import acquired, locked, this_thread
 from fewlink.core.storage.places import MANIFEST, beside, place_of, real
 
-LEFT = re.compile(r"\.(.+)\.(lock|new|previous)")  # names of what a killed writer of the file or folder leaves
+LEFTOVER = re.compile(r"\.(.+)\.(lock|new|previous)")  # names that a killed writer leaves behind
 
 
 def recover(path: Path, busy: str = "") -> None:
-    """Put right what a killed writer of a file or folder left: what was moved comes back, and drafts are removed."""
+    """Clean up after a killed writer: move the previous version of a folder back, and remove drafts."""
     with writing(path), locked(path, busy):
-        put_right(real(path))
+        restore(real(path))
 
 
 def recover_quietly(path: Path) -> None:
-    """Like `recover`, if nobody is writing the file or folder and it can be written."""
+    """Call `recover` unless another process is writing the file or folder, or it cannot be written."""
     with suppress(FewlinkError):
         recover(path, busy="it is being written")
 
 
-def put_right(path: Path) -> None:
-    """Give a folder that was moved aside its name again, and remove what is beside it. The caller has the lock.
+def restore(path: Path) -> None:
+    """Move the previous version of a folder back if it has no other, and remove drafts. The caller holds the lock.
 
-    A complete draft of a killed writer is removed too: readers have been shown the version before since then.
+    A draft is removed even if it is complete: since the writer was killed, readers have seen the previous version.
     """
     place = place_of(path)
     if place != path:
@@ -41,7 +41,7 @@ def put_right(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or folder; a folder's manifest goes first, so that nobody reads what is left of it."""
+    """Remove a file or folder. A folder's manifest goes first, so that nobody reads a half-removed folder."""
     if path.is_dir() and not path.is_symlink():
         (path / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)
@@ -51,10 +51,11 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def locked_inside(folder: Path, busy: str = "") -> Iterator[None]:
-    """Like `locked`, for a folder that stays while what is in it is replaced; the lock is in it."""
+    """Lock a folder whose files are replaced one by one, and recover its files. The lock file lies inside it."""
     folder = real(folder)
     with acquired(folder / ".lock", folder, busy):
-        for name in {left[1] for path in folder.iterdir() if (left := LEFT.fullmatch(path.name))}:
+        matches = [LEFTOVER.fullmatch(path.name) for path in folder.iterdir()]
+        for name in {match[1] for match in matches if match}:
             if str(beside(folder / name, "lock")) not in this_thread.locks:
                 recover_quietly(folder / name)
         yield

@@ -1,6 +1,6 @@
 """Synthetic benchmarks with the shape of NELL-One or Wiki-One, as folders of the NELL-One layout.
 
-They serve to try sizes and rules that no available data has. Each is a function of (like, entities, triples, seed).
+They serve to test sizes and rules that no available data has. Each is a function of (like, entities, triples, seed).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from fewlink.data.synthetic.tasks import PlantedTask, plant_tasks
 
 FORMAT = "fewlink-generated/1"
 LIKE = ("nell-one", "wiki-one")
-LEAST_ENTITIES, LEAST_TRIPLES = 500, 2000
-MOST_TRIPLES = 20  # for each entity
-TYPES = 0.95  # types for each background relation, in NELL-One
-LEAST_TYPES, LEAST_RELATIONS = 8, 24
-PAIRS = (50, 500)  # of a task
-PAIRS_SHARES = (200, 50)  # in a graph of n triples these are at most n/200 and n/50
-ROWS_AT_ONCE = 1 << 18  # in one write
+MIN_ENTITIES, MIN_TRIPLES = 500, 2000
+MAX_TRIPLES_PER_ENTITY = 20
+TYPES_PER_RELATION = 0.95  # in NELL-One
+MIN_TYPES, MIN_RELATIONS = 8, 24
+TASK_PAIRS = (50, 500)  # fewest and most pairs of a task
+MIN_TRIPLES_PER_PAIR = (200, 50)  # in a graph of n triples they are at most n/200 and n/50
+ROWS_AT_ONCE = 1 << 18  # per write
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a synthetic benchmark; `tasks` by split, `pairs` the fewest and the most pairs of a task."""
+    """The sizes of a synthetic benchmark: `tasks` by split; `pairs`, the fewest and most of a task."""
 
     like: str
     entities: int
@@ -49,33 +49,35 @@ class Shape:
 
 
 def shape_of(like: str, entities: int | None = None, triples: int | None = None) -> Shape:
-    """The shape of a benchmark with these numbers of entities and triples, by default those of the published one.
+    """The shape of a benchmark with these numbers of entities and triples, by default the published ones.
 
-    If only one number is given, the other is in proportion. A smaller graph has fewer relations, types and tasks.
+    If one number is None, it is in proportion to the other. A smaller graph has fewer relations, types and tasks.
     """
-    counts = choose("benchmark to be like", like, {name: CATALOGUE[name] for name in LIKE}).counts
+    counts = choose("benchmark to imitate", like, {name: CATALOGUE[name] for name in LIKE}).counts
     assert counts is not None
     published_entities, published_triples, published_relations, published_tasks = counts
     if entities is None:
         size = published_triples if triples is None else triples
-        entities = max(size * published_entities // published_triples, LEAST_ENTITIES)
+        entities = max(size * published_entities // published_triples, MIN_ENTITIES)
     if triples is None:
-        triples = max(entities * published_triples // published_entities, LEAST_TRIPLES)
-    if entities < LEAST_ENTITIES:
-        raise FewlinkError(f"a synthetic graph has at least {LEAST_ENTITIES} entities: got {entities:,}")
-    least = max(entities, LEAST_TRIPLES)
-    if not least <= triples <= MOST_TRIPLES * entities:
-        limits = f"at least {least:,} and at most {MOST_TRIPLES * entities:,} triples"
-        raise FewlinkError(f"a synthetic graph of {entities:,} entities has {limits}: got {triples:,}")
+        triples = max(entities * published_triples // published_entities, MIN_TRIPLES)
+    if entities < MIN_ENTITIES:
+        raise FewlinkError(f"{entities:,} entities are too few for a synthetic graph: use at least {MIN_ENTITIES}")
+    least = max(entities, MIN_TRIPLES)
+    if not least <= triples <= MAX_TRIPLES_PER_ENTITY * entities:
+        limits = f"{least:,} to {MAX_TRIPLES_PER_ENTITY * entities:,}"
+        raise FewlinkError(f"a synthetic graph of {entities:,} entities cannot have {triples:,} triples: use {limits}")
     scale = min(1.0, math.cbrt(triples / published_triples))
-    types = TYPES * published_relations * min(1.0, math.sqrt(entities / published_entities))
-    smallest, largest = (min(most, triples // share) for most, share in zip(PAIRS, PAIRS_SHARES, strict=True))
+    types = TYPES_PER_RELATION * published_relations * min(1.0, math.sqrt(entities / published_entities))
+    smallest, largest = (
+        min(most, triples // share) for most, share in zip(TASK_PAIRS, MIN_TRIPLES_PER_PAIR, strict=True)
+    )
     return Shape(
         like,
         entities,
         triples,
-        relations=max(round(published_relations * scale), LEAST_RELATIONS),
-        types=max(round(types), LEAST_TYPES),
+        relations=max(round(published_relations * scale), MIN_RELATIONS),
+        types=max(round(types), MIN_TYPES),
         tasks={split: max(round(n * scale), 1) for split, n in zip(SPLITS, published_tasks, strict=True)},
         pairs=(smallest, largest),
     )
@@ -83,7 +85,7 @@ def shape_of(like: str, entities: int | None = None, triples: int | None = None)
 
 @dataclass(frozen=True, eq=False)
 class GeneratedNames:
-    """Names as zero-padded bytes: `entities`; `relations`, first of the background, then of the tasks; and `types`.
+    """Names as zero-padded bytes; `relations` has those of the background, then those of the tasks.
 
     `order` (entities,) are the entity ids sorted by the number in their names.
     """
@@ -97,10 +99,10 @@ class GeneratedNames:
 def generate(
     out: Path, like: str, entities: int | None = None, triples: int | None = None, seed: int = 0
 ) -> dict[str, Any]:
-    """Write a benchmark like a published one to a new folder, atomically; returns its counts."""
+    """Write a benchmark that imitates a published one to a new folder, atomically, and return its counts."""
     shape = shape_of(like, entities, triples)
     if os.path.lexists(out):
-        raise FewlinkError(f"{out} exists: remove it or choose another place")
+        raise FewlinkError(f"{out} exists: remove it or choose another folder")
     facts = {"like": like, "entities": shape.entities, "triples": shape.triples, "seed": seed}
     with new_folder(Path(out), FORMAT, facts) as folder:
         graph = generate_graph(shape.entities, shape.triples, shape.types, shape.relations, seed)
@@ -120,7 +122,7 @@ def generate(
 
 
 def _names(shape: Shape, graph: GeneratedGraph, seed: int) -> GeneratedNames:
-    """`concept:type:name` as in NELL-One, or Q and P with a number as in Wiki-One, which have no type."""
+    """Make names: `concept:type:name` as in NELL-One, or Q and P with a number, without a type, as in Wiki-One."""
     rng = generator(seed, "generate", "names")
     relation_count = shape.relations + sum(shape.tasks.values())
     numbers, relation_numbers = rng.permutation(shape.entities), rng.permutation(relation_count)
@@ -139,7 +141,7 @@ def _numbered(word: bytes | np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def _write_graph(folder: Path, graph: GeneratedGraph, names: GeneratedNames, seed: int) -> None:
-    """`path_graph`, in random order."""
+    """Write `path_graph`, in random order."""
     sizes = [len(p) for p in graph.pairs]
     order = generator(seed, "generate", "order").permutation(sum(sizes))
     relations = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)[order]
@@ -151,7 +153,7 @@ def _write_graph(folder: Path, graph: GeneratedGraph, names: GeneratedNames, see
 
 
 def _write_names(folder: Path, shape: Shape, graph: GeneratedGraph, names: GeneratedNames) -> None:
-    """`ent2ids` and `relation2ids`; also `entity2type.tsv` if names have no type."""
+    """Write `ent2ids` and `relation2ids`, and `entity2type.tsv` if names have no type."""
     numbers = np.arange(shape.entities)
     with (folder / "ent2ids").open("wb") as file, progress("writing names", shape.entities) as advance:
         columns: list[Column] = [b'"', (names.entities, names.order), b'": ', (_numbered(b"", numbers), numbers)]
@@ -167,7 +169,7 @@ def _write_names(folder: Path, shape: Shape, graph: GeneratedGraph, names: Gener
 def _write_tasks(
     folder: Path, graph: GeneratedGraph, tasks: dict[str, list[PlantedTask]], names: GeneratedNames
 ) -> None:
-    """The tasks of each split, known answers, ranges, and the planted rules."""
+    """Write the tasks of each split, their known answers and ranges, and the planted rules."""
     task_names = iter(_text(names.relations[len(graph.relations) :]))
     known: dict[str, list[str]] = {}
     planted: dict[str, dict[str, Any]] = {}
@@ -190,7 +192,7 @@ def _write_tasks(
 
 
 def _range(graph: GeneratedGraph, task: PlantedTask, names: GeneratedNames) -> np.ndarray:
-    """The entities of the types of the tails, sorted by name."""
+    """The entities that share a type with a tail, sorted by name."""
     population = graph.population
     types = np.unique(population.types[task.pairs[:, 1]])
     members = np.concatenate([population.starts[k] + np.arange(population.sizes[k]) for k in types])
@@ -198,7 +200,7 @@ def _range(graph: GeneratedGraph, task: PlantedTask, names: GeneratedNames) -> n
 
 
 def _readable(rule: dict[str, Any], graph: GeneratedGraph, names: GeneratedNames) -> dict[str, Any]:
-    """A rule with names instead of numbers; an inverse relation ends in _inv, as in relation2ids."""
+    """A rule with names instead of numbers; the name of an inverse relation ends in _inv, as in relation2ids."""
     rule, count = dict(rule), len(graph.relations)
     if "path" in rule:
         rule["path"] = [_text(names.relations[[r % count]])[0] + "_inv" * (r >= count) for r in rule["path"]]
@@ -222,7 +224,7 @@ def _background(graph: GeneratedGraph, names: GeneratedNames) -> dict[str, dict[
     }
 
 
-# the same bytes in every row, or a table and the index into it of each row
+# the same bytes in every row, or a table and the index of each row in it
 Column = bytes | tuple[np.ndarray, np.ndarray]
 
 

@@ -1,8 +1,8 @@
 """A synthetic background graph: typed entities with hidden codes, and relations between types that depend on codes.
 
-The sizes of types and relations, and the popularity of entities, were fitted to NELL-One. Triples are computed from
-the random bits by operations with one IEEE 754 result (no power, exponential or matrix product), so that every machine
-generates the same graph.
+The sizes of types and relations, and the popularity of entities, are fitted to NELL-One. Triples are computed from
+random bits by operations with exactly one IEEE 754 result (no power, exponential or matrix product), so that every
+machine generates the same graph.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROUNDS = 60  # of drawing new pairs, at most
 
 @dataclass(frozen=True)
 class CodeMap:
-    """The code that a relation expects of a tail: that of the head with some signs changed and maybe two bits swapped.
+    """The code that a relation expects of a tail: the head's code with some signs flipped and perhaps two bits swapped.
 
     For codes of ±1 this is a bilinear form: x W y with a signed permutation W is largest for the expected y.
     """
@@ -47,12 +47,12 @@ class CodeMap:
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> CodeMap:
-        """The identity or a random map."""
+        """Draw the identity or a random map."""
         signs, swap, alike = int(rng.integers(1 << BITS)), bool(rng.integers(2)), rng.random() < ALIKE
         return cls(0, False) if alike else cls(signs, swap)
 
     def __call__(self, codes: np.ndarray, back: bool = False) -> np.ndarray:
-        """The codes of tails for those of heads, or with `back` the reverse: (n,) uint8 both."""
+        """The codes (n,) uint8 of tails for those of heads or, with `back`, of heads for those of tails."""
         signs = np.uint8(self.signs)
         return self._swapped(codes ^ signs) if back else self._swapped(codes) ^ signs
 
@@ -80,7 +80,7 @@ class Population:
 
     @classmethod
     def of(cls, entities: int, types: int, seed: int) -> Population:
-        """A population of this many entities and types; small types are ordered by fewer bits of their codes."""
+        """Make a population; the entities of small types are ordered by fewer bits of their codes."""
         rng = generator(seed, "generate", "population")
         sizes = rng.permutation(falling_sizes(entities, types, TYPE_FALL))
         starts = np.cumsum(sizes) - sizes
@@ -93,24 +93,24 @@ class Population:
         return cls(sizes, starts, bits, of, codes.astype(np.uint8))
 
     def draw_types(self, rng: np.random.Generator, types: np.ndarray, count: int) -> np.ndarray:
-        """Types (count,) drawn from these in proportion to their sizes."""
+        """Draw types (count,) in proportion to their sizes."""
         ends = np.cumsum(self.sizes[types])
         return types[np.searchsorted(ends, rng.integers(ends[-1], size=count), "right")]
 
     def draw(self, rng: np.random.Generator, types: np.ndarray, codes: np.ndarray, skew: int) -> np.ndarray:
-        """An entity for each type and code: (n,), (n,) to (n,) int64."""
+        """Draw an entity for each type (n,) and code (n,): (n,) int64."""
         size, bits = self.sizes[types], self.bits[types]
         cell = codes.astype(np.int64) >> (BITS - bits)
         low, high = size * cell >> bits, size * (cell + 1) >> bits
         return np.asarray(self.starts[types] + low + _skewed(rng, high - low, skew))
 
     def draw_any(self, rng: np.random.Generator, types: np.ndarray, count: int, skew: int) -> np.ndarray:
-        """Entities (count,) of these types with any code."""
+        """Draw entities (count,) of these types with any code."""
         codes = rng.integers(1 << BITS, size=count, dtype=np.uint8)
         return self.draw(rng, self.draw_types(rng, types, count), self._with_hubs(rng, codes), skew)
 
     def draw_partners(self, rng: np.random.Generator, types: np.ndarray, expected: np.ndarray, skew: int) -> np.ndarray:
-        """Entities of these types, one for each expected code (n,); most have that code."""
+        """Draw an entity of these types for each expected code (n,); most have that code."""
         noise = np.bitwise_and.reduce(rng.integers(1 << BITS, size=(FLIPPED, len(expected)), dtype=np.uint8))
         codes = self._with_hubs(rng, expected ^ noise)
         return self.draw(rng, self.draw_types(rng, types, len(codes)), codes, skew)
@@ -122,13 +122,13 @@ class Population:
 
 @dataclass(frozen=True, eq=False)
 class RelationPlan:
-    """How a relation is generated: types of heads and tails, number of triples, skew on each side, and codes."""
+    """How to generate a relation: the types and skew of each side, the number of triples, and the codes."""
 
     sides: tuple[np.ndarray, np.ndarray]
     size: int
     skews: tuple[int, int]
     codes: CodeMap
-    repeats: int | None = None  # the relation some of whose pairs it repeats
+    repeats: int | None = None  # a relation whose pairs it partly repeats
     inverted: bool = False
 
 
@@ -178,19 +178,24 @@ def generate_graph(entities: int, triples: int, types: int, relations: int, seed
 
 
 def _plan(population: Population, sizes: np.ndarray, seed: int) -> list[RelationPlan]:
-    """Relations by decreasing size. Each side takes the types with the fewest triples for their size so far."""
+    """Plan relations by decreasing size. Each side takes the types with the fewest triples for their size so far."""
     rng = generator(seed, "generate", "relations")
     used = np.zeros(len(population.sizes))
     plan: list[RelationPlan] = []
     for number, size in enumerate(sizes.tolist()):
-        skews, codes, (draw, inverted) = SKEWS[rng.choice(len(SKEWS), p=CHANCES)], CodeMap.draw(rng), rng.random(2)
+        skews = SKEWS[rng.choice(len(SKEWS), p=CHANCES)]
+        codes = CodeMap.draw(rng)
+        draw, inverted = rng.random(2)
         if number % 2 and draw < REPEATING:
-            (heads, tails), (head_skew, tail_skew) = plan[-1].sides, plan[-1].skews
-            if back := bool(inverted < INVERTED):
-                heads, tails, head_skew, tail_skew = tails, heads, tail_skew, head_skew
+            heads, tails = plan[-1].sides
+            head_skew, tail_skew = plan[-1].skews
+            back = bool(inverted < INVERTED)
+            if back:
+                heads, tails = tails, heads
+                head_skew, tail_skew = tail_skew, head_skew
             plan.append(RelationPlan((heads, tails), size, (head_skew, tail_skew), codes, number - 1, back))
         else:
-            least = 2 * math.isqrt(size) + 2  # at least four times as many possible pairs
+            least = 2 * math.isqrt(size) + 2  # gives at least four times as many possible pairs
             heads, tails = (_draw_side(population, used, max(size // ROOM[skew], least), rng) for skew in skews)
             plan.append(RelationPlan((heads, tails), size, skews, codes))
         for side in plan[-1].sides:
@@ -199,7 +204,7 @@ def _plan(population: Population, sizes: np.ndarray, seed: int) -> list[Relation
 
 
 def _draw_side(population: Population, used: np.ndarray, members: int, rng: np.random.Generator) -> np.ndarray:
-    """Types that have at least this number of members in total: (types of this side,)."""
+    """Draw types that together have at least this number of members: (types of this side,)."""
     order = rng.permutation(len(used))
     order = order[np.argsort(used[order], kind="stable")]
     count = int(np.searchsorted(np.cumsum(population.sizes[order]), members)) + 1
@@ -207,7 +212,7 @@ def _draw_side(population: Population, used: np.ndarray, members: int, rng: np.r
 
 
 def _first_edges(population: Population, plan: list[RelationPlan], seed: int) -> list[np.ndarray]:
-    """One pair for every entity, as head or tail of a relation that has its type: (n, 2) for each relation."""
+    """Draw one pair for every entity, as head or tail of a relation with its type: (n, 2) for each relation."""
     rng = generator(seed, "generate", "first edges")
     sides = [(r, side) for r in range(len(plan)) for side in (0, 1)]
     sides_of_type: list[list[int]] = [[] for _ in population.sizes]
@@ -231,18 +236,18 @@ def _first_edges(population: Population, plan: list[RelationPlan], seed: int) ->
 
 
 def _other_ends(
-    population: Population, relation: RelationPlan, given: np.ndarray, side: int, rng: np.random.Generator
+    population: Population, relation: RelationPlan, entities: np.ndarray, side: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Entities on this side (0: heads, 1: tails) for given entities on the other, without self-loops."""
-    ends = given
+    """Draw entities for this side (0: heads, 1: tails) to link with entities of the other, without self-loops."""
+    ends = entities
     for _ in range(ROUNDS):
-        loops = np.flatnonzero(ends == given)
+        loops = np.flatnonzero(ends == entities)
         if not len(loops):
             break
-        expected = relation.codes(population.codes[given[loops]], back=side == 0)
+        expected = relation.codes(population.codes[entities[loops]], back=side == 0)
         ends = ends.copy()
         ends[loops] = population.draw_partners(rng, relation.sides[side], expected, relation.skews[side])
-    return np.where(ends == given, (given + 1) % len(population.types), ends)
+    return np.where(ends == entities, (entities + 1) % len(population.types), ends)
 
 
 def _distributed(triples: int, first: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -262,7 +267,7 @@ def _pairs(
     repeated: np.ndarray | None,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Exactly `size` distinct pairs, including the first edges: (size, 2), sorted."""
+    """Draw exactly `size` distinct pairs, including the first edges: (size, 2), sorted."""
     entities = len(population.types)
     keys = np.unique(first[:, 0] * entities + first[:, 1])
     if repeated is not None:
@@ -280,7 +285,9 @@ def _pairs(
         drawn, at = np.unique((heads * entities + tails)[heads != tails], return_index=True)
         fresh = ~np.isin(drawn, keys, assume_unique=True)
         keys = np.union1d(keys, drawn[fresh][np.argsort(at[fresh], kind="stable")[:missing]])
-    raise FewlinkError(f"{entities:,} entities are too few for so many triples: use more entities or fewer triples")
+    raise FewlinkError(
+        f"{entities:,} entities are too few for this number of triples: use more entities or fewer triples"
+    )
 
 
 def _skewed(rng: np.random.Generator, sizes: np.ndarray, skew: int) -> np.ndarray:

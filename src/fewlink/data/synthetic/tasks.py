@@ -1,6 +1,6 @@
 """Few-shot tasks planted in a synthetic graph: each follows a rule, with some noise.
 
-- path: r(x, z) holds if a path of one, two or three relations, some of them inverse, leads from x to z;
+- path: r(x, z) holds if a path of one, two or three relations or inverses leads from x to z;
 - codes: r joins entities of two types by a map of their hidden codes, which no background relation needs to have;
 - popularity: the tails of r are the popular entities of a type, whatever the head.
 """
@@ -17,15 +17,16 @@ from fewlink.core.progress import progress
 from fewlink.core.seeds import generator
 from fewlink.data.synthetic.graph import FLAT, SMALLEST_CELL, STEEP, CodeMap, GeneratedGraph
 
-# the kinds of the tasks of a split, in turn; a number is the hops of a path
+# the kinds of a split's tasks, in turn; a number is the length of a path
 KINDS = (2, 1, "codes", 2, 3, "codes", 2, 1, "popularity", 2)
 NOISE = 0.3  # share of the pairs of a task that follow no rule
 HOLDS = 0.8  # probability that a pair joined by a path is in the task
 WALKS = 8  # random walks from each head
-MOST_TAILS = 4  # of a head on average
-FEWEST_TAILS = 8  # a task of n pairs has at least n/8 distinct tails, or popularity would solve it
-LARGEST_RANGE, RANGE_SHARE = 20_000, 4  # candidates: at most 20,000, and a quarter of the entities
-OTHER_TYPES = 2  # further types of the tails of noise, at most
+MAX_MEAN_TAILS = 4  # of a head
+MAX_PAIRS_PER_TAIL = 8  # on average: with fewer distinct tails, popularity would solve the task
+MAX_CANDIDATES = 20_000
+MIN_ENTITIES_PER_CANDIDATE = 4
+MAX_OTHER_TYPES = 2  # further types of the tails of noise
 SMALLEST_TYPE = 4 * SMALLEST_CELL  # fewest entities of a type for codes and popularity
 HEADS_SKEW, CODES_SKEW = 5, 9  # skews of heads and of tails with the right code, in a task of codes
 TRIES = 200  # paths tried for one task
@@ -33,7 +34,7 @@ TRIES = 200  # paths tried for one task
 
 @dataclass(frozen=True, eq=False)
 class PlantedTask:
-    """`pairs` (n, 2) int64, distinct, in random order; `rule` describes what was planted, in plain values."""
+    """A task: `pairs` (n, 2) int64, distinct, in random order; `rule` describes the planted rule in plain values."""
 
     pairs: np.ndarray
     rule: dict[str, Any]
@@ -48,7 +49,7 @@ class Planter:
     used: set[tuple[int, ...]] = field(default_factory=set)
 
     def plant(self, number: int, kind: int | str, size: int) -> PlantedTask:
-        """A task of exactly `size` pairs. If no suitable path of that length is found, it is a task of codes."""
+        """Plant a task of exactly `size` pairs. If no path of the wanted length is suitable, it is a task of codes."""
         rng = generator(self.seed, "generate", "task", number)
         ruled = size - int(NOISE * size)
         planted = self._path(rng, kind, ruled) if isinstance(kind, int) else None
@@ -61,7 +62,7 @@ class Planter:
     @property
     def largest_range(self) -> int:
         """The largest number of candidates of a task."""
-        return min(LARGEST_RANGE, len(self.graph.population.types) // RANGE_SHARE)
+        return min(MAX_CANDIDATES, len(self.graph.population.types) // MIN_ENTITIES_PER_CANDIDATE)
 
     def range_size(self, types: np.ndarray) -> int:
         """The number of entities of these types."""
@@ -76,16 +77,21 @@ class Planter:
                 continue
             pairs = self._joined(rng, path, size)
             heads, tails = (len(np.unique(column)) for column in pairs.T)
-            few = len(pairs) < size or tails * FEWEST_TAILS < size
-            if few or size > MOST_TAILS * heads or self.range_size(np.unique(types[pairs[:, 1]])) > self.largest_range:
+            few = len(pairs) < size or tails * MAX_PAIRS_PER_TAIL < size
+            if (
+                few
+                or size > MAX_MEAN_TAILS * heads
+                or self.range_size(np.unique(types[pairs[:, 1]])) > self.largest_range
+            ):
                 continue
             self.used.add(path)
             return pairs, {"kind": "path", "path": list(path)}
         return None
 
     def _random_path(self, rng: np.random.Generator, hops: int, size: int) -> tuple[int, ...] | None:
-        """Relations (r + R is the inverse of r), each of which starts at types where the one before ends."""
-        count, (begins, ends) = len(self.graph.relations), self._sides
+        """Draw relations (r + R is the inverse of r) each of which starts at a type where the one before ends."""
+        count = len(self.graph.relations)
+        begins, ends = self._sides
         large = np.flatnonzero(np.tile([len(p) >= size for p in self.graph.pairs], 2))
         if not len(large):
             return None
@@ -100,14 +106,14 @@ class Planter:
 
     @functools.cached_property
     def _sides(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whether a relation, inverse ones included, starts at a type, and whether it ends there: two (2R, types)."""
+        """Whether each relation, inverses included, starts at a type, and whether it ends there: two (2R, types)."""
         heads, tails = np.zeros((2, len(self.graph.relations), len(self.graph.population.sizes)), bool)
         for number, relation in enumerate(self.graph.relations):
             heads[number, relation.sides[0]] = tails[number, relation.sides[1]] = True
         return np.concatenate([heads, tails]), np.concatenate([tails, heads])
 
     def _joined(self, rng: np.random.Generator, path: tuple[int, ...], size: int) -> np.ndarray:
-        """At most `size` pairs that the path joins, by random walks, grouped by head: (n, 2)."""
+        """Find at most `size` pairs that the path joins, by random walks, grouped by head: (n, 2)."""
         starts = self.graph.ends(path[0])[:, 0]
         heads = rng.permutation(np.unique(rng.choice(starts, 4 * size)))
         rows = np.repeat(np.arange(len(heads)), WALKS)
@@ -149,10 +155,10 @@ class Planter:
         return int(rng.choice(suitable) if len(suitable) else largest)
 
     def _with_noise(self, rng: np.random.Generator, pairs: np.ndarray, size: int) -> np.ndarray:
-        """The pairs with random ones added up to `size`, of entities with the types of the rule and a few others."""
+        """Add random pairs up to `size`, of entities with the types of the rule and a few others."""
         population = self.graph.population
         heads, tails = (np.unique(population.types[column]) for column in pairs.T)
-        more = np.union1d(tails, rng.integers(len(population.sizes), size=int(rng.integers(OTHER_TYPES + 1))))
+        more = np.union1d(tails, rng.integers(len(population.sizes), size=int(rng.integers(MAX_OTHER_TYPES + 1))))
         if self.range_size(more) <= self.largest_range:
             tails = more
         while len(pairs) < size:
@@ -166,21 +172,24 @@ class Planter:
 def plant_tasks(
     graph: GeneratedGraph, counts: dict[str, int], sizes: tuple[int, int], seed: int
 ) -> dict[str, list[PlantedTask]]:
-    """The given number of tasks for each split, each with sizes[0] to sizes[1] pairs."""
-    planter, smallest, largest = Planter(graph, seed), *sizes
+    """Plant the tasks of each split, each with sizes[0] to sizes[1] pairs."""
+    planter = Planter(graph, seed)
+    smallest, largest = sizes
     tasks: dict[str, list[PlantedTask]] = {split: [] for split in counts}
     with progress("planting tasks", sum(counts.values())) as advance:
         for split, count in counts.items():
             for place in range(count):
                 number = sum(map(len, tasks.values()))
                 draw = generator(seed, "generate", "task size", number).random()
-                size = smallest + int((largest - smallest + 1) * draw * draw * np.sqrt(draw))  # as in NELL-One
+                size = smallest + int(
+                    (largest - smallest + 1) * draw * draw * np.sqrt(draw)
+                )  # distributed as in NELL-One
                 tasks[split].append(planter.plant(number, KINDS[place % len(KINDS)], size))
                 advance(number + 1)
     return tasks
 
 
 def _distinct(pairs: np.ndarray) -> np.ndarray:
-    """The pairs without repetitions and self-loops, in their order."""
+    """The pairs without duplicates and self-loops, in their order."""
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     return np.asarray(pairs[np.sort(np.unique(pairs, axis=0, return_index=True)[1])])

@@ -1,7 +1,7 @@
 """File formats of triples: tab- or comma-separated text, RDF, SPARQL results, Parquet and STIX, plain or compressed.
 
-A new format is a function `read(source, file)` that yields blocks of triples, and a line in `FORMATS`. The function
-receives the decompressed file and can pass its rows through `blocks_of`, which checks them and reports bad ones.
+To add a format, write a function `read(source, file)` that yields blocks of triples, and add a line to `FORMATS`. The
+function receives the decompressed file. It can pass its rows to `blocks_of`, which checks them and reports bad ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fewlink.graph.vocabulary import Block
 
 
 class Format(NamedTuple):
-    """A format is recognised by the suffixes of its files."""
+    """A file format, recognised by the suffixes of its files."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -32,7 +32,7 @@ class Format(NamedTuple):
 
 
 def read_triples(path: Path, *, skip: bool, report: CompileReport, advance: Advance = silent) -> Iterator[Block]:
-    """The blocks of one file in its format. Bad lines raise, or with `skip` are counted."""
+    """Yield the triples of a file in blocks. A bad line raises, or with `skip` is counted."""
     path = Path(path)
     source = Source(path, skip, report)
     with reading_source(path):
@@ -46,7 +46,7 @@ def read_triples(path: Path, *, skip: bool, report: CompileReport, advance: Adva
 
 
 def format_of(path: Path) -> Format:
-    """The format of a file by its name without the compression; tab-separated text if the suffix is unknown."""
+    """The format of a file, by its suffix before the compression suffix; tab-separated text if that is unknown."""
     if is_bundle(path):
         return STIX
     name = path.name.lower()
@@ -56,7 +56,7 @@ def format_of(path: Path) -> Format:
 
 
 def read_tsv(source: Source, file: IO[bytes]) -> Iterator[Block]:
-    """Tab-separated text, or SPARQL results in TSV, whose first line names variables."""
+    """Read tab-separated text, or SPARQL results in TSV, whose first line names variables."""
     peeked = Peeked(file)
     if RESULTS_HEADER.match(peeked.peek()):
         return read_results(source, peeked.as_file(), "TSV")
@@ -64,9 +64,10 @@ def read_tsv(source: Source, file: IO[bytes]) -> Iterator[Block]:
 
 
 def read_json_or_xml(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
-    """SPARQL results, or else RDF: the beginning of the file says which."""
+    """Read SPARQL results or RDF, whichever the beginning of the file shows."""
     peeked = Peeked(file)
-    begin, file = peeked.peek(), peeked.as_file()
+    begin = peeked.peek()
+    file = peeked.as_file()
     if syntax == "XML" and b"http://www.w3.org/2005/sparql-results#" not in begin:
         return read_rdf(source, file, "RDF/XML")
     if syntax == "JSON" and (b'"@context"' in begin or b'"@id"' in begin or b'"@graph"' in begin):

@@ -11,28 +11,18 @@ from typing import IO
 
 import numpy as np
 
-from fewlink.graph.source import (
-    HEADERS,
-    LONGEST_NAME,
-    NEWLINE,
-    Source,
-    blocks_of,
-    whole_lines,
-)
-from fewlink.graph.vocabulary import (
-    Block,
-    is_text,
-)
+from fewlink.graph.source import HEADERS, MAX_NAME_BYTES, NEWLINE, Source, blocks_of, whole_lines
+from fewlink.graph.vocabulary import Block, is_text
 
 PIECE_BYTES = 1 << 18
-MOST_LINES = 100  # that a quoted field may span; more mean that its end is missing
-ROWS_INSIDE = 3  # lines inside a quoted field that look like rows: its quotes are stray
+MAX_ROW_LINES = 100  # a quoted field that spans more lines lacks its closing quote
+MAX_ROWS_IN_FIELD = 3  # a quoted field with more lines that look like rows has a stray quote
 IRI = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://\S+|urn:\S+")
-RETURN = "\udc0d"  # stands for a lone carriage return, which the csv module takes for the end of a row
+RETURN = "\udc0d"  # replaces a lone carriage return, at which the csv module would end the row
 
 
 def read_delimited(source: Source, file: IO[bytes], separator: bytes) -> Iterator[Block]:
-    """The triples of separated text; a header row is recognised and left out."""
+    """Read separated text; a header row is recognised and left out."""
     blocks = (block for block in _delimited_blocks(source, file, separator) if len(block.codes))
     for first in blocks:
         yield _without_header(source, first)
@@ -40,13 +30,14 @@ def read_delimited(source: Source, file: IO[bytes], separator: bytes) -> Iterato
 
 
 def _delimited_blocks(source: Source, file: IO[bytes], separator: bytes) -> Iterator[Block]:
-    """Blocks are split at once; only one with a bad line is split line by line."""
-    parts = whole_lines(source, file)
-    for raw in parts:
-        if separator == b"," and b'"' in raw:  # a quoted field may contain line ends: the csv module reads the rest
-            yield from blocks_of(source, _quoted_rows(source, itertools.chain([raw], parts)))
+    """Split each block of lines at once; split a block with a bad line line by line."""
+    chunks = whole_lines(source, file)
+    for raw in chunks:
+        if separator == b"," and b'"' in raw:  # the csv module reads the rest: a quoted field may contain line ends
+            yield from blocks_of(source, _quoted_rows(source, itertools.chain([raw], chunks)))
             return
-        if (block := _split_whole(_without_empty_lines(raw), separator)) is not None:
+        block = _split_whole(_without_empty_lines(raw), separator)
+        if block is not None:
             yield block
         else:
             yield from blocks_of(source, ((line, text.split(separator)) for line, text in source.lines(raw)))
@@ -61,7 +52,7 @@ def _without_empty_lines(raw: bytes) -> bytes:
 
 
 def _split_whole(raw: bytes, separator: bytes) -> Block | None:
-    """All lines at once; None if any of them is not three non-empty fields of text."""
+    """Split all lines at once; None if a line is not three non-empty fields of UTF-8 text."""
     data = np.frombuffer(raw, np.uint8)
     ends = _field_ends(data, separator)
     if not len(ends):
@@ -71,14 +62,14 @@ def _split_whole(raw: bytes, separator: bytes) -> Block | None:
     kinds = data[ends].reshape(-1, 3)
     if (kinds[:, :2] != separator[0]).any() or (kinds[:, 2] != NEWLINE).any():
         return None
-    widths = np.diff(ends, prepend=-1)  # each with its separator
-    if widths.min() == 1 or widths.max() > LONGEST_NAME + 1:
+    widths = np.diff(ends, prepend=-1)  # of each field with its separator
+    if widths.min() == 1 or widths.max() > MAX_NAME_BYTES + 1:
         return None
     return _encode(raw.replace(b"\n", separator), ends, separator)
 
 
 def _field_ends(data: np.ndarray, separator: bytes) -> np.ndarray:
-    """Where fields end, searched in pieces that fit into the processor's cache."""
+    """The positions at which fields end, searched in pieces that fit into the processor's cache."""
     ends = [np.zeros(0, np.int64)]
     for begin in range(0, len(data), PIECE_BYTES):
         piece = data[begin : begin + PIECE_BYTES]
@@ -87,14 +78,14 @@ def _field_ends(data: np.ndarray, separator: bytes) -> np.ndarray:
 
 
 def _encode(raw: bytes, ends: np.ndarray, separator: bytes) -> Block:
-    """The fields that end at `ends`, encoded by pyarrow if it is installed, otherwise by a Python dict."""
+    """Encode the fields that end at `ends`, with pyarrow if it is installed, otherwise with a Python dict."""
     try:
         import pyarrow
     except ImportError:
         fields = raw.split(separator)
         del fields[-1]
         return Block.of(fields)
-    offsets = np.concatenate([[0], ends + 1]).astype(np.int32)  # each field keeps its separator, all the same byte
+    offsets = np.concatenate([[0], ends + 1]).astype(np.int32)  # each field keeps its separator, always the same byte
     buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(raw)]
     encoded = pyarrow.Array.from_buffers(pyarrow.binary(), len(ends), buffers).dictionary_encode()
     names = [name[:-1] for name in encoded.dictionary.to_pylist()]
@@ -103,25 +94,26 @@ def _encode(raw: bytes, ends: np.ndarray, separator: bytes) -> Block:
 
 
 def _without_header(source: Source, block: Block) -> Block:
+    """The block without its first row if that names columns, or names variables of a query before rows of IRIs."""
     first = [block.names[code] for code in block.codes[0]]
     second = [block.names[code] for code in block.codes[min(1, len(block.codes) - 1)]]
     iris = [[IRI.fullmatch(name) is not None for name in row[:2]] for row in (first, second)]
-    of_results = not any(iris[0]) and all(iris[1]) and all(name.isidentifier() for name in map(bytes.decode, first))
-    if of_results or all(name.lower() in known for name, known in zip(first, HEADERS, strict=True)):
+    names_variables = not any(iris[0]) and all(iris[1]) and all(name.decode().isidentifier() for name in first)
+    if names_variables or all(name.lower() in known for name, known in zip(first, HEADERS, strict=True)):
         header = b" ".join(first).decode()
-        source.report.headers.append(f"the first line of {source.path} was taken as a header: {header}")
+        source.report.headers.append(f"the first line of {source.path} was read as a header: {header}")
         return Block(block.names, block.codes[1:])
     return block
 
 
-def _quoted_rows(source: Source, parts: Iterator[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """The rows of a CSV file from its first block with a quote on.
+def _quoted_rows(source: Source, chunks: Iterator[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the rows of a CSV file from its first block with a quote, with their line numbers.
 
-    A row may span `MOST_LINES` lines. One that does not end there, or is not valid, is reported as one bad line, and
-    reading goes on with the line after it: a stray quote costs one line.
+    A row may span `MAX_ROW_LINES` lines. A longer or invalid row is reported as one bad line, and reading continues
+    with the next line, so that a stray quote costs one line.
     """
-    lines = (text for part in parts for text in part.decode("utf-8", "surrogateescape").split("\n")[:-1])
-    ahead: deque[str] = deque()  # lines that were read for a row that turned out to be shorter
+    lines = (text for raw in chunks for text in raw.decode("utf-8", "surrogateescape").split("\n")[:-1])
+    ahead: deque[str] = deque()  # lines that were read for a row that turned out shorter
     number = source.line + 1
     while (first := ahead.popleft() if ahead else next(lines, None)) is not None:
         if '"' not in first:
@@ -133,11 +125,11 @@ def _quoted_rows(source: Source, parts: Iterator[bytes]) -> Iterator[tuple[int, 
             row = next(csv.reader(_row_lines(taken, ahead, lines), strict=True))
             if len(row) != 3 and len(taken) > 1:
                 raise csv.Error(f"{len(row)} columns on {len(taken)} lines")
-            if len(taken) > ROWS_INSIDE + 1 and all(line.count(",") == 2 for line in taken[1:-1]):
-                raise csv.Error(f"a quoted field of {len(taken)} lines, which are rows of their own")
+            if len(taken) > MAX_ROWS_IN_FIELD + 1 and all(line.count(",") == 2 for line in taken[1:-1]):
+                raise csv.Error(f"a quoted field of {len(taken)} lines that are rows themselves")
         except csv.Error as error:
             ahead.extendleft(reversed(taken[1:]))
-            problem = "has a quote without an end" if len(taken) >= MOST_LINES else f"is not valid CSV ({error})"
+            problem = "has no closing quote" if len(taken) >= MAX_ROW_LINES else f"is not valid CSV ({error})"
             source.bad(problem, number)
             number += 1
         else:
@@ -146,8 +138,8 @@ def _quoted_rows(source: Source, parts: Iterator[bytes]) -> Iterator[tuple[int, 
 
 
 def _row_lines(taken: list[str], ahead: deque[str], lines: Iterator[str]) -> Iterator[str]:
-    """The lines that a row may have, for the csv module; those after the first are added to `taken`."""
+    """Yield the lines that a row may span to the csv module, and add those after the first to `taken`."""
     yield taken[0].replace("\r", RETURN) + "\n"
-    while len(taken) < MOST_LINES and (text := ahead.popleft() if ahead else next(lines, None)) is not None:
+    while len(taken) < MAX_ROW_LINES and (text := ahead.popleft() if ahead else next(lines, None)) is not None:
         taken.append(text)
         yield text.replace("\r", RETURN) + "\n"

@@ -1,4 +1,4 @@
-"""Parquet files, by pyarrow."""
+"""Parquet files, read by pyarrow."""
 
 from __future__ import annotations
 
@@ -6,28 +6,16 @@ import itertools
 from collections.abc import Iterator
 from typing import IO
 
-from fewlink.core.errors import (
-    InputError,
-    MissingExtra,
-)
+from fewlink.core.errors import InputError, MissingExtra
 from fewlink.graph.compression import COMPRESSIONS
-from fewlink.graph.source import (
-    BLOCK_ROWS,
-    LONGEST_NAME,
-    Source,
-    blocks_of,
-    triple_columns,
-)
-from fewlink.graph.vocabulary import (
-    Block,
-    is_text,
-)
+from fewlink.graph.source import BLOCK_ROWS, MAX_NAME_BYTES, Source, blocks_of, triple_columns
+from fewlink.graph.vocabulary import Block, is_text
 
 
 def read_parquet(source: Source, file: IO[bytes]) -> Iterator[Block]:
-    """Parquet, by pyarrow: the columns head, relation and tail (or subject, predicate, object), or the only three."""
+    """Read the columns head, relation and tail (or subject, predicate and object), or else the only three columns."""
     if source.path.suffix.lower() in COMPRESSIONS:
-        raise InputError(source.path, "is Parquet compressed once more: unpack it first")
+        raise InputError(source.path, "is a compressed Parquet file: unpack it first")
     try:
         import pyarrow
         import pyarrow.parquet
@@ -40,10 +28,10 @@ def read_parquet(source: Source, file: IO[bytes]) -> Iterator[Block]:
             names = [batch.column(c).cast(pyarrow.string()).cast(pyarrow.binary()).to_pylist() for c in columns]
             rows = [[name or b"" for name in row] for row in zip(*names, strict=True)]
             fields = list(itertools.chain.from_iterable(rows))
-            if all(fields) and is_text(b"\n".join(fields)) and max(map(len, fields), default=0) <= LONGEST_NAME:
+            if all(fields) and is_text(b"\n".join(fields)) and max(map(len, fields), default=0) <= MAX_NAME_BYTES:
                 yield Block.of(fields)
             else:
                 yield from blocks_of(source, enumerate(rows, source.line + 1))
             source.line += batch.num_rows
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter for the name of a column
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter from the name of a column
         raise InputError(source.path, f"cannot be read as Parquet ({error})") from None

@@ -1,4 +1,4 @@
-"""RDF by pyoxigraph: N-Triples, N-Quads, Turtle, TriG, RDF/XML and JSON-LD."""
+"""RDF, read by pyoxigraph: N-Triples, N-Quads, Turtle, TriG, RDF/XML and JSON-LD."""
 
 from __future__ import annotations
 
@@ -8,23 +8,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from fewlink.core.errors import (
-    InputError,
-    MissingExtra,
-)
-from fewlink.graph.source import (
-    BLOCK_ROWS,
-    LONGEST_NAME,
-    Peeked,
-    Source,
-    whole_lines,
-)
-from fewlink.graph.vocabulary import (
-    Block,
-    unquoted,
-)
+from fewlink.core.errors import InputError, MissingExtra
+from fewlink.graph.source import BLOCK_ROWS, MAX_NAME_BYTES, Peeked, Source, whole_lines
+from fewlink.graph.vocabulary import Block, unquoted
 
-RDF = {
+PYOXIGRAPH_NAMES = {
     "N-Triples": "N_TRIPLES",
     "N-Quads": "N_QUADS",
     "Turtle": "TURTLE",
@@ -32,56 +20,55 @@ RDF = {
     "RDF/XML": "RDF_XML",
     "JSON-LD": "JSON_LD",
 }
-RDF_ERROR_PLACE = re.compile(r"^Parser error at line [^:]*: ")  # our errors name the line themselves
+RDF_ERROR_PLACE = re.compile(r"^Parser error at line [^:]*: ")  # InputError names the line
 LABELS = frozenset({"http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel"})
-UNNAMED = re.compile(r"[0-9a-f]{20,32}")  # what the parser calls a blank node without a name, at random
-LONGEST_ENTITY, LONGEST_PROLOG, DEEPEST = 2_000, 1 << 20, 10_000  # bytes of XML; elements in one another
+UNNAMED = re.compile(r"[0-9a-f]{20,32}")  # random names that the parser gives to unnamed blank nodes
+MAX_ENTITY_BYTES = 2_000
+MAX_PROLOG_BYTES = 1 << 20
+MAX_DEPTH = 10_000  # of nested elements
 
 
 def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
-    """N-Triples and N-Quads, by pyoxigraph; a block that does not parse as a whole is parsed line by line."""
-    pyoxigraph, terms = import_pyoxigraph(syntax), RdfTerms(source)
-    language = getattr(pyoxigraph.RdfFormat, RDF[syntax])
+    """Read N-Triples or N-Quads; a block with a syntax error is parsed line by line."""
+    pyoxigraph = import_pyoxigraph(syntax)
+    terms = RdfTerms(source)
+    format = getattr(pyoxigraph.RdfFormat, PYOXIGRAPH_NAMES[syntax])
     for raw in whole_lines(source, file):
         try:
-            terms.read(pyoxigraph.parse(input=raw, format=language))
+            terms.read(pyoxigraph.parse(input=raw, format=format))
         except (SyntaxError, ValueError):
             terms.fields, terms.literals = [], 0
             for line, text in source.lines(raw):
                 try:
-                    terms.read(pyoxigraph.parse(input=text + b"\n", format=language))
+                    terms.read(pyoxigraph.parse(input=text + b"\n", format=format))
                     source.good = source.good or bool(terms.fields)
                 except (SyntaxError, ValueError) as error:
-                    source.bad(
-                        f"is not {_article(syntax)} {syntax} line ({getattr(error, 'msg', None) or error})", line
-                    )
+                    source.bad(f"is not valid {syntax} ({getattr(error, 'msg', None) or error})", line)
         source.line += raw.count(b"\n")
         yield terms.take()
 
 
 def read_rdf(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
-    """RDF that is not one statement per line, by pyoxigraph; after a syntax error it continues where that can."""
-    pyoxigraph, terms, bad, more = import_pyoxigraph(syntax), RdfTerms(source), 0, True
+    """Read RDF that is not one statement per line; after a syntax error, continue where the parser can."""
+    pyoxigraph = import_pyoxigraph(syntax)
+    terms = RdfTerms(source)
+    format = getattr(pyoxigraph.RdfFormat, PYOXIGRAPH_NAMES[syntax])
     peeked = file if isinstance(file, Peeked) else Peeked(file)
     checked = CheckedXml(source.path, peeked.as_file()) if syntax == "RDF/XML" else None
-    quads = iter(pyoxigraph.parse(input=checked or peeked, format=getattr(pyoxigraph.RdfFormat, RDF[syntax])))
+    quads = iter(pyoxigraph.parse(input=checked or peeked, format=format))
+    bad_line = 0
+    more = True
     while more:
         try:
             more = terms.read(quads, 3 * BLOCK_ROWS)
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None) or (checked and checked.error_line) or None
-            if line is None or line != bad:  # one bad line gives several errors
-                source.bad(
-                    f"is not valid {syntax} ({RDF_ERROR_PLACE.sub('', getattr(error, 'msg', None) or str(error))})",
-                    line,
-                )
-            bad = line or bad
+            if line is None or line != bad_line:  # one bad line causes several errors
+                reason = RDF_ERROR_PLACE.sub("", getattr(error, "msg", None) or str(error))
+                source.bad(f"is not valid {syntax} ({reason})", line)
+            bad_line = line or bad_line
         else:
             yield terms.take()
-
-
-def _article(name: str) -> str:
-    return "an" if name[0] in "AEIOUN" else "a"
 
 
 def import_pyoxigraph(syntax: str) -> Any:
@@ -93,9 +80,9 @@ def import_pyoxigraph(syntax: str) -> Any:
 
 
 class RdfTerms:
-    """Turns statements of RDF into names; labels are kept in the report, other literals are counted.
+    """The names in RDF statements. Labels go to the report, and other literals are counted.
 
-    A blank node without a name of its own gets one from its file and its place there.
+    An unnamed blank node gets a name from its file and its place in it.
     """
 
     def __init__(self, source: Source) -> None:
@@ -109,50 +96,56 @@ class RdfTerms:
         self.fields: list[bytes] = []
         self.literals = 0
 
-    def read(self, quads: Iterable[Any], most: int = 1 << 62) -> bool:
-        """Add head, relation, tail, head, … of statements to `fields` until it has `most`; False at their end."""
+    def read(self, quads: Iterable[Any], max_fields: int = 1 << 62) -> bool:
+        """Add head, relation, tail, head, … to `fields` until it has `max_fields`; return False after the last."""
         fields, literal, name = self.fields, self.literal, self.name
         for quad in quads:
             if isinstance(quad.object, literal):
                 self.literals += not self.add_label(quad)
                 continue
             triple = (name(quad.subject), name(quad.predicate), name(quad.object))
-            if max(map(len, triple)) > LONGEST_NAME:
-                raise ValueError(f"a name of over {LONGEST_NAME:,} bytes")
+            if max(map(len, triple)) > MAX_NAME_BYTES:
+                raise ValueError(f"a name of over {MAX_NAME_BYTES:,} bytes")
             fields += triple
-            if len(fields) >= most:
+            if len(fields) >= max_fields:
                 return True
         return False
 
     def name(self, term: Any) -> bytes:
+        """The name of an IRI or blank node."""
         value: str = getattr(term, "value", None) or str(term)
         if type(term) is self.blank_node and UNNAMED.fullmatch(value):
             return self.unnamed.setdefault(value, f"_:{self.file}-{len(self.unnamed) + 1}".encode())
         return unquoted(value).encode()
 
     def take(self) -> Block:
-        """What was read since the last call; its literals are counted in the report."""
+        """Return the triples read since the last call, and add their literals to the report."""
         block = Block.of(self.fields)
         self.report.literals += self.literals
         self.fields, self.literals = [], 0
         return block
 
     def add_label(self, quad: Any) -> bool:
-        """Whether the statement is a label; of several, English comes first, then one without a language."""
+        """Store a label and return True; False if it is none. English is preferred, then a label without a language."""
         if quad.predicate.value not in LABELS:
             return False
         language = quad.object.language or ""
-        rank = 0 if language.lower().partition("-")[0] == "en" else 1 if not language else 2
+        rank = 2 if language else 1
+        if language.lower().partition("-")[0] == "en":
+            rank = 0
         text = " ".join(quad.object.value.split()).encode()
         subject = self.name(quad.subject)
-        if text and len(text) <= LONGEST_NAME and rank < self.labels.get(subject, (3, b""))[0]:
+        if text and len(text) <= MAX_NAME_BYTES and rank < self.labels.get(subject, (3, b""))[0]:
             self.labels[subject] = rank, text
         return True
 
 
 class CheckedXml(Peeked):
-    """XML that is read up to its first error, which is on `error_line`. Raises if elements are nested deeply, which
-    would take hours, or if an entity is declared that stands for much text, of which a few would fill the memory."""
+    """XML up to its first error, which is on `error_line`.
+
+    Reading raises if elements are nested so deeply that parsing would take hours, or if an entity stands for so much
+    text that a few references would fill the memory.
+    """
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         super().__init__(file)
@@ -172,25 +165,27 @@ class CheckedXml(Peeked):
             self.error_line = self.error_line or error.lineno
             if not self.begun:
                 raise InputError(self.path, f"is not valid XML ({error})", error.lineno) from None
-        if not self.begun and self.count > LONGEST_PROLOG:
-            raise InputError(self.path, f"has no element in its first {LONGEST_PROLOG:,} bytes")
+        if not self.begun and self.count > MAX_PROLOG_BYTES:
+            raise InputError(
+                self.path, f"has no element in its first {MAX_PROLOG_BYTES:,} bytes: check that it is RDF/XML"
+            )
         self.begun -= max(0, len(self.ended) - 1)
         del self.ended[1:]
         return content
 
     def _element(self, name: str, attributes: object) -> None:
         self.begun += 1
-        if self.begun - len(self.ended) > DEEPEST:
-            problem = f"has elements that are nested over {DEEPEST:,} deep: write it as N-Triples or Turtle"
+        if self.begun - len(self.ended) > MAX_DEPTH:
+            problem = f"nests elements over {MAX_DEPTH:,} deep: write it as N-Triples or Turtle"
             raise InputError(self.path, problem, self.parser.CurrentLineNumber)
         if self.begun == 1:
             self._check_entities()
 
     def _check_entities(self) -> None:
         sizes: dict[str, int] = {}
-        for name, text in self.declared.items():  # an entity can only refer to those before it
+        for name, text in self.declared.items():  # an entity can refer only to earlier ones
             inside = re.findall("&([^;#]+);", text)
             sizes[name] = len(text) + sum(sizes.get(other, 0) for other in inside)
-            if sizes[name] > LONGEST_ENTITY or any(other in self.declared and other not in sizes for other in inside):
-                problem = f"declares an entity '{name}' that stands for over {LONGEST_ENTITY:,} bytes"
+            if sizes[name] > MAX_ENTITY_BYTES or any(other in self.declared and other not in sizes for other in inside):
+                problem = f"declares an XML entity '{name}' of over {MAX_ENTITY_BYTES:,} bytes: write it as Turtle"
                 raise InputError(self.path, problem)

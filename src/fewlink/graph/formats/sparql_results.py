@@ -1,4 +1,4 @@
-"""Results of SPARQL queries in JSON, XML or TSV, by pyoxigraph."""
+"""Results of SPARQL queries in JSON, XML or TSV, read by pyoxigraph."""
 
 from __future__ import annotations
 
@@ -6,30 +6,23 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
-from fewlink.core.errors import (
-    InputError,
-)
+from fewlink.core.errors import InputError
 from fewlink.graph.formats.rdf import RDF_ERROR_PLACE, RdfTerms, import_pyoxigraph
-from fewlink.graph.source import (
-    BLOCK_ROWS,
-    Source,
-    triple_columns,
-)
-from fewlink.graph.vocabulary import (
-    Block,
-)
+from fewlink.graph.source import BLOCK_ROWS, Source, triple_columns
+from fewlink.graph.vocabulary import Block
 
-RESULTS_HEADER = re.compile(rb"\?\w+\t\?\w+\t\?\w+\r?\n")  # of SPARQL results in TSV
+RESULTS_HEADER = re.compile(rb"\?\w+\t\?\w+\t\?\w+\r?\n")  # first line of SPARQL results in TSV
 
 
 def read_results(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
-    """SPARQL results with three variables: head, relation and tail by name (or subject, …), or else in their order."""
-    pyoxigraph, terms = import_pyoxigraph("SPARQL results"), RdfTerms(source)
+    """Read the variables head, relation and tail (or subject, …), or else the only three variables in their order."""
+    pyoxigraph = import_pyoxigraph("SPARQL results")
+    terms = RdfTerms(source)
     results = None
     try:
         results = pyoxigraph.parse_query_results(input=file, format=getattr(pyoxigraph.QueryResultsFormat, syntax))
         if isinstance(results, pyoxigraph.QueryBoolean):
-            raise InputError(source.path, "is the answer to an ASK query: SELECT a head, a relation and a tail")
+            raise InputError(source.path, "is the result of an ASK query: SELECT a head, a relation and a tail instead")
         columns = triple_columns(source.path, [variable.value for variable in results.variables])
         for number, solution in enumerate(results, 1):
             row = [solution[column] for column in columns]
@@ -43,7 +36,7 @@ def read_results(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block
                 yield terms.take()
     except (SyntaxError, ValueError) as error:
         reason = RDF_ERROR_PLACE.sub("", getattr(error, "msg", None) or str(error))
-        source.bad(f"is not valid as SPARQL results in {syntax} ({reason})", getattr(error, "lineno", None))
+        source.bad(f"is not a valid {syntax} file of SPARQL results ({reason})", getattr(error, "lineno", None))
     finally:
-        results = None  # the thread that made it frees it; an error would keep it
+        results = None  # freed by the thread that made it; a traceback would keep it alive
     yield terms.take()

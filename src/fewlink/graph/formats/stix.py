@@ -1,8 +1,8 @@
-"""A STIX 2.1 bundle, MITRE's or anyone's: objects are entities with names and types, relationships are triples.
+"""STIX 2.1 bundles, MITRE's or any others: objects become entities with names and types, relationships triples.
 
-Names follow the built-in graph `attack`: an entity is called by its public id (G0082) if it has one, else by its STIX
-id; a relation is `<type>_<verb>_<type>`, such as `group_uses_malware`. Platforms and tactics of ATT&CK's objects become
-entities and triples too. Revoked and deprecated objects are left out with their relationships.
+Names follow the built-in graph `attack`. The id of an entity is its public id (G0082) if it has one, or else its STIX
+id. A relation is `<type>_<verb>_<type>`, such as `group_uses_malware`. Platforms and tactics of ATT&CK's objects become
+entities and triples too. Revoked and deprecated objects are left out together with their relationships.
 """
 
 from __future__ import annotations
@@ -16,35 +16,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from fewlink.core.errors import (
-    InputError,
-    UnknownName,
-    did_you_mean,
-    read_file,
-    unique_keys,
-)
-from fewlink.graph.source import (
-    Source,
-    blocks_of,
-)
-from fewlink.graph.vocabulary import (
-    Block,
-)
+from fewlink.core.errors import InputError, UnknownName, did_you_mean, read_file, unique_keys
+from fewlink.graph.source import Source, blocks_of
+from fewlink.graph.vocabulary import Block
 
 SUFFIX = ".json"
 KINDS = {"attack-pattern": "technique", "intrusion-set": "group", "course-of-action": "mitigation"}
-CAPEC_KIND = "attack_pattern"  # of an attack-pattern that CAPEC numbers
-PUBLIC = ("mitre", "capec", "cwe")  # beginnings of the sources whose ids are used
+CAPEC_KIND = "attack_pattern"  # the kind of an attack-pattern with a CAPEC id
+PUBLIC_SOURCES = ("mitre", "capec", "cwe")  # prefixes of sources whose ids become entity ids
 NOT_ENTITIES = {"relationship", "sighting", "bundle", "marking-definition", "extension-definition", "language-content"}
-NAMESPACE = uuid.UUID("00abedb4-aa42-466c-9c01-fed23315a9b7")  # STIX 2.1, section 2.9, for ids made from content
+NAMESPACE = uuid.UUID("00abedb4-aa42-466c-9c01-fed23315a9b7")  # for ids made from content: STIX 2.1, section 2.9
 BEGIN = re.compile(rb'\s*\{.{0,2000}?"type"\s*:\s*"bundle"', re.DOTALL)
-SHOWN = 3
+MAX_LISTED_IDS = 3
 
 Triple = tuple[str, str, str]
 
 
 def read_stix(source: Source, file: IO[bytes]) -> Iterator[Block]:
-    """A STIX bundle; names and types of its entities are kept in the report."""
+    """Read a STIX bundle; the names and types of its entities go to the report."""
     report = source.report
     bundle = read_bundle(source.path, lambda problem: source.bad(problem, None))
     report.headers += bundle.remarks()
@@ -54,15 +43,15 @@ def read_stix(source: Source, file: IO[bytes]) -> Iterator[Block]:
 
 
 def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "replace")  # JSON may hold half a character
+    return text.encode("utf-8", "replace")  # JSON may hold a lone surrogate
 
 
 @dataclass
 class Bundle:
-    """What a bundle says.
+    """The triples and entities of a bundle.
 
     `names`, `kinds` and `refs` (STIX ids) are by entity; entities made from properties, such as platforms, have no ref.
-    `left_out` has the STIX ids of what is not in the graph, by the reason.
+    `left_out` lists the STIX ids of objects that are not in the graph, by reason.
     """
 
     triples: list[Triple] = field(default_factory=list)
@@ -71,40 +60,42 @@ class Bundle:
     refs: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, list[str]] = field(default_factory=dict)
 
-    def leave_out(self, why: str, identifier: str) -> None:
-        """Note that an object is not in the graph, and why."""
-        self.left_out.setdefault(why, []).append(identifier)
+    def leave_out(self, reason: str, identifier: str) -> None:
+        """Record that an object is not in the graph, and why."""
+        self.left_out.setdefault(reason, []).append(identifier)
 
     def remarks(self) -> list[str]:
-        """A line for each reason why something is not in the graph."""
-        return [
-            f"left out, {why}: {len(ids):,} ({', '.join(ids[:SHOWN])}{', …' * (len(ids) > SHOWN)})"
-            for why, ids in self.left_out.items()
-        ]
+        """A line for each reason to leave objects out."""
+        lines = []
+        for reason, ids in self.left_out.items():
+            listed = ", ".join(ids[:MAX_LISTED_IDS]) + (", …" if len(ids) > MAX_LISTED_IDS else "")
+            lines.append(f"left out, {reason}: {len(ids):,} ({listed})")
+        return lines
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a plain file is named and begins like a bundle."""
+    """Whether an uncompressed file has the suffix and the beginning of a bundle."""
     if path.suffix.lower() != SUFFIX or not path.is_file():
         return False
     with path.open("rb") as file:
         return BEGIN.match(file.read(1 << 12).removeprefix(b"\xef\xbb\xbf")) is not None
 
 
-def read_bundle(path: Path, bad: Callable[[str], None] | None = None) -> Bundle:
-    """The graph of a bundle. `bad` gets what is wrong with an object; by default that is an error."""
+def read_bundle(path: Path, on_problem: Callable[[str], None] | None = None) -> Bundle:
+    """Read a bundle. Calls `on_problem` with each problem of an object; by default a problem raises."""
 
     def stop(problem: str) -> None:
         raise InputError(path, problem)
 
-    tell, bundle = bad or stop, Bundle()
+    report = on_problem or stop
+    bundle = Bundle()
     try:
         content = json.loads(read_file(path), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise InputError(path, f"is not valid JSON ({error})") from None
     if not isinstance(content, dict) or not isinstance(content.get("objects", []), list):
-        raise InputError(path, "is not a STIX bundle: an object with a list of objects")
-    objects = _by_id(content.get("objects", []), tell)
+        raise InputError(path, "is not a STIX bundle: it must be a JSON object with a list 'objects'")
+    objects = _by_id(content.get("objects", []), report)
     entity_of = _add_entities(bundle, objects)
     tactics = {
         str(each.get("x_mitre_shortname")): entity_of[each["id"]]
@@ -113,31 +104,31 @@ def read_bundle(path: Path, bad: Callable[[str], None] | None = None) -> Bundle:
     }
     for each in objects.values():
         if each["type"] == "relationship":
-            _add_relationship(bundle, each, objects, entity_of, tell)
+            _add_relationship(bundle, each, objects, entity_of, report)
         elif each["id"] in entity_of:
             _add_attributes(bundle, each, entity_of[each["id"]], tactics)
     return bundle
 
 
-def _by_id(objects: list[Any], tell: Callable[[str], None]) -> dict[str, dict[str, Any]]:
-    """Objects by id; of several versions of one the last modified."""
+def _by_id(objects: list[Any], report: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+    """The objects by id, each in its last modified version."""
     latest: dict[str, dict[str, Any]] = {}
     for number, each in enumerate(objects, 1):
         if not isinstance(each, dict) or not all(isinstance(each.get(key), str) for key in ("type", "id")):
             name = each.get("id", f"number {number}") if isinstance(each, dict) else f"number {number}"
-            tell(f"object {name} has no type or no id")
+            report(f"object {name} has no type or no id")
         elif _modified(each) >= _modified(latest.get(each["id"], {})):
             latest[each["id"]] = each
     return latest
 
 
 def _modified(each: dict[str, Any]) -> str:
-    """When an object was modified, as a text that sorts by time: a fraction of a second may follow."""
+    """The time of an object's last change, as text that sorts by time with or without fractions of a second."""
     return str(each.get("modified", "")).rstrip("Zz")
 
 
 def _add_entities(bundle: Bundle, objects: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Add all entities; the entity of each STIX id."""
+    """Add all entities to the bundle, and return the entity of each STIX id."""
     entity_of: dict[str, str] = {}
     for identifier, each in objects.items():
         if each["type"] in NOT_ENTITIES:
@@ -163,24 +154,24 @@ def _add_relationship(
     each: dict[str, Any],
     objects: dict[str, dict[str, Any]],
     entity_of: dict[str, str],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
-    wanted = ("relationship_type", "source_ref", "target_ref")
-    missing = next((key for key in wanted if not (isinstance(each.get(key), str) and each[key])), None)
+    required = ("relationship_type", "source_ref", "target_ref")
+    missing = next((key for key in required if not (isinstance(each.get(key), str) and each[key])), None)
     if missing:
-        return tell(f"object {each['id']} is a relationship without {missing}")
+        return report(f"object {each['id']} is a relationship without {missing}")
     ends = (each["source_ref"], each["target_ref"])
     if _is_retired(each) or any(end in objects and _is_retired(objects[end]) for end in ends):
-        return bundle.leave_out("relationships that are revoked or deprecated, or that have such an end", each["id"])
+        return bundle.leave_out("relationships that are revoked or deprecated, or link such an object", each["id"])
     if not all(end in entity_of for end in ends):
-        return bundle.leave_out("relationships with an end that is not an entity of the bundle", each["id"])
+        return bundle.leave_out("relationships that link an object outside the bundle", each["id"])
     head, tail = (entity_of[end] for end in ends)
     relation = f"{bundle.kinds[head]}_{_word(each['relationship_type'])}_{bundle.kinds[tail]}"
     bundle.triples.append((head, relation, tail))
 
 
 def _add_attributes(bundle: Bundle, each: dict[str, Any], entity: str, tactics: dict[str, str]) -> None:
-    """Platforms, and the tactics of kill-chain phases: those of ATT&CK by their object, others by their name."""
+    """Add the platforms and tactics of an object; a tactic that is no object of the bundle is made from its name."""
     for name in _texts(each.get("x_mitre_platforms")):
         platform = f"platform:{_word(name.lower())}"
         _add_entity(bundle, platform, name, "platform")
@@ -203,10 +194,10 @@ def _is_retired(each: dict[str, Any]) -> bool:
 
 
 def _public_id(each: dict[str, Any]) -> str | None:
-    """The id by which analysts know an object, such as T1059."""
+    """The id that analysts use for an object, such as T1059."""
     references = each.get("external_references")
     for reference in references if isinstance(references, list) else []:
-        if isinstance(reference, dict) and str(reference.get("source_name", "")).lower().startswith(PUBLIC):
+        if isinstance(reference, dict) and str(reference.get("source_name", "")).lower().startswith(PUBLIC_SOURCES):
             number = reference.get("external_id")
             if isinstance(number, str) and number and not any(map(str.isspace, number)):
                 return number
@@ -225,7 +216,7 @@ def _word(text: str) -> str:
 
 @dataclass(frozen=True)
 class Link:
-    """A link to write, by the names of a graph; the probability is None if it is not known."""
+    """A link to write, in the graph's names; its probability is None if unknown."""
 
     head: str
     relation: str
@@ -234,16 +225,17 @@ class Link:
 
 
 def read_links(path: Path) -> list[Link]:
-    """Lines of a head, a relation, a tail and perhaps a probability, separated by tabs."""
+    """Read links from lines of head, relation, tail and optionally a probability, separated by tabs."""
     links = []
-    lines = read_file(path).decode("utf-8-sig", "replace").split("\n")  # a name may hold other line separators
+    lines = read_file(path).decode("utf-8-sig", "replace").split("\n")  # names may contain other line separators
     for line, text in enumerate(lines, 1):
         row = text.removesuffix("\r").split("\t")
         if not text.strip():
             continue
         if len(row) < 3 or not all(row[:3]):
             raise InputError(path, "needs a head, a relation and a tail, separated by tabs", line)
-        links.append(Link(row[0], row[1], row[2], _probability(row[3], path, line) if row[3:] and row[3] else None))
+        probability = _probability(row[3], path, line) if len(row) > 3 and row[3] else None
+        links.append(Link(row[0], row[1], row[2], probability))
     return links
 
 
@@ -258,45 +250,52 @@ def _probability(text: str, path: Path, line: int) -> float:
 
 
 def relationships(links: Iterable[Link], bundle: Bundle, *, author: str, note: str, now: datetime) -> dict[str, Any]:
-    """A bundle of relationship objects between objects of another bundle, with confidence and provenance.
+    """A bundle of relationships between objects of another bundle, with confidence and author.
 
-    The ids of relationships are made from their content: the same link has the same id in every export.
+    The id of a relationship depends on its content: a link has the same id in every export.
     """
     moment = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
-    written = {"spec_version": "2.1", "created": moment, "modified": moment}
-    maker = {"type": "identity", **written, "id": _made_id("identity", author), "name": author}
-    objects: list[dict[str, Any]] = [{**maker, "identity_class": "system"}]
+    common = {"spec_version": "2.1", "created": moment, "modified": moment}
+    identity = {
+        "type": "identity",
+        **common,
+        "id": _made_id("identity", author),
+        "name": author,
+        "identity_class": "system",
+    }
+    objects: list[dict[str, Any]] = [identity]
     for link in links:
-        source, target = (_ref(bundle, end) for end in (link.head, link.tail))
+        source = _ref(bundle, link.head)
+        target = _ref(bundle, link.tail)
         verb = _verb(link.relation, bundle.kinds[link.head], bundle.kinds[link.tail])
-        objects.append(
-            {
-                "type": "relationship",
-                **written,
-                "id": _made_id("relationship", f"{source} {verb} {target}"),
-                "created_by_ref": maker["id"],
-                "relationship_type": verb,
-                "source_ref": source,
-                "target_ref": target,
-                "description": note,
-                "labels": ["fewlink"],
-                **({} if link.probability is None else {"confidence": round(100 * link.probability)}),
-            }
-        )
+        relationship: dict[str, Any] = {
+            "type": "relationship",
+            **common,
+            "id": _made_id("relationship", f"{source} {verb} {target}"),
+            "created_by_ref": identity["id"],
+            "relationship_type": verb,
+            "source_ref": source,
+            "target_ref": target,
+            "description": note,
+            "labels": ["fewlink"],
+        }
+        if link.probability is not None:
+            relationship["confidence"] = round(100 * link.probability)
+        objects.append(relationship)
     return {"type": "bundle", "id": _made_id("bundle", moment + author), "objects": objects}
 
 
 def _ref(bundle: Bundle, entity: str) -> str:
-    """The STIX id of an entity. Raises if it is none of the bundle's, or a property and not an object of its own."""
+    """The STIX id of an entity. Raise if the bundle lacks it, or has it only as a property of objects."""
     if entity in bundle.refs:
         return bundle.refs[entity]
     if entity in bundle.names:
-        raise UnknownName(f"'{entity}' is a property of objects of the bundle: no relationship can link to it")
-    raise UnknownName(f"unknown entity of the bundle '{entity}'{did_you_mean(entity, bundle.refs)}")
+        raise UnknownName(f"'{entity}' is a property, not an object of the bundle: leave out links to it")
+    raise UnknownName(f"unknown entity '{entity}': the bundle lacks it{did_you_mean(entity, bundle.refs)}")
 
 
 def _verb(relation: str, head: str, tail: str) -> str:
-    """`uses` of `group_uses_malware`; a relation of another form as it is."""
+    """The verb of a relation: `uses` for `group_uses_malware`; a relation of another form is its own verb."""
     middle = re.fullmatch(f"{re.escape(head)}_(.+)_{re.escape(tail)}", relation)
     return re.sub(r"[^a-z0-9]+", "-", (middle[1] if middle else relation).lower()).strip("-")
 

@@ -27,7 +27,9 @@ class EmbeddingScorer:
 
     def __call__(self, question: Question) -> torch.Tensor:
         if question.relation not in self.rows:
-            raise FewlinkError(f"the embeddings were trained without references of '{question.relation}'")
+            raise FewlinkError(
+                f"the embeddings were trained without references of '{question.relation}': train them with references"
+            )
         heads, candidates = (
             torch.from_numpy(ids.astype(np.int64)).to(self.device) for ids in (question.heads, question.candidates)
         )

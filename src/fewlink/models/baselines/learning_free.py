@@ -19,18 +19,18 @@ from fewlink.models.registry import SCORERS, load_entry_point, plugin_error
 from fewlink.scorers import Question, Scorer
 
 CHUNK = 8192  # candidates whose relation profiles are in memory at once
-DIGITS = 9  # a matrix product rounds by its shape; equal profiles must tie in every batch
+DIGITS = 9  # the rounding of a matrix product depends on its shape, and equal profiles must tie in every batch
 
-# Weights of paths that join no reference, against 1 for one that joins them all (chosen on NELL-One's dev split).
-ANY_EDGE = 0.01  # a direct edge of any relation
+# Weights of weak evidence, compared with 1 for a path that joins all references (chosen on NELL-One's dev split).
+ANY_EDGE = 0.01  # an edge of any relation
 ANY_PATH = 0.001  # any path of two edges
-SAME_TAIL = 0.01  # being the tail of the references
+SAME_TAIL = 0.01  # the candidate is the tail of the references
 DEGREE = 1e-6  # log degree, which only breaks ties
 STEPS_AT_ONCE = 4_000_000  # two-hop steps in memory at once
 
 
 class RandomScorer:
-    """A random number for each relation, head and candidate, whatever the order or the batch."""
+    """A random number for each relation, head and candidate, independent of order and batch."""
 
     name = "random"
 
@@ -79,8 +79,8 @@ class ReferenceTailsScorer:
     def _profile_cosines(self, tails: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """The cosines (candidates, tails) of relation profiles."""
         of_tails = self._profiles(tails)  # (tails, 2R)
-        parts = [candidates[i : i + CHUNK] for i in range(0, max(1, len(candidates)), CHUNK)]  # one if there are none
-        return np.concatenate([self._profiles(part) @ of_tails.T for part in parts])
+        starts = range(0, max(1, len(candidates)), CHUNK)  # one empty chunk if there are no candidates
+        return np.concatenate([self._profiles(candidates[i : i + CHUNK]) @ of_tails.T for i in starts])
 
     def _profiles(self, entities: np.ndarray) -> np.ndarray:
         """Unit vectors (entities, 2R) of relation counts; zero for an entity without edges."""
@@ -92,7 +92,7 @@ class ReferenceTailsScorer:
         return profile / np.maximum(np.linalg.norm(profile, axis=1, keepdims=True), 1e-12)  # type: ignore[no-any-return]
 
     def _shared_neighbours(self, tails: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """For every entity, the weighted share of its edges that the tails have too: (entities,)."""
+        """The weighted share of each entity's edges that the tails also have: (entities,)."""
         graph, width = self.graph, len(self.graph.relations)
         at, owners = graph.edges_of(tails)
         relations, middles = graph.relation_ids[at], graph.tail_ids[at]
@@ -130,16 +130,16 @@ class RulesScorer:
             if column_of[tail] >= 0:
                 scores[:, column_of[tail]] += SAME_TAIL / len(question.references)
         weights = self._learn(question.references)
-        for part in self._parts(heads):
-            for owners, tails, worth in self._follow(heads[part], *weights):
+        for chunk in self._chunks(heads):
+            for owners, tails, worth in self._follow(heads[chunk], *weights):
                 columns = column_of[tails]
                 inside = columns >= 0
-                flat = (owners[inside] + part.start) * len(candidates) + columns[inside]
+                flat = (owners[inside] + chunk.start) * len(candidates) + columns[inside]
                 scores += np.bincount(flat, worth[inside], minlength=scores.size).reshape(scores.shape)
         return scores
 
     def paths(self, head: int, tail: int) -> tuple[np.ndarray, np.ndarray]:
-        """The relations (n,) that join the two directly, and the relation pairs (m, 2) that join them in two hops."""
+        """The relations (n,) of direct edges, and the relation pairs (m, 2) of two-hop paths, from head to tail."""
         graph = self.graph
         out, back = slice(*graph.offsets[head : head + 2]), slice(*graph.offsets[tail : tail + 2])
         direct = graph.relation_ids[out][graph.tail_ids[out] == tail]
@@ -161,8 +161,8 @@ class RulesScorer:
         joining, counts = np.unique(np.concatenate(keys), return_counts=True)
         return one, joining, counts / len(references)
 
-    def _parts(self, heads: np.ndarray) -> list[slice]:
-        """Runs of heads whose two-hop walks fit in memory together."""
+    def _chunks(self, heads: np.ndarray) -> list[slice]:
+        """Slices of the heads whose two-hop walks fit in memory together."""
         steps = np.concatenate([[0], np.cumsum(self.graph.degrees[self.graph.tail_ids])])
         walked = np.cumsum(steps[self.graph.offsets[heads + 1]] - steps[self.graph.offsets[heads]])
         cuts = np.flatnonzero(np.diff(walked // STEPS_AT_ONCE)) + 1
@@ -171,7 +171,7 @@ class RulesScorer:
     def _follow(
         self, heads: np.ndarray, one: np.ndarray, keys: np.ndarray, weights: np.ndarray
     ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """All walks of one and of two hops: index of the head, end, and worth of each."""
+        """All walks of one and of two hops: the index of the head, the end, and the worth of each."""
         graph = self.graph
         at, owners = graph.edges_of(heads)
         first, middles = graph.relation_ids[at], graph.tail_ids[at]
@@ -221,19 +221,19 @@ class LearningFreeFamily(BaselineFamily):
 
 @functools.cache
 def scorers() -> dict[str, Maker]:
-    """All learning-free scorers by name; cached, because searching the entry points is slow."""
+    """All learning-free scorers by name; cached because searching entry points is slow."""
     makers = dict(LEARNING_FREE)
     for point in entry_points(group=SCORERS):
         if point.name in makers:
-            raise plugin_error(point, "has the name of another scorer")
+            raise plugin_error(point, "uses the name of another scorer")
         makers[point.name] = load_entry_point(point)
         if not callable(makers[point.name]):
-            raise plugin_error(point, "is not a function of a graph and a seed that makes a scorer")
+            raise plugin_error(point, "is not a function that takes a graph and a seed and returns a scorer")
     return makers
 
 
 def learning_free(name: str, graph: Graph, seed: int = 0) -> Scorer:
-    """The learning-free scorer of this name for a graph."""
+    """A learning-free scorer for a graph, by name."""
     return choose("scorer", name, scorers())(graph, seed)
 
 

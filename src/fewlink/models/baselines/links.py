@@ -1,4 +1,4 @@
-"""Ordinary link prediction with embeddings: settings by the size of a graph, and a search for one of them."""
+"""Ordinary link prediction with embeddings: settings for the size of a graph, and a search for one of them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fewlink.core.errors import FewlinkError
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
 from fewlink.models.family import Reporter
 
-DIMS = {"rescal": 100}  # reals per entity; 512 for all other models
-MAX_DENSE_ENTITIES = 20_000  # entities up to which every step scores all of them
-GRID = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)  # values of the setting that is searched for
+DIMS = {"rescal": 100}  # 512 for all other models
+MAX_DENSE_ENTITIES = 20_000  # with more entities, a step scores a sample of them
+GRID = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)  # values of the searched setting
 TRIAL_EPOCHS = 5
 
 
 def link_settings(model: str, entities: int, seed: int = 0, device: str = "cpu") -> EmbeddingSettings:
-    """Settings for ordinary link prediction on a graph of so many entities; `train_links` searches for one of them."""
+    """Settings for link prediction on a graph with this number of entities; `train_links` searches for one of them."""
     dense: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200} if entities <= MAX_DENSE_ENTITIES else {}
     return EmbeddingSettings(
         model=model,
@@ -34,7 +34,7 @@ def link_settings(model: str, entities: int, seed: int = 0, device: str = "cpu")
 
 
 def searched_setting(model: str) -> str:
-    """The setting that `train_links` searches for: the weight of N3, or TransE's learning rate, as it has no N3."""
+    """The setting that `train_links` searches for: the weight of N3, or the learning rate of TransE."""
     return "learning_rate" if model == "transe" else "n3"
 
 
@@ -48,24 +48,24 @@ def train_links(
     *,
     reporter: Callable[[str], Reporter | None] = lambda title: None,
 ) -> tuple[Embeddings, dict[float, float]]:
-    """Train on triples (n, 3) with the value of `searched_setting` that is best on valid (m, 3), and early stopping.
+    """Train on triples (n, 3) with early stopping and the value of `searched_setting` that is best on valid (m, 3).
 
-    Also returns the MRR on valid of each value tried, after `TRIAL_EPOCHS` epochs. The search climbs on `GRID` from the
-    value of the settings, and the best trial is trained to the end. `folder` has a state for each value, from which a
-    stopped search continues. `reporter` makes `on_epoch` from a title.
+    The search climbs on `GRID` from the value in the settings with `TRIAL_EPOCHS` epochs for each trial, and trains the
+    best trial to the end. `folder` stores the state of each trial, so that an interrupted search continues. `reporter`
+    makes `on_epoch` from a title. Also returns the MRR on valid of each trial, by value.
     """
     name = searched_setting(settings.model)
     trials: dict[float, float] = {}
 
     def trained(value: float, epochs: int) -> Embeddings:
-        of_length = "" if settings.schedule == "constant" else f"-{epochs}"  # only a constant rate can be continued
+        suffix = "" if settings.schedule == "constant" else f"-{epochs}"  # only a constant rate can be continued
         changes: dict[str, Any] = {name: value, "epochs": epochs}
         return train(
             train_on,
             entities,
             relations,
             settings.replace(**changes),
-            resume=folder / f"{name}-{value:g}{of_length}.safetensors",
+            resume=folder / f"{name}-{value:g}{suffix}.safetensors",
             on_epoch=reporter(f"{settings.model} {name}={value:g}"),
             validation=valid,
         )
@@ -76,7 +76,7 @@ def train_links(
             try:
                 vectors = trained(value, min(TRIAL_EPOCHS, settings.epochs))
                 measured = [trace["held_out_mrr"] for trace in vectors.trace[:TRIAL_EPOCHS]]
-                trials[value] = max(mrr for mrr in measured if mrr is not None)  # None: not an epoch to evaluate
+                trials[value] = max(mrr for mrr in measured if mrr is not None)  # None: not evaluated
             except FewlinkError:  # the learning rate is too high: training diverged
                 trials[value] = 0.0
         return trials[value]

@@ -16,7 +16,7 @@ OBJECTIVES = ("dev", "held-out")
 
 
 def suggest(trial: Any, base: EmbeddingSettings) -> EmbeddingSettings:
-    """One point of a search space that contains the base settings; model, dim, regime and loss are fixed."""
+    """A point of the search space, which contains the base settings; model, dim, regime and loss are fixed."""
 
     def number(name: str, low: float, high: float) -> float:
         value = getattr(base, name) or low
@@ -51,11 +51,11 @@ def tune(
     objective: str = "dev",
     seed: int = 0,
 ) -> tuple[EmbeddingSettings, float, int]:
-    """Search with optuna; the best settings, their value, and the number of finished trials in `folder`.
+    """Search with optuna; return the best settings, their value, and the number of finished trials in `folder`.
 
-    `trials` is the total: a further call continues, and several processes can share a folder. The objective `dev` is
-    the mean over relations of the MRR (`full`) on dev and on one of `folds` folds of the meta-training relations, which
-    is treated like dev, because dev alone has too few relations to compare settings. Test is never used.
+    `trials` is the total: another call continues the search, and several processes can share a folder. The objective
+    `dev` is the macro MRR (`full`) on dev and on one of `folds` folds of the train relations, because dev alone has too
+    few relations to compare settings. Test is never used.
     """
     study = _study(f"{benchmark.name} {base.model} dim {base.dim} K={shots} {objective}", base, folder)
     from optuna.trial import FixedTrial, TrialState
@@ -87,7 +87,7 @@ def tune(
 
 
 def _study(name: str, base: EmbeddingSettings, folder: Path) -> Any:
-    """The study of this name in a folder, new or continued; the base settings are its first trial."""
+    """Open or create the optuna study in a folder; its first trial has the base settings."""
     try:
         import optuna
     except ImportError:

@@ -1,4 +1,4 @@
-"""Reference-set aggregators (Eqs. 3 to 7): from the encoded references to the vectors that queries are compared with.
+"""Reference-set aggregators (Eqs. 3 to 7), which map encoded references to the vectors that queries are compared with.
 
 Each maps references (…, K, w), w = 2d, to a `Summary`.
 """
@@ -15,7 +15,11 @@ from fewlink.models.fsrl.recurrence import lstm_step
 
 
 class Summary(NamedTuple):
-    """`vectors` (…, M, w), where M is 1 unless every reference is kept; `reconstruction` (…,) is the loss of Eq. 6."""
+    """The result of an aggregator.
+
+    vectors         (…, M, w), where M is 1 unless the aggregator keeps every reference
+    reconstruction  (…,) the loss of Eq. 6
+    """
 
     vectors: Tensor
     reconstruction: Tensor
@@ -71,9 +75,9 @@ class Reconstruction(nn.Module):
 
 
 def unrolled(decoder: nn.LSTMCell, state: Tensor, memory: Tensor, count: int) -> Tensor:
-    """`count` outputs (…, count, w) of an LSTM that reads its own output, beginning with `state`.
+    """The outputs (…, count, w) of an LSTM that reads its own output, starting with `state`.
 
-    Input and state are equal, so their weights are added up.
+    Input and state are equal, so one product with the sum of their weights suffices.
     """
     weight, bias = decoder.weight_ih + decoder.weight_hh, decoder.bias_ih + decoder.bias_hh
     outputs = []
@@ -84,7 +88,7 @@ def unrolled(decoder: nn.LSTMCell, state: Tensor, memory: Tensor, count: int) ->
 
 
 class RecurrentAutoencoder(nn.Module):
-    """The paper's aggregator (Eqs. 4–7): recurrence with residual, attention, and a decoder of the references."""
+    """The paper's aggregator (Eqs. 4–7): a residual recurrence, attention, and a decoder of the references."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -156,7 +160,7 @@ class EveryReference(nn.Module):
 class ReleasedReferences(nn.Module):
     """The authors' program: Σ_k m'_k, and a reconstruction loss that trains the references but not the decoder.
 
-    It is the mean of (d_k − E_k)², with d_k detached and in the order of the decoder's outputs.
+    The loss is the mean of (d_k − E_k)², with d_k detached and in the order of the decoder's outputs.
     """
 
     def __init__(self, width: int) -> None:

@@ -1,4 +1,4 @@
-"""A model with its inputs: as training begins, and with the weights of a checkpoint."""
+"""Models with their inputs: initial parameters, and weights of a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.weights import check_weights
 
-TUNED = ("entities", "relations")  # the pretrained vectors: `around.NAME` among the weights of runs that tune them
+TUNED = ("entities", "relations")  # pretrained vectors; a run that tunes them saves them as `around.NAME`
 
 
 def assemble(
     graph: Graph, embeddings: Embeddings, settings: FewShotSettings, device: str
 ) -> tuple[FewShotModel, Neighbourhood]:
-    """A model with its initial parameters, a pure function of the seed, and its inputs."""
+    """A model with its initial parameters, which are a pure function of the seed, and its inputs."""
     around = Neighbourhood.of(
         graph,
         embeddings.single_precision() if settings.embedding_rate else embeddings,
-        most=settings.neighbours,
+        max_neighbours=settings.neighbours,
         rule=settings.neighbour_rule,
         seed=settings.seed,
         standardise=settings.standardise,
@@ -38,10 +38,10 @@ def assemble(
 
 
 def load_weights(model: FewShotModel, around: Neighbourhood, weights: dict[str, Tensor], run: Path) -> None:
-    """Put the weights of a checkpoint into a model, and into its vectors where they were tuned."""
-    tuned = {name: weights[f"around.{name}"] for name in TUNED if f"around.{name}" in weights}
-    for name, table in tuned.items():
-        getattr(around, name).copy_(table)
-    own = {name: weight for name, weight in weights.items() if not name.startswith("around.")}
-    check_weights(model.state_dict(), own, run)
-    model.load_state_dict(own)
+    """Load the weights of a checkpoint into a model, and tuned vectors into its inputs."""
+    for name in TUNED:
+        if f"around.{name}" in weights:
+            getattr(around, name).copy_(weights[f"around.{name}"])
+    parameters = {name: weight for name, weight in weights.items() if not name.startswith("around.")}
+    check_weights(model.state_dict(), parameters, run)
+    model.load_state_dict(parameters)

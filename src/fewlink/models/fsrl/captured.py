@@ -16,7 +16,7 @@ WARM_UP_STEPS = 3
 
 
 class CapturableLearner(Protocol):
-    """What of a learner is captured: a step that takes its number as a tensor, and never waits for the device."""
+    """A learner whose step takes its number as a tensor and never waits for the device."""
 
     seeds: Sequence[int]
     layout: Layout
@@ -27,32 +27,34 @@ class CapturableLearner(Protocol):
 
 
 class CapturedStep:
-    """A step of a learner as a CUDA graph, which reads its entities and its number on the device."""
+    """A step of a learner as a CUDA graph, which reads its entities and its number from tensors on the device."""
 
     def __init__(self, learner: CapturableLearner, ids: Tensor) -> None:
-        """Capture a step for blocks of up to ids.shape[1] steps; the learner is left unchanged."""
-        self.learner, device = learner, ids.device
-        self.ids, self.most = ids.clone(), ids.shape[1]
-        self.at, self.number = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
-        self.losses = torch.zeros(self.most, 3, len(learner.seeds), device=device)
+        """Capture a step for blocks of up to ids.shape[1] steps; the learner keeps its state."""
+        self.learner = learner
+        self.ids = ids.clone()
+        self.max_steps = ids.shape[1]
+        self.position = torch.zeros(1, dtype=torch.int64, device=ids.device)  # of the step in its block
+        self.number = torch.zeros(1, dtype=torch.int64, device=ids.device)
+        self.losses = torch.zeros(self.max_steps, 3, len(learner.seeds), device=ids.device)
         self.graph = torch.cuda.CUDAGraph()
-        before = [_copied(learner.state(run)) for run in range(len(learner.seeds))]
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
+        states = [_copy(learner.state(run)) for run in range(len(learner.seeds))]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             for _ in range(WARM_UP_STEPS):
-                self.at.zero_()
+                self.position.zero_()
                 self._step()
-        torch.cuda.current_stream().wait_stream(aside)
-        with torch.cuda.graph(self.graph, stream=aside):
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(self.graph, stream=stream):
             self._step()
-        learner.load_state(before)
+        learner.load_state(states)
 
     def replay(self, first: int, ids: Tensor) -> Tensor:
-        """Run a step on each of the entities (S, steps, U), beginning with step `first`; losses (steps, 3, S)."""
+        """Run steps on entities (S, steps, U), beginning with step `first`; return losses (steps, 3, S)."""
         count = ids.shape[1]
         self.ids[:, :count].copy_(ids)
-        self.at.zero_()
+        self.position.zero_()
         self.number.fill_(first)
         torch.manual_seed(derive(self.learner.seeds[0], "step", first))  # for dropout
         for _ in range(count):
@@ -60,13 +62,14 @@ class CapturedStep:
         return self.losses[:count].clone()
 
     def _step(self) -> None:
-        now = self.learner.layout.batch(self.ids.index_select(1, self.at).squeeze(1))
-        losses = self.learner.step(self.number, now)
-        self.losses.index_copy_(0, self.at, losses.unsqueeze(0))
-        self.at += 1
+        batch = self.learner.layout.batch(self.ids.index_select(1, self.position).squeeze(1))
+        losses = self.learner.step(self.number, batch)
+        self.losses.index_copy_(0, self.position, losses.unsqueeze(0))
+        self.position += 1
         self.number += 1
 
 
-def _copied(state: RunState) -> RunState:
-    weights, optimizer = ({name: tensor.clone() for name, tensor in tensors.items()} for tensors in state)
+def _copy(state: RunState) -> RunState:
+    weights = {name: tensor.clone() for name, tensor in state.weights.items()}
+    optimizer = {name: tensor.clone() for name, tensor in state.optimizer.items()}
     return RunState(weights, optimizer)

@@ -29,7 +29,7 @@ COMPONENTS = ("encoder", "pairs", "aggregator", "matcher")
 
 
 class Composition(NamedTuple):
-    """The classes of the four components of a model, and what it is, in a line."""
+    """The classes of a model's four components, and a one-line description."""
 
     encoder: Any
     aggregator: Any
@@ -54,21 +54,21 @@ COMPOSITIONS = {
         ReleasedNeighbours,
         ReleasedReferences,
         ZeroStartMatching,
-        "as the authors' program computes",
+        "FSRL as in the authors' program",
         FeedForward,
     ),
     "fsrl-tuned": Composition(
         OwnAndNeighbours,
         RecurrentAutoencoder,
         RecurrentMatching,
-        "FSRL with own vectors, trained well",
+        "FSRL with the entity's own vector and better training",
         FeedForward,
     ),
 }
 
 
 def build(name: str, dim: int, *, steps: int = 2, dropout: float = 0.0) -> FewShotModel:
-    """A model with new parameters, for vectors of `dim` reals and `steps` steps of matching (T)."""
+    """A model with new parameters, for vectors of `dim` numbers and `steps` matching steps (T)."""
     composition = choose("model", name, COMPOSITIONS)
     encoder = composition.encoder(dim, dropout)
     pair = composition.pairs(encoder.width, dropout)

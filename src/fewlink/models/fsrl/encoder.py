@@ -1,8 +1,8 @@
-"""Neighbour encoders (Eq. 2): an entity's vector from its neighbours in the background graph.
+"""Neighbour encoders (Eq. 2), which compute an entity's vector from its neighbours in the background graph.
 
-Each is made for vectors of `dim` reals and maps entity ids (…,) and the neighbourhood to (…, `width`). Unless an
-equation says otherwise, padding is ignored and an entity without neighbours is tanh of its own vector. In training,
-dropout is applied to the vectors that are read.
+Each takes vectors of `dim` numbers and maps entity ids (…,) and the neighbourhood to (…, `width`). Unless an equation
+says otherwise, padding is ignored, and an entity without neighbours is encoded as tanh of its own vector. In training,
+dropout applies to the input vectors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fewlink.models.fsrl.neighbourhood import Neighbourhood
 
 
 class Encoder(nn.Module, ABC):
-    """`reads_padding`: whether empty slots change the result."""
+    """A neighbour encoder; `reads_padding` tells whether empty slots change the result."""
 
     reads_padding = False
 
@@ -38,9 +38,9 @@ class Encoder(nn.Module, ABC):
 class NeighbourAttention(nn.Module):
     """Σ α_i e_ti, α = softmax_i u·(W[e_ri ; e_ti] + b) over the real neighbours; zeros where there is none.
 
-    The logit is linear in the vectors: u·(W[e_r ; e_t] + b) is one number for the relation, computed once for all its
-    neighbours, plus one for the entity. The constant u·b cancels in the softmax and is kept because the equation has
-    it. Dropout takes the same numbers of a relation's vector from all its neighbours, so that this holds in training.
+    The logit u·(W[e_r ; e_t] + b) is linear: one number for the relation, computed once for all its neighbours, plus
+    one for the entity. The constant u·b, which cancels in the softmax, follows the equation. All neighbours by a
+    relation share the dropout of its vector, so that the sum also holds in training.
     """
 
     def __init__(self, dim: int, dropout: float) -> None:
@@ -50,7 +50,7 @@ class NeighbourAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, around: Neighbourhood) -> tuple[Tensor, Tensor]:
-        """The weighted sum (…, d), and whether there is any neighbour (…, 1)."""
+        """The weighted sum (…, d), and whether an entity has neighbours (…, 1)."""
         weights, vectors, any_present = self._weighed(ids, around)
         return (weights.unsqueeze(-2) @ vectors).squeeze(-2) * any_present, any_present
 
@@ -60,14 +60,14 @@ class NeighbourAttention(nn.Module):
         return weights * any_present
 
     def _weighed(self, ids: Tensor, around: Neighbourhood) -> tuple[Tensor, Tensor, Tensor]:
-        """α (…, N), the neighbours' vectors (…, N, d), and whether there is any neighbour (…, 1)."""
+        """α (…, N), the neighbours' vectors (…, N, d), and whether an entity has neighbours (…, 1)."""
         direction = self.u @ self.projection.weight  # (2d,)
         by_relation = self.dropout(around.relations) @ direction[: around.dim] + self.u @ self.projection.bias  # (2R,)
         relations, entities, present = around.neighbours_of(ids)  # (…, N) each
         vectors = self.dropout(rows(around.entities, entities))  # (…, N, d)
         logits = rows(by_relation, relations) + vectors @ direction[around.dim :]
         any_present = present.any(-1, keepdim=True)
-        weights = logits.masked_fill(~present & any_present, -torch.inf).softmax(-1)  # unused where there is none
+        weights = logits.masked_fill(~present & any_present, -torch.inf).softmax(-1)  # unused without neighbours
         return weights, vectors, any_present
 
 
@@ -164,12 +164,12 @@ class ReleasedNeighbours(Encoder):
 
 
 def _masked_mean(vectors: Tensor, present: Tensor) -> Tensor:
-    """The mean of the present vectors (…, N, d) to (…, d); zeros where none is."""
+    """The mean (…, d) of the vectors (…, N, d) that are present; zeros if none is."""
     weights = present.to(vectors.dtype)
     total = (weights.unsqueeze(-2) @ vectors).squeeze(-2)
     return total / weights.sum(-1, keepdim=True).clamp_min(1)
 
 
 def _or_own(summary: Tensor, ids: Tensor, present: Tensor, around: Neighbourhood) -> Tensor:
-    """The entity's own vector where it has no neighbour."""
+    """The summary (…, d), or the entity's own vector if it has no neighbours."""
     return torch.where(present.any(-1, keepdim=True), summary, rows(around.entities, ids))

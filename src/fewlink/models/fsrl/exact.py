@@ -1,4 +1,4 @@
-"""Entities encoded in double precision, so that equal neighbours give equal vectors to the last bit."""
+"""Encoding in double precision, so that entities with equal neighbours get equal vectors to the last bit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ENCODED_AT_ONCE = 4096  # entities
 
 
 class ExactEncoder:
-    """An encoder with its weights as they are now, without dropout.
+    """A copy of an encoder with its current weights, without dropout.
 
-    The rounding of a product depends on its shape. In double precision it disappears when the result is stored, so
-    entities with the same neighbours get the same vector and tie. Entities with few neighbours are encoded together,
-    with no more slots than they fill, unless the encoder reads padding.
+    The rounding of a product depends on its shape. Encoding in double precision and storing in single precision removes
+    that rounding, so that entities with the same neighbours get the same vector and tie. Entities with few neighbours
+    are encoded together, with only the slots that they fill, unless the encoder reads padding.
     """
 
     def __init__(self, encoder: Encoder, around: Neighbourhood) -> None:
@@ -30,8 +30,9 @@ class ExactEncoder:
         encoded = self.around.relations.new_empty(len(ids), self.encoder.width)
         counts, order = self.around.neighbours.counts(ids).sort(stable=True)
         for some, filled in zip(order.split(ENCODED_AT_ONCE), counts.split(ENCODED_AT_ONCE), strict=True):
-            exact = self.around.exactly(ids[some], None if self.encoder.reads_padding else int(filled[-1]))
-            encoded[some] = self.encoder(torch.arange(len(some), device=some.device), exact).to(encoded.dtype)
+            slots = None if self.encoder.reads_padding else int(filled[-1])
+            inputs = self.around.in_double_precision(ids[some], slots)
+            encoded[some] = self.encoder(torch.arange(len(some), device=some.device), inputs).to(encoded.dtype)
         return encoded
 
 

@@ -21,8 +21,8 @@ from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.one_table import OneTableFamily
 
-NEIGHBOUR = 12  # bytes of a neighbour, at most
-SORTED_EDGE = 40  # bytes of an edge while neighbours are chosen
+NEIGHBOUR_BYTES = 12
+SORTED_EDGE_BYTES = 40  # while neighbours are chosen
 
 
 class FewShotFamily(OneTableFamily[FewShotSettings]):
@@ -52,18 +52,18 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
 
     def check_fold_in(self, run: Path, weights: Mapping[str, Tensor]) -> None:
         if any(name.startswith("around.") for name in weights):
-            raise InputError(run, "tuned its vectors in training and has none for new entities: train again")
+            raise InputError(run, "has tuned its vectors and has none for new entities: train again")
 
     def memory(
         self, graph: Graph, vectors: Embeddings, settings: FewShotSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
-        """On the CPU, vectors that are not tuned stay in their file, from which only the rows in use are read."""
+        """On the CPU, vectors that are not tuned stay in their file, and only the rows in use are read."""
         table = 4.0 * len(graph.entities) * vectors.dim
         copied, tuned = settings.device != "cpu" or settings.standardise, settings.embedding_rate > 0
         return {
             "vectors": table * (copied + 4 * tuned * runs),  # tuned ones have a gradient and two moments
             "neighbours": runs * neighbour_bytes(graph, settings.neighbours),
-            "edges": SORTED_EDGE * 2.0 * graph.triple_count,
+            "edges": SORTED_EDGE_BYTES * 2.0 * graph.triple_count,
             "the program": PROGRAM,
         }
 
@@ -86,9 +86,9 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
         return FewShotScorer(settings.model, model, neighbourhood)
 
 
-def neighbour_bytes(graph: Graph, most: int) -> float:
-    """Bytes of at most `most` neighbours of each entity, and of where they begin."""
-    return float(NEIGHBOUR * np.minimum(graph.degrees, most).sum() + 8 * len(graph.entities))
+def neighbour_bytes(graph: Graph, max_neighbours: int) -> float:
+    """Bytes of the neighbours of all entities, including their offsets."""
+    return float(NEIGHBOUR_BYTES * np.minimum(graph.degrees, max_neighbours).sum() + 8 * len(graph.entities))
 
 
 FAMILY = FewShotFamily()

@@ -1,7 +1,7 @@
-"""Grids of scores: every head with every candidate, faster than pair by pair.
+"""Grids of scores, of every head with every candidate, faster than pair by pair.
 
-What is linear in a pair [h ; t] is computed once for each head and once for each tail, and added up for each pair. The
-equations are in `matcher.py` and `pair.py`; the scores here are the same.
+Terms that are linear in a pair [h ; t] are computed once for each head and each tail, and added for each pair. The
+scores equal those of the equations in `matcher.py` and `pair.py`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-GATES_ON_CPU = 800 << 9  # gates in memory at once, those of 2⁹ pairs where w = 200: they stay in the processor's cache
-GATES_ON_GPU = 800 << 18  # and on a GPU: enough to fill it
+GATES_ON_CPU = 800 << 9  # gates in memory at once: 2⁹ pairs with w = 200, which fit in the processor's cache
+GATES_ON_GPU = 800 << 18  # enough to keep a GPU busy
 
-# The scores (H', C') of some heads (H', d), which begin at a row of the grid, with some columns of it.
+# Computes the scores (H', C') of some heads (H', d) with some columns of the grid.
 Cells = Callable[[Tensor, slice], Tensor]
 
 
@@ -28,15 +28,15 @@ def fill(heads: Tensor, tails: Tensor, vectors: Tensor, cells: Cells) -> Tensor:
 
 
 def blocks(heads: int, tails: int, numbers: int, device: torch.device) -> Iterator[tuple[slice, slice]]:
-    """Rows and columns of a grid of scores that are computed together.
+    """Yield the rows and columns of blocks of the grid that are computed together.
 
-    A pair is compared with M vectors of w reals: `numbers` is M·w, and each of them has four gates. On the CPU a block
-    has one head, copied to aligned memory: the rounding of a product depends on shape and alignment, and a head's
-    scores must not depend on other heads.
+    A pair is compared with M vectors of w numbers: `numbers` is M·w, and each of them has four gates. On the CPU a
+    block has one head, copied to aligned memory, because the rounding of a product depends on its shape and alignment,
+    and the scores of a head must not depend on other heads.
     """
-    most = (GATES_ON_CPU if device.type == "cpu" else GATES_ON_GPU) // max(1, 4 * numbers)
-    columns = max(1, min(tails, most))
-    rows = 1 if device.type == "cpu" else max(1, most // columns)
+    max_pairs = (GATES_ON_CPU if device.type == "cpu" else GATES_ON_GPU) // max(1, 4 * numbers)
+    columns = max(1, min(tails, max_pairs))
+    rows = 1 if device.type == "cpu" else max(1, max_pairs // columns)
     for row, column in itertools.product(range(0, heads, rows), range(0, tails, columns)):
         yield slice(row, row + rows), slice(column, column + columns)
 

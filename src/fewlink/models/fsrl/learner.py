@@ -1,8 +1,7 @@
-"""Meta-training of runs side by side: stacked parameters, the joint objective, the optimizer's step."""
+"""Meta-training of several runs side by side: stacked parameters, the joint objective, steps of the optimizer."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 from operator import attrgetter
@@ -26,13 +25,13 @@ from fewlink.models.fsrl.objective import Objective, objective
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
 
-TABLES = ("relations", "entities")  # of the neighbours, which are sampled by the seed: each run has its own
+TABLES = ("relations", "entities")  # of the neighbours, which each run samples with its seed
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-STEPS_AT_ONCE = {"cpu": 16, "cuda": 256}  # steps whose episodes are drawn together
+STEPS_AT_ONCE = {"cpu": 16, "cuda": 256}  # steps whose episodes are sampled together
 
 
 class ModelWithInputs(nn.Module):
-    """A model with its inputs, so that parameters of both can be replaced by name."""
+    """A model with its inputs, so that `functional_call` can replace the parameters of both."""
 
     def __init__(self, model: FewShotModel, around: Neighbourhood) -> None:
         super().__init__()
@@ -46,8 +45,8 @@ class ModelWithInputs(nn.Module):
 class FewShotLearner:
     """Trains S runs of one model that differ in their seed.
 
-    `weights`: each (S, …), by the parameter's name in `ModelWithInputs`. Several runs are trained together by `vmap`,
-    with one product for all of them. On a GPU a step is recorded once as a CUDA graph and replayed.
+    `weights` has a tensor (S, …) for each parameter, by its name in `ModelWithInputs`. Several runs train together by
+    `vmap`, with one product for all of them. On a GPU, a step is captured once as a CUDA graph and replayed.
     """
 
     def __init__(
@@ -56,27 +55,29 @@ class FewShotLearner:
         self.settings, self.seeds, self.device = settings, seeds, settings.device
         self.on_gpu = self.device != "cpu"
         self.sampler = sampler(benchmark, settings, seeds)
-        own = [settings.replace(seed=seed) for seed in seeds]
-        models = [ModelWithInputs(*assemble(benchmark.graph, embeddings, each, self.device)) for each in own]
+        models = []
+        for seed in seeds:
+            model, around = assemble(benchmark.graph, embeddings, settings.replace(seed=seed), self.device)
+            models.append(ModelWithInputs(model, around))
         self.module = models[0].train()
         rates = dict.fromkeys((name for name, _ in self.module.named_parameters()), settings.learning_rate)
         if settings.embedding_rate:
             rates |= dict.fromkeys((f"around.{name}" for name in TUNED), settings.embedding_rate)
         self.weights = {name: nn.Parameter(_stacked(models, name)) for name in rates}
-        self.tables = {name: _beside(models, name) for name in (f"around.neighbours.{table}" for table in TABLES)}
+        self.tables = {f"around.neighbours.{table}": _shared(models, f"around.neighbours.{table}") for table in TABLES}
         groups = [
             {"params": [self.weights[n] for n in rates if rates[n] == rate], "rate": rate, "lr": self._rate(rate)}
             for rate in dict.fromkeys(rates.values())
         ]
         self.optimizer = torch.optim.Adam(groups, fused=True, capturable=self.on_gpu)
-        sizes = (settings.relations // distributed.count(), settings.shots, settings.batch, settings.negatives)
-        self.layout = Layout(len(seeds), *sizes, self.device)
-        most = STEPS_AT_ONCE["cuda" if self.on_gpu else "cpu"]
-        self.steps_at_once = max(1, min(most, self.sampler.at_once // self.layout.relations))
+        relations = settings.relations // distributed.count()
+        self.layout = Layout(len(seeds), relations, settings.shots, settings.batch, settings.negatives, self.device)
+        max_steps = STEPS_AT_ONCE["cuda" if self.on_gpu else "cpu"]
+        self.steps_at_once = max(1, min(max_steps, self.sampler.at_once // self.layout.relations))
         self._captured: CapturedStep | None = None
 
     def ids(self, first: int, count: int) -> Tensor:
-        """The entities (S, count, U) of steps, of the relations that are this process's share."""
+        """The entities (S, count, U) of this process's share of `count` steps, beginning with step `first`."""
         share = self.layout.relations
         steps = torch.arange(first, first + count).unsqueeze(1) * self.settings.relations
         numbers = (steps + distributed.rank() * share + torch.arange(share)).flatten()
@@ -91,10 +92,10 @@ class FewShotLearner:
         return StepResult({"loss": total, "rank_loss": rank, "reconstruction_loss": reconstruction}, sampling_seconds)
 
     def learn(self, first: int, ids: Tensor) -> Tensor:
-        """Run a step on each of the entities (S, steps, U), beginning with step `first`; losses (steps, 3, S)."""
+        """Run steps on entities (S, steps, U), beginning with step `first`; return losses (steps, 3, S)."""
         self.module.train()
         if self.on_gpu and distributed.count() == 1:
-            if self._captured is None or self._captured.most < ids.shape[1]:
+            if self._captured is None or self._captured.max_steps < ids.shape[1]:
                 self._captured = CapturedStep(self, ids)
             return self._captured.replay(first, ids)
         losses = []
@@ -104,7 +105,7 @@ class FewShotLearner:
         return torch.stack(losses)
 
     def step(self, number: int | Tensor, batch: EpisodeBatch) -> Tensor:
-        """Run one step of the optimizer; the losses (3, S) before it."""
+        """Run one step of the optimizer; return the losses (3, S) before it."""
         losses = self.losses(compact(batch) if len(self.seeds) == 1 and not self.on_gpu else batch)
         for weight in self.weights.values():
             weight.grad = None
@@ -118,14 +119,17 @@ class FewShotLearner:
         return values
 
     def losses(self, batch: EpisodeBatch) -> Objective:
-        """The losses (S,) of a batch, each run's by its own parameters."""
+        """The losses (S,) of a batch, each with the parameters of its run."""
         settings = self.settings
-        half = torch.autocast("cuda", torch.bfloat16) if settings.mixed_precision and self.on_gpu else None
-        with half or contextlib.nullcontext():
+        if settings.mixed_precision and self.on_gpu:
+            with torch.autocast("cuda", torch.bfloat16):
+                scores, reconstruction = self._scores(batch)
+            scores, reconstruction = scores.float(), reconstruction.float()
+        else:
             scores, reconstruction = self._scores(batch)
         return objective(
-            scores.float() if half else scores,
-            reconstruction.float() if half else reconstruction,
+            scores,
+            reconstruction,
             settings.batch,
             loss=settings.loss,
             margin=settings.margin,
@@ -136,14 +140,14 @@ class FewShotLearner:
     def _scores(self, batch: EpisodeBatch) -> tuple[Tensor, Tensor]:
         values = {**self.weights, **self.tables}
         if len(self.seeds) == 1:
-            alone = {name: value.squeeze(0) for name, value in values.items()}
-            scores, reconstruction = functional_call(self.module, alone, tuple(part[0] for part in batch))
+            single = {name: value.squeeze(0) for name, value in values.items()}
+            scores, reconstruction = functional_call(self.module, single, tuple(tensor[0] for tensor in batch))
             return scores.unsqueeze(0), reconstruction.unsqueeze(0)
-        side_by_side = vmap(lambda v, *parts: functional_call(self.module, v, parts), randomness="different")
+        side_by_side = vmap(lambda v, *tensors: functional_call(self.module, v, tensors), randomness="different")
         return side_by_side(values, *batch)  # type: ignore[no-any-return]
 
     def _clip(self) -> None:
-        """Scale each run's gradient to the norm `clip` if it is longer, in new tensors: two weights may share one."""
+        """Scale each run's gradient to at most the norm `clip`, in new tensors because weights may share a gradient."""
         gradients = {weight: weight.grad for weight in self.weights.values() if weight.grad is not None}
         squares = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients.values()]).sum(0)  # (S,)
         scale = (self.settings.clip / (squares.sqrt() + 1e-6)).clamp_max(1)
@@ -163,47 +167,48 @@ class FewShotLearner:
                 group["lr"].copy_((group["rate"] * self.settings.decay ** times.double()).squeeze())
 
     def scorer(self, run: int) -> FewShotScorer:
-        """The scorer of one run, with its parameters as they are now."""
+        """The scorer of a run with its current parameters."""
         with torch.no_grad():
             for name, parameter in self.module.model.named_parameters():
                 parameter.copy_(self.weights[f"model.{name}"][run])
         trained = {name: weight.detach()[run] for name, weight in self.weights.items()}
         vectors = {name: trained.get(f"around.{name}", getattr(self.module.around, name)) for name in TUNED}
-        drawn = {name: self.tables[f"around.neighbours.{name}"][run] for name in TABLES}
-        neighbours = Neighbours(self.settings.neighbours, self.module.around.neighbours.offsets, **drawn)
+        sampled = {name: self.tables[f"around.neighbours.{name}"][run] for name in TABLES}
+        neighbours = Neighbours(self.settings.neighbours, self.module.around.neighbours.offsets, **sampled)
         around = Neighbourhood(**vectors, neighbours=neighbours)
         return FewShotScorer(self.settings.model, self.module.model, around)
 
     def state(self, run: int) -> RunState:
-        """The parameters and the optimizer's moments of one run."""
-        weights = {_saved(name): weight.detach()[run] for name, weight in self.weights.items()}
+        """The parameters and the optimizer's moments of a run."""
+        weights = {_saved_name(name): weight.detach()[run] for name, weight in self.weights.items()}
         moments = {}
         for name, weight in self.weights.items():
-            for part, value in self.optimizer.state[weight].items():
-                moments[f"{_saved(name)}.{part}"] = value if value.dim() == 0 else value[run]
+            for entry, value in self.optimizer.state[weight].items():
+                moments[f"{_saved_name(name)}.{entry}"] = value if value.dim() == 0 else value[run]
         return RunState(weights, moments)
 
     def load_state(self, states: Sequence[RunState]) -> None:
-        """Continue from these states, in place: a captured CUDA graph keeps using the tensors."""
+        """Continue from these states, in place because a captured CUDA graph keeps using the tensors."""
         with torch.no_grad():
             for name, weight in self.weights.items():
-                weight.copy_(torch.stack([weights[_saved(name)] for weights, _ in states]))
+                weight.copy_(torch.stack([state.weights[_saved_name(name)] for state in states]))
         for name, weight in self.weights.items():
-            kept = self.optimizer.state[weight]
-            for part in MOMENTS:
-                if (label := f"{_saved(name)}.{part}") in states[0][1]:
-                    values = [moments[label].to(self.device) for _, moments in states]
-                    value = values[0].clone() if part == "step" else torch.stack(values)
-                    kept[part] = kept[part].copy_(value) if part in kept else value
-                elif part in kept:
-                    kept[part].zero_()
+            current = self.optimizer.state[weight]
+            for entry in MOMENTS:
+                saved_name = f"{_saved_name(name)}.{entry}"
+                if saved_name in states[0].optimizer:
+                    values = [state.optimizer[saved_name].to(self.device) for state in states]
+                    value = values[0].clone() if entry == "step" else torch.stack(values)
+                    current[entry] = current[entry].copy_(value) if entry in current else value
+                elif entry in current:
+                    current[entry].zero_()
 
 
 def sampler(benchmark: Benchmark, settings: FewShotSettings, seeds: Sequence[int]) -> EpisodeSampler:
-    """The episodes of the train relations that are large enough."""
+    """The sampler of episodes of train relations with a large enough range."""
     tasks = [task for task in benchmark.split("train") if len(task.range) >= settings.smallest_range]
     if not tasks and benchmark.split("train"):
-        raise FewlinkError(f"no train relation has {settings.smallest_range} candidates: lower smallest_range")
+        raise FewlinkError(f"no train relation has a range of {settings.smallest_range}: lower smallest_range")
     return EpisodeSampler(
         tasks,
         len(benchmark.graph.entities),
@@ -220,11 +225,11 @@ def _stacked(models: Sequence[ModelWithInputs], name: str) -> Tensor:
     return torch.stack([attrgetter(name)(model).detach() for model in models])
 
 
-def _beside(models: Sequence[ModelWithInputs], name: str) -> Tensor:
-    """As `_stacked`, for inputs that do not change, which a single run need not copy."""
+def _shared(models: Sequence[ModelWithInputs], name: str) -> Tensor:
+    """Stacked inputs that do not change; those of a single run are not copied."""
     return attrgetter(name)(models[0]).unsqueeze(0) if len(models) == 1 else _stacked(models, name)
 
 
-def _saved(name: str) -> str:
-    """A parameter's name in a checkpoint: the model's own, and `around.…` for vectors that were tuned."""
+def _saved_name(name: str) -> str:
+    """The name of a parameter in a checkpoint: that in the model, or `around.…` for tuned vectors."""
     return name.removeprefix("model.")

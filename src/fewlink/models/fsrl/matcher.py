@@ -1,4 +1,4 @@
-"""Matchers (Eq. 8): how similar a query pair is to the references' vectors."""
+"""Matchers (Eq. 8), which score the similarity of a query pair to the references' vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fewlink.models.fsrl.recurrence import lstm_step
 
 
 class Matcher(nn.Module, ABC):
-    """Scores given pairs (`forward`), and every head with every tail (`grid`), with the same result."""
+    """Scores pairs (`forward`), or every head with every tail (`grid`), with the same result."""
 
     @abstractmethod
     def forward(self, queries: Tensor, vectors: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ class Matcher(nn.Module, ABC):
 
     @abstractmethod
     def compared(self, queries: Tensor, vectors: Tensor) -> Tensor:
-        """What of each query is compared with each vector, by an inner product: (…, Q, M, w)."""
+        """The vectors (…, Q, M, w) of queries whose inner products with the M vectors are compared."""
 
     @abstractmethod
     def grid(self, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
@@ -55,9 +55,9 @@ class InnerProduct(Matcher):
 class RecurrentMatching(Matcher):
     """The paper's Eq. 8: T steps of an LSTM cell with hidden state [g ; f(R)], then ⟨g_T, f(R)⟩.
 
-    g', c = cell(q, [g ; f(R)], c) and g = g' + q. The hidden state is 2w wide and only the first w of g' is ever read
-    (the rest of the next state is f(R) again), so the cell has only those units: of each gate the weights from the
-    query, from g and from f(R), (4w, w) each. What q and f(R) add to the gates is equal in all steps and computed once.
+    g', c = cell(q, [g ; f(R)], c) and g = g' + q. The hidden state has 2w units, but only the first w of g' are read,
+    because f(R) replaces the others in the next state. The cell therefore has only those units, with weights from the
+    query, from g and from f(R), (4w, w) each. The terms of q and f(R) are equal in all steps and computed once.
     """
 
     def __init__(self, width: int, steps: int) -> None:
@@ -77,12 +77,14 @@ class RecurrentMatching(Matcher):
         return self._refined(queries.unsqueeze(-2), of_queries, of_vectors)
 
     def _refined(self, queries: Tensor, of_queries: Tensor, of_vectors: Tensor) -> Tensor:
-        """g_T (…, Q, M, w) from queries (…, Q, 1, w) and what they and the vectors add to the gates (…, 4w)."""
+        """g_T (…, Q, M, w) from queries (…, Q, 1, w) and the gate terms (…, 4w) of the queries and the vectors."""
         constant = of_queries + of_vectors  # (…, Q, M, 4w)
-        gates, refined, memory = self.first_gates(of_queries, constant), queries, None
+        refined, memory = queries, None
         for step in range(self.steps):
-            from_state = linear(refined, self.from_state) if step else None
-            state, memory = lstm_step(constant if step else gates, from_state, memory)
+            if step == 0:
+                state, memory = lstm_step(self.first_gates(of_queries, constant))
+            else:
+                state, memory = lstm_step(constant, linear(refined, self.from_state), memory)
             refined = queries + state
         return refined
 

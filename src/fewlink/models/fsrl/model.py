@@ -1,4 +1,4 @@
-"""A few-shot model: a neighbour encoder, a pair encoder, a reference aggregator and a matcher in turn."""
+"""A few-shot model, composed of a neighbour encoder, a pair encoder, a reference aggregator and a matcher."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class FewShotModel(nn.Module):
 
     @torch.no_grad()
     def compared(self, encoded: Tensor, references: Tensor, queries: Tensor) -> Tensor:
-        """What of each query pair (Q, 2) is compared with the references' vector that is most similar to it: (Q, w)."""
+        """The vectors (Q, w) of query pairs (Q, 2) as the matcher compares them with their most similar reference."""
         vectors = self.aggregator(self._pairs(encoded, references)).vectors  # (M, w)
         compared = self.matcher.compared(self._pairs(encoded, queries), vectors)  # (Q, M, w)
         best = (compared * vectors).sum(-1).argmax(-1)
         return compared[torch.arange(len(best), device=best.device), best]
 
-    def _pairs(self, encoded: Tensor, places: Tensor) -> Tensor:
-        pairs: Tensor = self.pair(rows(encoded, places))  # from (…, 2, d)
+    def _pairs(self, encoded: Tensor, positions: Tensor) -> Tensor:
+        pairs: Tensor = self.pair(rows(encoded, positions))  # from (…, 2, d)
         return pairs

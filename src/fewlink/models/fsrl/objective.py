@@ -47,8 +47,8 @@ def objective(
 ) -> Objective:
     """L_joint = L_rank + γ L_re (Eq. 10) of the scores divided by the temperature; γ is `weight`.
 
-    Shapes: scores (runs, episodes, B + B·N), first those of the B queries, then of the N negatives of each query in
-    turn; reconstruction (runs, episodes).
+    Shapes: scores (runs, episodes, B + B·N), those of the B queries, then of the N negatives of each query in turn;
+    reconstruction (runs, episodes).
     """
     scores = scores / temperature
     positive = scores[..., :queries]

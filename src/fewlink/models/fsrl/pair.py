@@ -1,4 +1,4 @@
-"""Pair encoders: what represents a pair (h, t), given the encoded head and tail."""
+"""Pair encoders, which represent a pair (h, t) by one vector, given the encoded head and tail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fewlink.models.fsrl.matcher import Matcher
 
 
 class PairEncoder(nn.Module, ABC):
-    """Made for entities that are encoded in `dim` reals."""
+    """A pair encoder for entities that are encoded by `dim` numbers."""
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__()

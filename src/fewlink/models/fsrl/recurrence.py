@@ -1,4 +1,4 @@
-"""One step of an LSTM: plain operations on the CPU, torch's fused kernel on a GPU, and both under `vmap`."""
+"""One step of an LSTM, with plain operations on the CPU and torch's fused kernel on a GPU, also under `vmap`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ FORWARD, BACKWARD = torch.ops.aten._thnn_fused_lstm_cell, torch.ops.aten._thnn_f
 def lstm_step(gates: Tensor, more: Tensor | None = None, memory: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The next hidden state and cell state of an LSTM, (…, w) each, from its gates (…, 4w) before their activations.
 
-    The gates are input, forget, cell and output gate in torch's order, and may be given as two summands. Without a cell
-    state `memory` (…, w), the LSTM starts from zeros.
+    The input, forget, cell and output gates are in torch's order; `more` is added to them. Without a cell state
+    `memory` (…, w), the LSTM starts from zeros.
     """
     if gates.is_cuda:
         more = torch.zeros_like(gates) if more is None else more.to(gates.dtype)
@@ -33,7 +33,7 @@ def _tanh(x: Tensor) -> Tensor:
 
 
 class _Fused(torch.autograd.Function):
-    """The fused kernel of torch's own LSTM cell, which takes rows: leading dimensions and runs are flattened."""
+    """The fused kernel of torch's LSTM cell, which takes rows; leading dimensions and runs are flattened."""
 
     @staticmethod
     def forward(gates: Tensor, more: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,8 +1,8 @@
 """FSRL as its paper writes it: Equations 2 to 10 from top to bottom, in plain PyTorch.
 
 Zhang et al., "Few-Shot Knowledge Graph Completion", AAAI 2020. Words, letters and equation numbers are the paper's.
-`reference_variants.py` has GMatching and the ablations as differences from this file. What the package trains is a
-faster model with the same scores and gradients, which the tests compare with this one.
+`reference_variants.py` has GMatching and the ablations as differences from this file. The package trains a faster
+model, and tests check that its scores and gradients equal those of this one.
 
 `python -m fewlink.models.fsrl.reference` trains for a minute on the built-in benchmark `umls` and prints a dev score.
 
@@ -44,9 +44,9 @@ class Background(NamedTuple):
     neighbours: Tensor
 
     @classmethod
-    def of(cls, graph: Graph, embeddings: Embeddings, most: int = 30, seed: int = 0) -> Background:
-        """With embeddings of this graph, and at most 30 neighbours of each entity: a random sample of them."""
-        table = neighbour_table(graph, most, "sampled", seed)
+    def of(cls, graph: Graph, embeddings: Embeddings, N: int = 30, seed: int = 0) -> Background:
+        """A graph with its embeddings, and a random sample of at most N neighbours of each entity."""
+        table = neighbour_table(graph, N, "sampled", seed)
         edges = torch.from_numpy(np.stack([table.relations, table.entities], 1)).long()  # (edges, 2)
         neighbours = pad_sequence(edges.split(np.diff(table.offsets).tolist()), batch_first=True, padding_value=-1)
         return cls(embeddings.entities, embeddings.relations, neighbours)
@@ -63,7 +63,7 @@ class NeighbourEncoder(nn.Module):
     f_θ(h) = tanh( Σ_i α_i e_ti )                                                                    (2)
     α_i    = exp{ u_rtᵀ (W_rt (e_ri ⊕ e_ti) + b_rt) } / Σ_j exp{ u_rtᵀ (W_rt (e_rj ⊕ e_tj) + b_rt) }
 
-    The paper leaves open what an entity without neighbours is; here it is tanh of its own embedding.
+    The paper does not define f_θ(h) without neighbours; here it is tanh of the entity's own embedding.
     """
 
     def __init__(self, d: int) -> None:
@@ -111,7 +111,7 @@ class RecurrentAutoencoderAggregator(nn.Module):
         return torch.stack(states), c
 
     def decode(self, d: Tensor, c: Tensor, K: int) -> Tensor:
-        """The decoder's hidden states d_K … d_1 (K, w): it starts from m_K, and reads its own output."""
+        """The hidden states d_K … d_1 (K, w) of the decoder, which starts from m_K and reads its own output."""
         states = []
         for _ in range(K):
             d, c = self.rnn_decoder(d, (d, c))
@@ -146,7 +146,7 @@ class MatchingProcessor(nn.Module):
         g'_t, c_t = RNN_match(E_l, [g_{t-1} ⊕ f_ε(R_r)], c_{t-1})                                     (8)
         g_t       = g'_t + E_l
 
-        The cell's state has 2w numbers; g' is the first w, which is what can be added to E_l.
+        The cell's state has 2w numbers; g' is the first w, so that it can be added to E_l.
         """
         B, w = queries.shape
         g, c = torch.zeros_like(queries), queries.new_zeros(B, 2 * w)
@@ -182,7 +182,7 @@ class FSRL(nn.Module):
 def ranking_loss(positive: Tensor, negative: Tensor, xi: float = 5.0) -> Tensor:
     """L_rank = Σ_r Σ_l [ξ + s(h_l, t⁻_l) − s(h_l, t_l)]₊                                             (9)
 
-    Of scores (B,); a mean in place of the sum, so that γ does not depend on the batch size.
+    Scores are (B,). A mean replaces the sum, so that γ does not depend on the batch size.
     """
     return (xi + negative - positive).clamp_min(0).mean()
 
@@ -193,7 +193,7 @@ def joint_loss(L_rank: Tensor, L_re: Tensor, gamma: float = 1e-4) -> Tensor:
 
 
 def episodes(tasks: Sequence[Task], K: int, B: int, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Algorithm 1: of each task the reference set (K, 2), query pairs (B, 2), and the queries with polluted tails."""
+    """Algorithm 1: yield a reference set (K, 2), query pairs (B, 2), and the queries with polluted tails (B, 2)."""
     draw = random.Random(seed)
     while True:
         for task in draw.sample(tasks, len(tasks)):
@@ -211,7 +211,7 @@ def episodes(tasks: Sequence[Task], K: int, B: int, seed: int) -> Iterator[tuple
 def train(
     model: FSRL, background: Background, tasks: Sequence[Task], K: int = 3, B: int = 128, seed: int = 0
 ) -> Iterator[float]:
-    """Algorithm 1: an update of the parameters by Adam for each episode; yields its loss."""
+    """Algorithm 1: update the parameters by Adam after each episode, and yield its loss."""
     device, adam = background.entities.device, torch.optim.Adam(model.parameters(), lr=1e-3)
     for references, queries, polluted in episodes(tasks, K, B, seed):
         scores, L_re = model(references.to(device), torch.cat([queries, polluted]).to(device), background)
@@ -224,7 +224,7 @@ def train(
 
 @dataclass
 class ReferenceScorer:
-    """The model for the package's evaluator."""
+    """The model as a scorer, for the package's evaluator."""
 
     model: FSRL
     background: Background

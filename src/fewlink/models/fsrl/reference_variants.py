@@ -27,7 +27,7 @@ class MeanEncoder(nn.Module):
         return _mean_or_own(self.message(e_r, e_t), present, background.entities[ids]).tanh()
 
     def message(self, e_r: Tensor, e_t: Tensor) -> Tensor:
-        """What of each neighbour is averaged (n, N, d)."""
+        """The vectors (n, N, d) of the neighbours, which are averaged."""
         return e_t
 
 
@@ -144,7 +144,7 @@ class ReleasedEncoder(nn.Module):
 
 
 class ReleasedAggregator(RecurrentAutoencoderAggregator):
-    """Every β_k is 1; the decoder is not trained, and its outputs are compared in the order in which they come."""
+    """Every β_k is 1; the decoder is not trained, and its outputs are compared in their original order."""
 
     def attend(self, m: Tensor) -> Tensor:
         return m.sum(0)
@@ -238,7 +238,7 @@ VARIANTS = {
 
 
 def _mean_or_own(vectors: Tensor, present: Tensor, own: Tensor) -> Tensor:
-    """The mean (n, d) of the vectors (n, N, d) that are present; the entity's own (n, d) where none is."""
+    """The mean (n, d) of the vectors (n, N, d) that are present; the entity's own (n, d) if none is."""
     total = (vectors * present.unsqueeze(-1)).sum(1)
     count = present.sum(-1, keepdim=True)
     return torch.where(count > 0, total / count.clamp_min(1), own)

@@ -19,8 +19,8 @@ from fewlink.scorers import Question, Reasons
 class FewShotScorer:
     """A trained model with its inputs.
 
-    An entity is encoded once, when it first occurs in a question. Entities with the same vector (half of NELL-One's)
-    are scored once.
+    It encodes an entity once, at its first occurrence in a question, and scores entities with the same vector (half of
+    NELL-One's) only once.
     """
 
     def __init__(self, name: str, model: FewShotModel, around: Neighbourhood) -> None:
@@ -31,10 +31,10 @@ class FewShotScorer:
 
     def __call__(self, question: Question) -> Tensor:
         arrays = (question.references, question.heads, question.candidates)
-        given = [torch.from_numpy(array.astype(np.int64)).flatten() for array in arrays]
-        ids, places = torch.cat(given).to(self._ready.device).unique(return_inverse=True)
-        vectors, owners = distinct(self._vectors(ids))
-        references, heads, candidates = owners[places].split([len(part) for part in given])
+        entities = [torch.from_numpy(array.astype(np.int64)).flatten() for array in arrays]
+        ids, positions = torch.cat(entities).to(self._ready.device).unique(return_inverse=True)
+        vectors, indices = distinct(self._vectors(ids))
+        references, heads, candidates = indices[positions].split([len(some) for some in entities])
         rows, row_of_head = heads.unique(return_inverse=True)
         columns, column_of_candidate = candidates.unique(return_inverse=True)
         scores = self.model.grid(vectors, references.view(-1, 2), rows, columns)
@@ -49,7 +49,7 @@ class FewShotScorer:
 
     @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
-        """The attention behind the score of one pair: β of the references (K, 2), α of the neighbours of both ends."""
+        """The attention for one pair: β of the references (K, 2), and α of the neighbours of head and tail."""
         score = float(self(Question("", references, np.array([head]), np.array([tail]))))
         ids = torch.from_numpy(references.astype(np.int64)).to(self._ready.device)
         pairs = self.model.pair(self._vectors(ids.flatten()).view(*ids.shape, -1))  # (K, 2d)
@@ -59,19 +59,19 @@ class FewShotScorer:
         return Reasons(score, references=[] if beta is None else beta.tolist(), neighbours=neighbours)
 
     def _attended(self, entity: int, most: int) -> list[tuple[int, int, float]]:
-        """The neighbours (relation, entity, α) of an entity with the largest α; none without attention."""
+        """The neighbours (relation, entity, α) of an entity with the largest α; empty without attention."""
         around = self.around
-        own = torch.tensor([entity], device=around.relations.device)
-        weights = self.model.encoder.weights(own, around)
+        ids = torch.tensor([entity], device=around.relations.device)
+        weights = self.model.encoder.weights(ids, around)
         if weights is None:
             return []
-        relations, entities, present = around.neighbours_of(own)
+        relations, entities, present = around.neighbours_of(ids)
         best = weights[0].sort(descending=True, stable=True).indices[: min(most, int(present.sum()))]
         columns = relations[0, best], entities[0, best], weights[0, best]
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def _vectors(self, ids: Tensor) -> Tensor:
-        """The vectors (U, d) of entities (U,), of which new ones are encoded."""
+        """The vectors (U, d) of entities (U,); entities that are new to the scorer are encoded."""
         if self._encode is None:
             count, relations = self.around.entity_count, self.around.relations
             self._encode = ExactEncoder(self.model.encoder, self.around)
@@ -79,5 +79,6 @@ class FewShotScorer:
             self._ready = torch.zeros(count, dtype=torch.bool, device=relations.device)
         missing = ids[~self._ready[ids]]
         if len(missing):
-            self._encoded[missing], self._ready[missing] = self._encode(missing), True
+            self._encoded[missing] = self._encode(missing)
+            self._ready[missing] = True
         return self._encoded[ids]

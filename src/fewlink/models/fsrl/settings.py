@@ -12,32 +12,32 @@ from fewlink.models.settings import Dropout, EmbeddingRate, LearningRate, ModelS
 
 
 class FewShotSettings(ModelSettings):
-    """How a few-shot model is meta-trained; the defaults are the paper's."""
+    """The settings of few-shot models; the defaults are the paper's."""
 
     model: str = Field(default="fsrl", description="a name of `fewlink models`")
-    batch: int = Field(default=128, ge=1, description="queries of an episode")
-    negatives: int = Field(default=1, ge=1, description="false tails that each query is contrasted with")
+    batch: int = Field(default=128, ge=1, description="queries in an episode")
+    negatives: int = Field(default=1, ge=1, description="false tails for each query")
     shared_negatives: bool = Field(default=False, description="whether the queries of an episode share their negatives")
-    smallest_range: int = Field(default=0, ge=0, description="relations with fewer candidates are not trained on")
+    smallest_range: int = Field(default=0, ge=0, description="minimum range of the relations to train on")
     loss: Literal["hinge", "softmax"] = Field(
-        default="hinge", description="hinge (Eq. 9), or softmax of the true tail among the negatives"
+        default="hinge", description="hinge (Eq. 9), or softmax over the true tail and the negatives"
     )
-    margin: float = Field(default=5.0, gt=0, description="ξ of the hinge loss")
-    temperature: float = Field(default=1.0, gt=0, description="divides the scores in the loss")
-    reconstruction: float = Field(default=1e-4, ge=0, description="γ of Eq. 10, the weight of the reconstruction loss")
+    margin: float = Field(default=5.0, gt=0, description="margin of the hinge loss (ξ)")
+    temperature: float = Field(default=1.0, gt=0, description="divisor of the scores in the loss")
+    reconstruction: float = Field(default=1e-4, ge=0, description="weight of the reconstruction loss (γ in Eq. 10)")
     learning_rate: LearningRate = 1e-3
     decay: float = Field(default=0.25, gt=0, le=1, description="factor of the learning rate every `decay_every` steps")
     decay_every: int = Field(default=10_000, ge=1, description="steps between two decays of the learning rate")
-    decays: int = Field(default=1000, ge=0, description="largest number of decays")
+    decays: int = Field(default=1000, ge=0, description="maximum number of decays")
     embedding_rate: EmbeddingRate = 0.0
-    clip: float = Field(default=0.0, ge=0, description="largest norm of the gradient; 0 does not clip it")
+    clip: float = Field(default=0.0, ge=0, description="maximum norm of the gradient; 0 does not clip it")
     dropout: Dropout = 0.0
-    standardise: bool = Field(default=False, description="scale each pretrained vector to mean 0 and deviation 1 first")
-    neighbours: int = Field(default=30, ge=1, description="largest number of neighbours of an entity (N)")
+    standardise: bool = Field(default=False, description="scale each pretrained vector to mean 0 and deviation 1")
+    neighbours: int = Field(default=30, ge=1, description="maximum number of neighbours of an entity (N)")
     neighbour_rule: Literal["sampled", "first"] = Field(
-        default="sampled", description="which neighbours are read if there are more: sampled, or the first in the file"
+        default="sampled", description="how to choose neighbours if there are more: sampled, or the first in the file"
     )
-    matching_steps: int = Field(default=2, ge=1, description="T of Eq. 8")
+    matching_steps: int = Field(default=2, ge=1, description="matching steps (T in Eq. 8)")
     mixed_precision: bool = Field(default=False, description="bfloat16 products on a GPU")
 
     @field_validator("model")

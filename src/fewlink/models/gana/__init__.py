@@ -1,1 +1,1 @@
-"""GANA: references are read with their neighbours, and a relation's vector and hyperplane take one gradient step."""
+"""GANA: encodes references with their neighbours and improves a relation's vector and hyperplane in a gradient step."""

@@ -1,4 +1,4 @@
-"""The GANA family; it is trained as MetaR is."""
+"""The GANA family, which is trained like MetaR."""
 
 from __future__ import annotations
 
@@ -53,8 +53,10 @@ class GANAFamily(MetaLearnerFamily[GANASettings]):
 
 
 def assemble(graph: Graph, vectors: Embeddings, settings: GANASettings, tasks: Sequence[Task] = ()) -> GANA:
-    """A model with its initial parameters, a pure function of the vectors and the seed; it learns from these tasks."""
-    around = Neighbourhood.of(graph, scaled(vectors, settings.scale), most=settings.neighbours, seed=settings.seed)
+    """A model with its initial parameters, a pure function of vectors and seed, that learns from these tasks."""
+    around = Neighbourhood.of(
+        graph, scaled(vectors, settings.scale), max_neighbours=settings.neighbours, seed=settings.seed
+    )
     numbers = {name: number for number, name in enumerate(graph.relations)}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(settings.seed, "start"))

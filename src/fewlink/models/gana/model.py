@@ -1,10 +1,10 @@
 """GANA (Niu et al., "Relational Learning with Gated and Attentive Neighbor Aggregator …", SIGIR 2021).
 
-The references are read with their neighbours (`NeighbourAggregator`) and give a relation's vector R
-(`RelationLearner`). Distances are taken on a hyperplane with the normal w, as in TransH (`project`). One gradient step
-on the references' loss improves R and w (`gradient_metas`, `GANA.relation`).
+`NeighbourAggregator` encodes the references with their neighbours, and `RelationLearner` computes a relation's vector R
+from them. Distances are measured on a hyperplane with the normal w, as in TransH (`project`). One gradient step on the
+references' loss improves R and w (`gradient_metas`, `GANA.relation`).
 
-d is the length of the vectors, K the number of references, N that of false tails of each pair, M that of neighbours.
+Sizes: d numbers in a vector, K references, N false tails of each pair, M neighbours.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fewlink.models.metar.model import distances, hinge, hinge_gradients, length
 
 
 class NeighbourAggregator(nn.Module):
-    """An entity's vector e and its neighbours (r_i, e_i), gated and attentive.
+    """Combines an entity's vector e with its neighbours (r_i, e_i) by attention and a gate.
 
     c_i = LeakyReLU(W [r_i ; e_i] + b),  α = softmax_i(u·c_i),  n = Σ α_i c_i
     g = σ(v·n + a),                      e' = g n + (1 − g) e
 
-    An entity without neighbours keeps its vector. Dropout is applied to the vectors that are read; it takes the same
-    numbers of a relation's vector from all its neighbours, so that W r is computed once for each relation.
+    An entity without neighbours keeps its vector. Dropout applies to the input vectors. All neighbours by a relation
+    share the dropout of its vector, so that W r is computed once for each relation.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
@@ -38,7 +38,7 @@ class NeighbourAggregator(nn.Module):
         nn.init.zeros_(self.projection.bias)
 
     def forward(self, ids: Tensor, around: Neighbourhood, hidden: Tensor | None = None) -> Tensor:
-        """Entities (…,) to vectors (…, d); neighbours by the relations `hidden` (…,) or their inverses are not read.
+        """Entities (…,) to vectors (…, d), ignoring neighbours by the relations `hidden` (…,) or their inverses.
 
         A hidden relation of −1 hides nothing.
         """
@@ -57,7 +57,7 @@ class NeighbourAggregator(nn.Module):
 
 
 class RelationLearner(nn.Module):
-    """R from the references' vectors s_k = [h'_k ; t'_k]: a bidirectional LSTM of L layers, and attention.
+    """R from the references' vectors s_k = [h'_k ; t'_k], by a bidirectional LSTM of L layers and attention.
 
     m_1 … m_K = BiLSTM(s_1 … s_K),  α_l = softmax_k(q_l·m_k),  R = W [Σ_k α_1k m_k ; … ; Σ_k α_Lk m_k] + b
 
@@ -79,7 +79,7 @@ class RelationLearner(nn.Module):
 
 
 def project(vectors: Tensor, normal: Tensor) -> Tensor:
-    """v − (w·v) w: vectors (…, d) on the hyperplane whose normal w (…, d), broadcast, has length 1."""
+    """v − (w·v) w: vectors (…, d) projected onto the hyperplane with the unit normal w (…, d), broadcast."""
     return vectors - (vectors * normal).sum(-1, keepdim=True) * normal
 
 
@@ -93,7 +93,8 @@ def gradient_metas(
 ) -> tuple[Tensor, Tensor]:
     """∇_R and ∇_w of the references' loss Σ_k (1/N) Σ_n [γ + s(h_k, t_k) − s(h_k, t'_kn)]₊ of TransH's distances.
 
-    s(h, t) is the length of v = δ − (w·δ) w + R with δ = h − t, so a gradient p by v is −(w·p) δ − (w·δ) p by w.
+    s(h, t) is the length of v = δ − (w·δ) w + R with δ = h − t. A gradient p with respect to v is therefore
+    −(w·p) δ − (w·δ) p with respect to w.
     Shapes: relation, normal (…, d), pairs (…, K, 2, d), false (…, K, N, d); both gradients (…, d).
     """
     heads, tails = pairs[..., 0, :].unsqueeze(-2), pairs[..., 1, :].unsqueeze(-2)
@@ -107,11 +108,12 @@ def gradient_metas(
 
 
 class GANA(nn.Module):
-    """The vectors of all entities (E, d) for distances, which are trained too if `tuned`, and the learners.
+    """GANA with the vectors of all entities.
 
-    `around` has the pretrained vectors that the aggregator reads; they are not trained. `normal` is w before the step,
-    the same for all relations. `task_relations` (T,) is the background relation of each task of episodes, −1 if it has
-    none: in the task's episodes its edges are not read.
+    entities        (E, d) vectors for distances, which are trained if `tuned`
+    around          the pretrained vectors that the aggregator reads, which are not trained
+    normal          (d,) w before the gradient step, the same for all relations
+    task_relations  (T,) the background relation of each task, whose edges its episodes do not read; −1 if it has none
     """
 
     entities: Tensor
@@ -146,10 +148,11 @@ class GANA(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """R' and w' after the step, (B, d) each, from ids of references (B, K, 2) and false tails (B, K, N).
 
-        The relations `hidden` (B,) are not read.
+        Edges of the relations `hidden` (B,) are ignored.
         """
-        unread = None if hidden is None else hidden.view(-1, 1, 1).expand(references.shape)
-        relation = self.relation_learner(self.aggregator(references, self.around, unread))
+        if hidden is not None:
+            hidden = hidden.view(-1, 1, 1).expand(references.shape)
+        relation = self.relation_learner(self.aggregator(references, self.around, hidden))
         normal = unit(self.normal).expand_as(relation)
         if not self.beta:
             return relation, normal
@@ -160,9 +163,9 @@ class GANA(nn.Module):
     def forward(
         self, references: Tensor, reference_false: Tensor, queries: Tensor, false: Tensor, tasks: Tensor | None = None
     ) -> Tensor:
-        """The loss of queries, as a mean.
+        """The mean loss of the queries.
 
-        Ids: references (B, K, 2) and their false tails (B, K, N), queries (B, Q, 2) and theirs (B, Q, N), tasks (B,).
+        Ids: references (B, K, 2) with false tails (B, K, N), queries (B, Q, 2) with false tails (B, Q, N), tasks (B,).
         """
         hidden = None if tasks is None else self.task_relations[tasks]
         relation, normal = self.relation(references, reference_false, hidden)

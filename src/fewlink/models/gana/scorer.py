@@ -10,11 +10,13 @@ from fewlink.scorers import Question
 
 
 class GANAScorer(MetaScorer[GANA]):
-    """−‖h⊥ + R' − t⊥‖, v⊥ being the projection of v on the hyperplane with the normal w'."""
+    """−‖h⊥ + R' − t⊥‖, where v⊥ is the projection of v onto the hyperplane with the normal w'."""
 
     def points(self, question: Question) -> tuple[Tensor, Tensor]:
-        references = question.references
-        ids = (self.ids(part).unsqueeze(0) for part in (references, self.false_tails(references)))
-        relation, normal = (part[0].double() for part in self.model.relation(*ids))
-        heads, tails = (project(self.vectors(part).double(), normal) for part in (question.heads, question.candidates))
+        references = self.ids(question.references).unsqueeze(0)
+        false_tails = self.ids(self.false_tails(question.references)).unsqueeze(0)
+        relations, normals = self.model.relation(references, false_tails)
+        relation, normal = relations[0].double(), normals[0].double()
+        heads = project(self.vectors(question.heads).double(), normal)
+        tails = project(self.vectors(question.candidates).double(), normal)
         return heads + relation, tails

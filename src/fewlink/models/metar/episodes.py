@@ -13,7 +13,7 @@ from fewlink.models.metar.settings import TRAIN_ONLY, MetaLearnerSettings
 
 
 def sampler(benchmark: Benchmark, settings: MetaLearnerSettings) -> ContrastedSampler:
-    """Draws episodes of the tasks that a model learns from."""
+    """The sampler of episodes of the tasks that a model learns from."""
     return ContrastedSampler(
         tasks_of(benchmark, settings),
         len(benchmark.graph.entities),
@@ -26,17 +26,17 @@ def sampler(benchmark: Benchmark, settings: MetaLearnerSettings) -> ContrastedSa
 
 
 def tasks_of(benchmark: Benchmark, settings: MetaLearnerSettings) -> list[Task]:
-    """The train relations and, for all models but `metar`, those of the background that have enough pairs."""
+    """The train relations and, except for `metar`, the background relations with enough pairs."""
     tasks = list(benchmark.split("train"))
     if settings.model != TRAIN_ONLY:
         tasks += [task for task in benchmark.once(_background_tasks) if len(task.pairs) > settings.shots]
         if not tasks:
-            raise FewlinkError(f"{benchmark.name} has no relation with more than {settings.shots} pairs to learn from")
+            raise FewlinkError(f"{benchmark.name} has no relation with more than {settings.shots} pairs: lower shots")
     return tasks
 
 
 def _background_tasks(benchmark: Benchmark) -> list[Task]:
-    """The background's relations as tasks, except for those whose range has one entity."""
+    """The background relations as tasks, except those whose range has one entity."""
     graph = benchmark.graph
     triples = graph.triples()
     pairs = Groups.of(triples[:, 1], triples[:, [0, 2]], len(graph.relations))

@@ -29,7 +29,7 @@ MetaSettingsT = TypeVar("MetaSettingsT", bound=MetaLearnerSettings)
 
 
 class MetaLearnerFamily(OneTableFamily[MetaSettingsT]):
-    """Models that learn from contrasted episodes as MetaR does."""
+    """Models that learn from contrasted episodes, as MetaR does."""
 
     scorer_class: ClassVar[type[MetaScorer[Any]]]
 
@@ -38,13 +38,13 @@ class MetaLearnerFamily(OneTableFamily[MetaSettingsT]):
 
     def check_fold_in(self, run: Path, weights: Mapping[str, Tensor]) -> None:
         if ENTITIES in weights:
-            raise InputError(run, "tuned its vectors in training and has none for new entities: train again")
+            raise InputError(run, "has tuned its vectors and has none for new entities: train again")
 
     @abstractmethod
     def assembled(
         self, benchmark: Benchmark, vectors: Embeddings, settings: MetaSettingsT, *, training: bool
     ) -> nn.Module:
-        """A model with its initial parameters, for training on the benchmark's tasks or for answering only."""
+        """A model with its initial parameters, for training on the benchmark's tasks or for scoring."""
 
     def learner(
         self, benchmark: Benchmark, vectors: Embeddings, settings: MetaSettingsT, seeds: Sequence[int]
@@ -123,7 +123,7 @@ def assemble(vectors: Embeddings, settings: MetaRSettings) -> MetaR:
 
 
 def scaled(vectors: Embeddings, length: float) -> Embeddings:
-    """Vectors in single precision, scaled to this mean length of the entities'; 0 does not scale them."""
+    """Vectors in single precision, scaled so that entities have this mean length; 0 does not scale them."""
     vectors = vectors.single_precision()
     if not length:
         return vectors

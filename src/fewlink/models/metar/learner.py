@@ -1,4 +1,4 @@
-"""Training of models on contrasted episodes, as MetaR and GANA are trained."""
+"""The learner of MetaR and GANA, which trains on contrasted episodes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fewlink.models.metar.settings import MetaLearnerSettings
 from fewlink.models.weights import moments_of, restore_moments
 from fewlink.scorers import Scorer
 
-ENTITIES = "entities"  # the name of the vectors among the weights
-STEPS_AT_ONCE = {"cpu": 16, "cuda": 128}  # steps whose episodes are drawn together
+ENTITIES = "entities"  # the weight that holds the entities' vectors
+STEPS_AT_ONCE = {"cpu": 16, "cuda": 128}  # steps whose episodes are sampled together
 
 
 class MetaLearner:
     """Trains one run of a model whose forward pass returns the loss of contrasted episodes.
 
-    The learning rate of the model's entities is `embedding_rate`, that of all other weights `learning_rate`. A step
-    never waits for the device. `make_scorer` makes a scorer with the current weights.
+    The entities' vectors have the learning rate `embedding_rate`, and all other weights `learning_rate`. A step never
+    waits for the device. `make_scorer` returns a scorer with the current weights.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class MetaLearner:
         episodes = self.episodes(first, count)
         sampling_seconds = time.perf_counter() - began
         losses = []
-        for step, own in enumerate(episodes, first):
+        for step, share in enumerate(episodes, first):
             torch.manual_seed(derive(self.settings.seed, "step", step, distributed.rank()))  # for dropout
-            losses.append(self.step(step, own))
+            losses.append(self.step(step, share))
         return StepResult({"loss": torch.stack(losses).unsqueeze(-1)}, sampling_seconds)
 
     def step(self, number: int, episodes: ContrastedEpisodes) -> Tensor:
-        """Run one step of the optimizer; the loss of the episodes before it."""
+        """Run one step of the optimizer; return the loss before it."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.model(*episodes)
         loss.backward()

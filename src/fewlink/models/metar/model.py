@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fewlink.embeddings.table import rows
 
-SMALLEST_SQUARE = 1e-12  # of a distance, so that its gradient is finite
+MIN_SQUARED_LENGTH = 1e-12  # keeps the gradient of a length finite
 
 
 class RelationMeta(nn.Module):
@@ -46,7 +46,7 @@ class RelationMeta(nn.Module):
 
 def length(vectors: Tensor) -> Tensor:
     """‖v‖ of vectors (…, d), to (…,)."""
-    return vectors.square().sum(-1).clamp_min(SMALLEST_SQUARE).sqrt()
+    return vectors.square().sum(-1).clamp_min(MIN_SQUARED_LENGTH).sqrt()
 
 
 def distances(relation: Tensor, pairs: Tensor, false: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,9 +64,9 @@ def hinge(true: Tensor, false: Tensor, margin: float) -> Tensor:
 
 
 def hinge_gradients(gaps: Tensor, false_gaps: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """Gradients of Σ_k (1/N) Σ_n [γ + ‖v_k‖ − ‖v'_kn‖]₊ by v (…, K, d) and by v' (…, K, N, d), in their shapes.
+    """Gradients of Σ_k (1/N) Σ_n [γ + ‖v_k‖ − ‖v'_kn‖]₊ with respect to v (…, K, d) and v' (…, K, N, d).
 
-    They are written out (that of a length ‖v‖ is v/‖v‖), so that training can differentiate through them.
+    They are written out, with ∇‖v‖ = v/‖v‖, so that training can differentiate through them.
     """
     true, wrong = length(gaps), length(false_gaps)  # (…, K), (…, K, N)
     active = (margin + true.unsqueeze(-1) > wrong).to(gaps.dtype) / wrong.shape[-1]  # 1/N where the hinge is positive
@@ -84,7 +84,7 @@ def gradient_meta(relation: Tensor, pairs: Tensor, false: Tensor, margin: float)
 
 
 class MetaR(nn.Module):
-    """The vectors of all entities (E, d), which are trained too if `tuned`, and the relation-meta learner."""
+    """The relation-meta learner and the vectors of all entities (E, d), which are trained if `tuned`."""
 
     entities: Tensor
 
@@ -109,11 +109,11 @@ class MetaR(nn.Module):
     def forward(
         self, references: Tensor, reference_false: Tensor, queries: Tensor, false: Tensor, tasks: Tensor | None = None
     ) -> Tensor:
-        """The loss of queries, as a mean.
+        """The mean loss of the queries.
 
-        Ids: references (B, K, 2) and their false tails (B, K, N), queries (B, Q, 2) and theirs (B, Q, N). The tasks
+        Ids: references (B, K, 2) with false tails (B, K, N), queries (B, Q, 2) with false tails (B, Q, N). The tasks
         (B,) are not used.
         """
         relation = self.relation(rows(self.entities, references), rows(self.entities, reference_false))
-        found = distances(relation, rows(self.entities, queries), rows(self.entities, false))
-        return hinge(*found, self.margin).mean()
+        true, wrong = distances(relation, rows(self.entities, queries), rows(self.entities, false))
+        return hinge(true, wrong, self.margin).mean()

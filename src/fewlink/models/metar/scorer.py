@@ -1,4 +1,4 @@
-"""Trained models that make a relation's vector from references, as scorers."""
+"""Scorers of MetaR, and the base that GANA's scorer shares."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ Model = TypeVar("Model", bound=nn.Module)
 class MetaScorer(ABC, Generic[Model]):
     """A trained model that scores by distance.
 
-    The false tails of a reference are `negatives` entities of the same kind as the references' tails. They depend on
-    the seed, the head and the tail alone, so that the rest of a question and the order of references do not matter.
+    The false tails of a reference are `negatives` entities of the same kind as the references' tails. They depend only
+    on the seed, the head and the tail, so scores depend neither on the rest of the question nor on the order of the
+    references.
     """
 
     def __init__(self, name: str, model: Model, graph: Graph, *, negatives: int, seed: int) -> None:
@@ -39,15 +40,15 @@ class MetaScorer(ABC, Generic[Model]):
         self.model.eval()
         points, tails = self.points(question)
         self.model.train(was_training)
-        scores = TRANSE.against(points, tails)  # in double precision, so that ties remain ties
+        scores = TRANSE.against(points, tails)  # double precision preserves ties
         return scores.to(torch.float32)
 
     @abstractmethod
     def points(self, question: Question) -> tuple[Tensor, Tensor]:
-        """The points h + R (H, d) of the heads, and those of the candidates (C, d); a score is minus their distance."""
+        """The points h + R of the heads (H, d) and t of the candidates (C, d); a score is minus their distance."""
 
     def false_tails(self, references: np.ndarray) -> np.ndarray:
-        """False tails (K, N) of references (K, 2); from all entities if no other is of the same kind."""
+        """False tails (K, N) of references (K, 2), drawn from all entities if the kind has no other entity."""
         kind = likely_tails(self.graph, references[:, 1])
         drawn = []
         for head, tail in references.tolist():

@@ -11,28 +11,26 @@ from fewlink.models.settings import Dropout, EmbeddingRate, EvaluateEvery, Model
 
 TRAIN_ONLY, IN_TRAIN = "metar", "metar-in-train"
 MODELS = {
-    TRAIN_ONLY: "MetaR: the references give a relation's vector, which one gradient step improves",
-    IN_TRAIN: "MetaR that learns from the relations of the background as well",
+    TRAIN_ONLY: "MetaR: computes a relation's vector from the references and improves it by one gradient step",
+    IN_TRAIN: "MetaR that also learns from the background relations",
 }
 
 
 class MetaLearnerSettings(ModelSettings):
-    """What MetaR and GANA share; the defaults are those of MetaR's published program for NELL-One.
+    """The settings that MetaR and GANA share; the defaults are those of MetaR's published program for NELL-One.
 
     `beta` and `scale` are not settings of that program.
     """
 
-    NAMES: ClassVar[tuple[str, ...]]  # of the models with these settings
+    NAMES: ClassVar[tuple[str, ...]]  # the models with these settings
 
     relations: Relations = 1024
-    batch: int = Field(default=3, ge=1, description="queries of an episode")
+    batch: int = Field(default=3, ge=1, description="queries in an episode")
     negatives: int = Field(default=1, ge=1, description="false tails of each reference and of each query")
-    margin: float = Field(default=1.0, gt=0, description="γ of the hinge loss")
-    beta: float = Field(
-        default=1.0, ge=0, description="β: length of the step along the gradient of the references' loss"
-    )
+    margin: float = Field(default=1.0, gt=0, description="margin of the hinge loss (γ)")
+    beta: float = Field(default=1.0, ge=0, description="step size of the gradient step on the references' loss (β)")
     dropout: Dropout = 0.5
-    scale: float = Field(default=1.0, ge=0, description="mean length to scale the pretrained vectors to; 0 keeps them")
+    scale: float = Field(default=1.0, ge=0, description="mean length to scale pretrained vectors to; 0 keeps them")
     embedding_rate: EmbeddingRate = 1e-3
     steps: Steps = 100_000
     evaluate_every: EvaluateEvery = 1000
@@ -50,7 +48,7 @@ class MetaLearnerSettings(ModelSettings):
 
 
 class MetaRSettings(MetaLearnerSettings):
-    """How MetaR is trained; dropout applies to the hidden layers."""
+    """The settings of MetaR; dropout applies to the hidden layers."""
 
     NAMES = tuple(MODELS)
 
@@ -58,5 +56,5 @@ class MetaRSettings(MetaLearnerSettings):
     hidden_1: int = Field(default=500, ge=1, description="width of the first hidden layer")
     hidden_2: int = Field(default=200, ge=1, description="width of the second hidden layer")
     start: Literal["vectors", "random"] = Field(
-        default="vectors", description="initial vectors of entities: vectors (the pretrained ones) or random"
+        default="vectors", description="initial vectors of entities: vectors (pretrained) or random"
     )

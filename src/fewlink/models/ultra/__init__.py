@@ -1,1 +1,1 @@
-"""ULTRA, a published model that reads any graph, with its published weights or tuned."""
+"""ULTRA, a published model that reads any graph, with its published weights or fine-tuned."""

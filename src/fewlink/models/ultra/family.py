@@ -1,4 +1,4 @@
-"""The ULTRA family: how runs and published weights are trained and opened."""
+"""The ULTRA family, with runs and published weights."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from fewlink.models.ultra.scorer import HEADS, UltraScorer, scorer_on
 from fewlink.models.ultra.settings import UltraSettings
 from fewlink.models.weights import check_weights
 
-STATES = 4  # tensors of the size of the states that answering needs besides what a task's heads have in common
-LEARNT = 5  # tensors of the size of the states that a layer keeps for its gradients
+STATES = 4  # temporary tensors of the size of the states
+LAYER_STATES = 5  # tensors of the size of the states that a layer keeps for its gradients
 
 
 class UltraFamily(PropagationFamily[UltraSettings]):
@@ -45,15 +45,15 @@ class UltraFamily(PropagationFamily[UltraSettings]):
     def check(self, benchmark: Benchmark, settings: UltraSettings) -> None:
         super().check(benchmark, settings)
         if settings.start and (shape := read_checkpoint(settings.start).shape) != settings.shape:
-            wanted = " ".join(f"--set {name}={value}" for name, value in vars(shape).items())
-            raise InputError(settings.start, f"holds weights of another shape: train with {wanted}")
+            options = " ".join(f"--set {name}={value}" for name, value in vars(shape).items())
+            raise InputError(settings.start, f"has weights of another shape: train with {options}")
 
     def memory(
         self, graph: Graph, vectors: NoVectors, settings: UltraSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
         states = 4.0 * len(graph.entities) * settings.width
         if training:
-            states *= settings.relations * settings.queries * runs * (LEARNT * settings.layers + STATES)
+            states *= settings.relations * settings.queries * runs * (LAYER_STATES * settings.layers + STATES)
         elif settings.device == "cpu":
             states *= 2 * settings.layers + 1 + STATES
         else:
@@ -68,10 +68,9 @@ class UltraFamily(PropagationFamily[UltraSettings]):
     def learner(
         self, benchmark: Benchmark, vectors: NoVectors, settings: UltraSettings, seeds: Sequence[int]
     ) -> Learner:
-        graphs, start = graphs_of(benchmark, settings), None
-        if settings.start:
-            start = read_checkpoint(settings.start).weights
         (seed,) = seeds
+        graphs = graphs_of(benchmark, settings)
+        start = read_checkpoint(settings.start).weights if settings.start else None
         return UltraLearner(graphs, settings.adjusted([f"seed={seed}"]), start)
 
     def scorer(
@@ -97,7 +96,7 @@ class UltraFamily(PropagationFamily[UltraSettings]):
 
 
 def name_of(file: Path) -> str:
-    """The name of weights in results: `ultra-4g` for ultra_4g.pth."""
+    """The name of a file of weights in results: `ultra-4g` for ultra_4g.pth."""
     name = re.sub(r"[\W_]+", "-", Path(file).stem.lower()).strip("-")
     return name if name.startswith("ultra") else f"ultra-{name}"
 

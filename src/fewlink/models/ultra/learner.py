@@ -1,4 +1,4 @@
-"""Training ULTRA, on the episodes and with the loss and the optimizer of TRAIL."""
+"""The learner of ULTRA."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fewlink.models.ultra.settings import UltraSettings
 
 
 class UltraLearner(TrailLearner):
-    """One run of ULTRA, on the episodes and with the loss and the optimizer of TRAIL."""
+    """Trains one run of ULTRA with the episodes, the loss and the optimizer of TRAIL."""
 
     settings: UltraSettings
 

@@ -1,11 +1,12 @@
 """ULTRA's network (Galkin et al., "Towards Foundation Models for Knowledge Graph Reasoning", ICLR 2024), its weights.
 
-Relations, inverse ones included, are the nodes of a second graph, in which four kinds of edges say that two relations
-share heads, share tails, or that the head of one is the tail of the other. Layers over this graph, labelled at the
-asked relation, give each relation a vector; layers over the entities, labelled at the head, give each entity a state.
+Relations and their inverses are the nodes of a second graph. Its four kinds of edges join relations that share heads,
+share tails, or where the head of one is a tail of the other. Layers over this graph, with a label at the queried
+relation, compute a vector of each relation; layers over the entities, with a label at the head, compute a state of each
+entity.
 
-Here the asked relation is new: it and its inverse are the last two nodes of the graph of relations, 2R and 2R + 1, and
-the references are its edges. Parameters have the names and the meaning of the published weights, which were trained
+Here the queried relation is new. It and its inverse are the last two nodes of the graph of relations, 2R and 2R + 1,
+and the references are its edges. Parameters have the names and the meaning of the published weights, which were trained
 with messages from tails to heads: a message along an edge has the weight of the edge's inverse relation.
 
 `python -m fewlink.models.ultra.network FILE.pth FILE.safetensors` converts published weights.
@@ -33,8 +34,8 @@ from fewlink.models.trail.network import mlp
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.propagation.product import Norms, relation_sums, relational_product
 
-KINDS = 4  # of edges between relations: heads shared, tails shared, head–tail, tail–head
-MARKS = 16  # columns of marks at references, as many as the kernels of a GPU need
+EDGE_KINDS = 4  # between relations: shared heads, shared tails, head–tail, tail–head
+MARK_COLUMNS = 16  # the minimum width of the GPU kernels
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,10 @@ class RelationLayer(Layer):
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
-        self.relation = nn.Embedding(KINDS, width)
+        self.relation = nn.Embedding(EDGE_KINDS, width)
 
     def forward(self, x: Tensor, labels: Tensor, shared: Tensor, inverse: Tensor) -> Tensor:
-        """Vectors (L, N, W) after the layer, given labels of that shape and whether relations share heads (L, N, N)."""
+        """Vectors (L, N, W) after the layer, given labels (L, N, W) and which relations share heads (L, N, N)."""
         heads, tails, head_tail, tail_head = self.relation.weight
         begin, end = shared @ x, shared @ x[:, inverse]  # of relations that begin, or end, at a relation's heads
         sums = heads * begin + tails * end[:, inverse] + head_tail * end + tail_head * begin[:, inverse]
@@ -116,10 +117,10 @@ class RelationModel(nn.Module):
         self.width = shape.width
         self.layers = nn.ModuleList(RelationLayer(shape.width) for _ in range(shape.relation_layers))
 
-    def forward(self, shared: Tensor, inverse: Tensor, asked: int) -> Tensor:
-        """The vectors (L, N, W) of all relations for the asked one; arguments as in `RelationLayer`."""
+    def forward(self, shared: Tensor, inverse: Tensor, queried: int) -> Tensor:
+        """The vectors (L, N, W) of all relations, given the queried one; other arguments as in `RelationLayer`."""
         labels = shared.new_zeros(*shared.shape[:2], self.width)
-        labels[:, asked] = 1
+        labels[:, queried] = 1
         x = labels
         for layer in self.layers:
             x = layer(x, labels, shared, inverse)
@@ -147,27 +148,27 @@ class UltraNetwork(nn.Module):
         return self.scores(self.propagate(graph, tasks, encoded), encoded, tasks.candidates)
 
     def encode(self, graph: ReadGraph, tasks: Tasks) -> Encoded:
-        """The weights of messages along each relation, along the new one and its inverse, and the new one's vector."""
+        """The message weights of each relation, those of the new one and its inverse, and the new one's vector."""
         with torch.no_grad():
             shared = shared_heads(graph, tasks)
         inverse = torch.cat([graph.inverse, torch.arange(2, device=graph.device).roll(1) + graph.relations])
-        vectors = self.relation_model(shared, inverse, asked=graph.relations)  # (L, 2R + 2, W)
+        vectors = self.relation_model(shared, inverse, queried=graph.relations)  # (L, 2R + 2, W)
         weights = self.message_weights(vectors[:, inverse])
         relations = weights[:, :, : graph.relations] * tasks.visible.unsqueeze(-1)
         return Encoded(relations, weights[:, :, graph.relations :], vectors[:, graph.relations])
 
-    def encode_relation(self, graph: ReadGraph, asked: int) -> Encoded:
-        """The same for a relation of the graph, and no new one: ordinary link prediction.
+    def encode_relation(self, graph: ReadGraph, queried: int) -> Encoded:
+        """The same for a relation of the graph without a new one, for ordinary link prediction.
 
-        For an inverse relation, too, the published weights want the label at the relation itself.
+        The published weights expect the label at the relation itself, even if its inverse is queried.
         """
-        labelled = asked % (graph.relations // 2)
+        labelled = queried % (graph.relations // 2)
         vectors = self.relation_model((graph.together > 0).float()[None], graph.inverse, labelled)  # (1, 2R, W)
         weights = self.message_weights(vectors[:, graph.inverse])
-        return Encoded(weights, weights[:, :, :0], vectors[:, asked])
+        return Encoded(weights, weights[:, :, :0], vectors[:, queried])
 
     def message_weights(self, vectors: Tensor) -> Tensor:
-        """Vectors (L, N, W) as each layer projects them: (layers, L, N, W)."""
+        """The projections (layers, L, N, W) of vectors (L, N, W) by each layer."""
         return torch.stack([layer.relation_projection(vectors) for layer in self.layers])
 
     @property
@@ -196,11 +197,11 @@ class UltraNetwork(nn.Module):
         task = torch.arange(len(candidates), device=candidates.device)[:, None]
         return self.score(states[candidates, task], encoded.task[:, None, None]).transpose(1, 2)
 
-    def score(self, states: Tensor, asked: Tensor) -> Tensor:
-        """Scores (…) of states (…, W), given the vector of the asked relation (…, W)."""
+    def score(self, states: Tensor, relation: Tensor) -> Tensor:
+        """Scores (…) of states (…, W), given the vector of the queried relation (…, W)."""
         first, last = self.entity_model.mlp[0], self.entity_model.mlp[2]
-        of_state, of_asked = first.weight.chunk(2, 1)  # type: ignore[operator, union-attr]
-        inner = relu(linear(states, of_state) + linear(asked, of_asked, first.bias))  # type: ignore[arg-type]
+        of_state, of_relation = first.weight.chunk(2, 1)  # type: ignore[operator, union-attr]
+        inner = relu(linear(states, of_state) + linear(relation, of_relation, first.bias))  # type: ignore[arg-type]
         scores: Tensor = last(inner).squeeze(-1)
         return scores
 
@@ -215,31 +216,33 @@ def reference_edges(tasks: Tasks) -> tuple[Tensor, Tensor]:
 
 
 def shared_heads(graph: ReadGraph, tasks: Tasks) -> Tensor:
-    """Whether two relations, the new one and its inverse included, share a head: (L, 2R + 2, 2R + 2), 0 or 1."""
+    """Whether two relations, including the new one and its inverse, share a head: (L, 2R + 2, 2R + 2), 0 or 1."""
     visible = tasks.visible
     known = (graph.together > 0) * visible[:, :, None] * visible[:, None]
     at_ends = (_relations_at_references(graph, tasks) > 0) * visible[:, None]  # (L, 2, 2R)
     heads, tails = tasks.references.unbind(-1)
     weights = tasks.weights[:, :, None] * tasks.weights[:, None]
-    turned = ((heads[:, :, None] == tails[:, None]) * weights).amax((1, 2))  # an entity is a head and a tail
+    turned = ((heads[:, :, None] == tails[:, None]) * weights).amax((1, 2))  # an entity is both head and tail
     same = tasks.weights.amax(1)
     corner = torch.stack([torch.stack([same, turned], 1), torch.stack([turned, same], 1)], 1)  # (L, 2, 2)
     return torch.cat([torch.cat([known, at_ends.transpose(1, 2)], 2), torch.cat([at_ends, corner], 2)], 1)
 
 
 def _relations_at_references(graph: ReadGraph, tasks: Tasks) -> Tensor:
-    """How many edges of each relation begin at the references' heads, and at their tails: (L, 2, 2R)."""
+    """The number of edges of each relation that start at the references' heads, and at their tails: (L, 2, 2R)."""
     count, shots = tasks.weights.shape
     rows = tasks.references * count + torch.arange(count, device=tasks.references.device)[:, None, None]
-    marks = tasks.weights.new_zeros(count * shots, 2, MARKS)
+    marks = tasks.weights.new_zeros(count * shots, 2, MARK_COLUMNS)
     marks[:, 0, 0] = marks[:, 1, 1] = tasks.weights.flatten()
-    x = tasks.weights.new_zeros(graph.edges.nodes * count, MARKS).index_add(0, rows.flatten(), marks.flatten(0, 1))
-    x = x.view(graph.edges.nodes, count, 1, MARKS)
+    x = tasks.weights.new_zeros(graph.edges.nodes * count, MARK_COLUMNS).index_add(
+        0, rows.flatten(), marks.flatten(0, 1)
+    )
+    x = x.view(graph.edges.nodes, count, 1, MARK_COLUMNS)
     return relation_sums(x, torch.ones_like(x), graph.edges, Norms.ONE)[..., :2].transpose(1, 2)
 
 
 class Checkpoint(NamedTuple):
-    """Weights by name, and the `file` and `sha256` they were read from."""
+    """Weights by name, with the name and sha256 of their file in `facts`."""
 
     weights: dict[str, Tensor]
     facts: dict[str, Any]
@@ -256,7 +259,7 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(path: Path | str) -> Checkpoint:
-    """ULTRA's weights from a .pth file as it is published, or a .safetensors file, such as a run's; no code is run."""
+    """Read ULTRA's weights from a published .pth file or a .safetensors file; code in the file is never run."""
     path = Path(path)
     try:
         content = path.read_bytes()
@@ -269,27 +272,26 @@ def read_checkpoint(path: Path | str) -> Checkpoint:
         else:
             found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception:  # torch.load raises errors of many kinds
-        raise InputError(path, "is not a file of weights, or damaged: give a .pth or .safetensors file") from None
+        raise InputError(path, "is damaged or not a file of weights: give a .pth or .safetensors file") from None
     if isinstance(found, dict) and isinstance(found.get("model"), dict):
-        found = found["model"]  # beside an optimizer's state
+        found = found["model"]  # a file may also have an optimizer's state
     tensors = {n: w for n, w in found.items() if isinstance(w, Tensor)} if isinstance(found, dict) else {}
     network = UltraNetwork(shape_of(tensors))
-    mine, theirs = ({n: tuple(w.shape) for n, w in each.items()} for each in (network.state_dict(), tensors))
-    for name in sorted(mine.keys() | theirs.keys()):
-        if mine.get(name) != theirs.get(name):
-            has, expected = (str(shapes.get(name, "none")) for shapes in (theirs, mine))
-            raise InputError(
-                path, f"does not hold weights of ULTRA (shape of {name}: {has}, expected {expected}): give another file"
-            )
-    weights = {name: tensors[name].float() for name in mine}
+    expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+    shapes = {name: tuple(weight.shape) for name, weight in tensors.items()}
+    for name in sorted(expected.keys() | shapes.keys()):
+        if shapes.get(name) != expected.get(name):
+            difference = f"{name} has shape {shapes.get(name)}, expected {expected.get(name)}"
+            raise InputError(path, f"does not have weights of ULTRA ({difference}): give another file")
+    weights = {name: tensors[name].float() for name in expected}
     return Checkpoint(weights, {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()})
 
 
 def shape_of(weights: Mapping[str, Tensor]) -> Shape:
-    """The shape of a network with these weights; where they are of something else, that of the published ones."""
+    """The shape of a network with these weights; the published shape where they do not determine it."""
     layers, relation_layers = (
-        sum(bool(re.fullmatch(rf"{part}\.layers\.\d+\.linear\.weight", name)) for name in weights)
-        for part in ("entity_model", "relation_model")
+        sum(bool(re.fullmatch(rf"{model}\.layers\.\d+\.linear\.weight", name)) for name in weights)
+        for model in ("entity_model", "relation_model")
     )
     bias = weights.get("relation_model.layers.0.linear.bias")
     width = Shape.width if bias is None or bias.dim() != 1 else len(bias)
@@ -297,7 +299,7 @@ def shape_of(weights: Mapping[str, Tensor]) -> Shape:
 
 
 def convert(source: Path, target: Path) -> Path:
-    """Write the weights of a file as safetensors."""
+    """Convert a file of weights to safetensors."""
     write_bytes(target, safetensors.torch.save(read_checkpoint(source).weights))
     return target
 

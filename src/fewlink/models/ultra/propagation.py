@@ -1,4 +1,4 @@
-"""ULTRA's propagation on a CPU for one head: only the entities that a label at the head changes are computed anew."""
+"""ULTRA's propagation on a CPU for one head, which recomputes only entities that the label at the head changes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from fewlink.models.ultra.network import Encoded, EntityLayer, Tasks, UltraNetwo
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.product import Norms, chunk_sums, edge_sums
 
-SPARSE = 0.15  # share of all edges up to which a layer follows the edges of changed entities only
-SPARSE_LAST = 0.4  # share of all edges up to which the last layer computes the candidates only
+SPARSE = 0.15  # a layer follows only edges of changed entities if these are at most this share of all edges
+SPARSE_LAST = 0.4  # the last layer computes only candidates if their edges are at most this share of all edges
 
 
 class Unlabelled(NamedTuple):
-    """What all heads of a task share: states (nodes, W) before each layer and after the last, and the sums of messages
-    in each layer, without a label at a head. A label changes only the states it reaches."""
+    """The propagation of a task without a label at a head, which all heads share.
+
+    states  (nodes, W) before each layer and after the last
+    sums    (nodes, W) of messages in each layer
+    """
 
     states: list[Tensor]
     sums: list[Tensor]
 
 
 class CpuPropagation:
-    """Propagation over one graph for one head; its buffers are reused for each head."""
+    """Propagation over one graph for one head at a time, with reused buffers."""
 
     def __init__(self, network: UltraNetwork, edges: EdgeTable) -> None:
         self.network, self.edges = network, edges
@@ -88,8 +91,10 @@ class CpuPropagation:
         label: Tensor,
         head: int,
     ) -> tuple[Tensor, Tensor]:
-        """The entities that a label at the head has changed after a layer, and their states; `at`: the places of the
-        edges of those changed before it, whose states are x."""
+        """The entities that the label at the head changes up to this layer, and their states after it.
+
+        Before the layer, the entities `changed` have the states x and the edges at positions `at`.
+        """
         order, (states, sums) = self.edges.by_head, common
         places = torch.full((self.edges.nodes,), -1)
         places[changed] = torch.arange(len(changed))
@@ -119,8 +124,10 @@ class CpuPropagation:
         messages: Tensor,
         keep: Tensor | None = None,
     ) -> None:
-        """Write the states after a layer into `moved`, and the sums of messages into `keep`; `messages` (m, W) to
-        `targets` (m,) are added to those over the edges."""
+        """Write the states after a layer into `moved`, and the sums of messages into `keep`.
+
+        The messages (m, W) to `targets` (m,) are added to those along the edges.
+        """
         order = self.edges.by_tail
         for chunk in order.chunks(False):
             sums = chunk_sums(order, chunk, x[:, None], w, Norms.ONE)[:, 0]
@@ -131,7 +138,7 @@ class CpuPropagation:
                 keep[chunk.rows] = sums
 
     def _some(self, layer: EntityLayer, w: Tensor, targets: Tensor, messages: Tensor, rows: Tensor) -> Tensor:
-        """The states of `rows` only after a layer."""
+        """The states of only the entities `rows` after a layer."""
         order, (rows, back) = self.edges.by_tail, rows.unique(return_inverse=True)
         at = order.edges_of(rows)
         if len(at) > SPARSE_LAST * self.edges.edges:

@@ -16,11 +16,11 @@ from fewlink.models.ultra.network import Encoded, Tasks, UltraNetwork
 from fewlink.models.ultra.propagation import CpuPropagation, Unlabelled
 from fewlink.scorers import Question
 
-HEADS = 16  # heads scored at once on a GPU
+HEADS = 16  # scored at once on a GPU
 
 
 class KnownTask(NamedTuple):
-    """A task and its references as the network encodes them; on a CPU also what its heads share."""
+    """A task, its encoding by the network and, on a CPU, the propagation that its heads share."""
 
     key: bytes
     task: Tasks
@@ -29,9 +29,9 @@ class KnownTask(NamedTuple):
 
 
 class UltraScorer:
-    """ULTRA on a graph; the encoded references of the last task are kept for further heads.
+    """ULTRA on a graph; it caches the encoding of the last task's references for further heads.
 
-    On a CPU, each head is scored on its own, by several threads if there are several heads.
+    On a CPU, several threads score the heads, one head at a time.
     """
 
     def __init__(self, name: str, network: UltraNetwork, graph: ReadGraph) -> None:
@@ -100,5 +100,5 @@ class UltraScorer:
 
 
 def scorer_on(name: str, network: UltraNetwork, graph: Graph, device: str) -> UltraScorer:
-    """A network on a graph as a scorer on a device."""
+    """A scorer with this network on a graph, on a device."""
     return UltraScorer(name, network.to(device), ReadGraph.of(graph, names=False).to(device))

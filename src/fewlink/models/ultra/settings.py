@@ -10,26 +10,26 @@ from fewlink.models.ultra.network import Shape
 
 
 class UltraSettings(TrailSettings):
-    """How ULTRA is trained, or fine-tuned from published weights; the rest is as in TRAIL."""
+    """The settings of ULTRA, trained or fine-tuned; others are as in TRAIL."""
 
     model: str = Field(default="ultra", description="a name of `fewlink models`")
     names: bool = Field(default=False, description="not used: ULTRA reads no names")
     most_references: int = Field(default=16, ge=1, description="largest number of references of an episode")
     start: str = Field(
-        default="", description="file of initial weights, as published (.pth) or as safetensors; empty: random weights"
+        default="", description="file of initial weights, .pth as published or .safetensors; empty for random weights"
     )
-    width: int = Field(default=64, ge=8, multiple_of=8, description="width of a state, a multiple of 8; published: 64")
-    layers: int = Field(default=6, ge=1, description="layers over the entities; published: 6")
-    relation_layers: int = Field(default=6, ge=1, description="layers over the graph of relations; published: 6")
+    width: int = Field(default=64, ge=8, multiple_of=8, description="width of a state, a multiple of 8 (published: 64)")
+    layers: int = Field(default=6, ge=1, description="layers over the entities (published: 6)")
+    relation_layers: int = Field(default=6, ge=1, description="layers over the graph of relations (published: 6)")
     learning_rate: float = Field(
         default=5e-4,
         gt=0,
-        description="peak of AdamW's rate, which rises over the first twentieth of the steps and falls as a cosine",
+        description="peak learning rate of AdamW, with a linear warm-up over 5 % of the steps and a cosine decay",
     )
     steps: int = Field(
         default=2000,
         ge=1,
-        description="number of steps, which sets the course of the learning rate",
+        description="number of steps, which determines the schedule of the learning rate",
     )
     evaluate_every: EvaluateEvery = 500
 

@@ -1,0 +1,125 @@
+"""The files of a run folder, its id, and reads and locks that cover the whole folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Callable, Container, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fewlink.core import storage
+from fewlink.core.errors import InputError
+from fewlink.core.storage import exists, locked, locked_inside, read_json, with_sha256, without_sha256, write_json
+
+CONFIG = "config.json"
+EMBEDDINGS = "embeddings"
+LAST, BEST = "last", "best"  # checkpoints
+STATE = "state.json"  # in a checkpoint
+CALIBRATION, FIT, BENCHMARK, DEPLOYED = "calibration.json", "fit.json", "benchmark", "serving"
+REMEDY = "restore the folder of this run, or train again in another folder"
+OPTIONAL = {  # files and folders that a run may have, and the remedy if one is lost
+    CALIBRATION: "restore it from a copy, or make it again with fewlink card RUN",
+    FIT: "restore it from a copy, or fit again into another folder",
+    BENCHMARK: "restore it from a copy, or make the run again in another folder",
+    DEPLOYED: "restore it from a copy, or make the run again in another folder",
+}
+
+T = TypeVar("T")
+
+
+def config_content(run: Path) -> dict[str, Any]:
+    """The content of a run's configuration; empty if it is missing or unreadable."""
+    with contextlib.suppress(InputError):
+        content = read_json(run / CONFIG)
+        return content if isinstance(content, dict) else {}
+    return {}
+
+
+def run_id(run: Path) -> str:
+    """The id of a run; empty before its configuration is written."""
+    return str(config_content(run).get("id", ""))
+
+
+def deployment_id(run: Path) -> str:
+    """An id of the scorer that a fit deployed, which its calibration names; empty for other runs."""
+    content = config_content(run)
+    weights = content.get("weights")
+    if not weights:
+        return ""
+    return hash_id(weights, content.get("answers_with", ""), content.get("names", False))
+
+
+def hash_id(*facts: Any) -> str:
+    """An id that is equal for equal facts."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def optional_files(run: Path, except_for: Container[str] = ()) -> list[str]:
+    """The names in `OPTIONAL` that a run folder contains or its configuration lists."""
+    listed = config_content(run).get("holds")
+    if not isinstance(listed, list):
+        listed = []
+    return [name for name in OPTIONAL if name not in except_for and (name in listed or exists(run / name))]
+
+
+def list_optional_files(run: Path) -> None:
+    """List the optional files of a run in its configuration, so that a lost file is noticed."""
+    path = Path(run) / CONFIG
+    if not path.exists():
+        return
+    with locked(path):
+        content = without_sha256(read_json(path), path, remedy=REMEDY)
+        names = optional_files(run)
+        if isinstance(content, dict) and content.get("holds") != names:
+            write_json(path, with_sha256({**content, "holds": names}))
+
+
+def check_complete(run: Path, *names: str) -> None:
+    """Raise if an optional file that the configuration lists is missing; with `names`, check only these."""
+    for name in optional_files(run):
+        if name in (names or OPTIONAL) and not exists(run / name):
+            raise InputError(run / name, f"is missing, but belongs to this run: {OPTIONAL[name]}")
+
+
+def check_belongs(manifest: Mapping[str, Any], run: Path, folder: Path) -> None:
+    """Raise if a folder inside a run folder was written for another run."""
+    own, other = run_id(run), manifest.get("run")
+    if own and other and own != other:
+        raise InputError(folder, f"belongs to another run ({other}, not {own}): restore the folder of this run")
+
+
+def read_consistently(run: Path, load: Callable[[], T]) -> T:
+    """Call `load` until neither the configuration nor the best weights of a run change during the call."""
+    deadline = time.monotonic() + storage.MAX_READ_SECONDS
+    while True:
+        before = _version(run)
+        try:
+            loaded = load()
+        except Exception:
+            if _version(run) == before:
+                raise
+        else:
+            if _version(run) == before:
+                return loaded
+        if time.monotonic() > deadline:
+            raise InputError(run, f"kept changing for {storage.MAX_READ_SECONDS:.0f} s: try again later")
+        time.sleep(storage.RETRY_SECONDS)
+
+
+def _version(run: Path) -> list[Any]:
+    """A value that changes with the configuration and the best weights."""
+    version: list[Any] = []
+    for path in (run / CONFIG, storage.place_of(run / BEST) / storage.MANIFEST):
+        with contextlib.suppress(OSError):
+            version.append(path.read_bytes())
+    with contextlib.suppress(InputError, AttributeError):
+        version.append(read_json(storage.place_of(run / LAST) / STATE).get("best_step"))
+    return version
+
+
+def locked_run(run: Path) -> contextlib.AbstractContextManager[None]:
+    """Lock a run folder and clean up after a killed process; raise at once if another process holds the lock."""
+    return locked_inside(run, f"{run} is being trained by another process: wait for it, or choose another folder")
