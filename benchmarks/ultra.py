@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from fewlink.models.trail.reading import ReadGraph, Tasks
 from torch import Tensor
 
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.graph import Graph
-from fewlink.models.trail.network import Encoded
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.ultra.network import Encoded, Tasks, UltraNetwork, read_checkpoint
 from fewlink.models.ultra.scorer import UltraScorer
 from fewlink.scorers import Question
