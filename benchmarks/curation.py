@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from fewlink.core.seeds import generator
-from fewlink.curation.learning import SCALE, Learned, Units, choose_references, learn
+from fewlink.curation.learning import TRAIL_SCALE, Learned, Units, choose_references, learn
 from fewlink.curation.next_pair import suggest
 from fewlink.data import Benchmark, Task, open_benchmark
 from fewlink.data.candidates import by_similarity, open_candidates
@@ -149,7 +149,7 @@ def remaining_mrr(pool: Pool, courses: dict[str, Course]) -> dict[str, float] | 
             row = scores[np.searchsorted(pool.heads, head)].astype(float)
             if course.learned is not None:
                 pairs = np.stack([np.full(len(row), head, np.int32), pool.candidates], 1)
-                row = row + SCALE * course.learned.logits(pairs)
+                row = row + TRAIL_SCALE * course.learned.logits(pairs)
             rivals = row[~np.isin(pool.candidates, pool.task.known_tails[head])]
             for tail in (tail for own, tail in left if own == head):
                 value = row[np.searchsorted(pool.candidates, tail)]

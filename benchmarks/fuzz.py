@@ -325,7 +325,7 @@ def _side(place: Place, content: bytes) -> object:
 
 
 def _references(place: Place, content: bytes) -> object:
-    from fewlink.linker.query import read_names, read_pairs
+    from fewlink.linker.parsing import read_names, read_pairs
 
     path = place.file("references.tsv", content)
     return read_names(path), read_pairs(path)

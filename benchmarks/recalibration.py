@@ -24,7 +24,7 @@ import numpy as np
 
 from curation import DEEP, SHOTS, STEPS, Pool
 from fewlink.core.seeds import generator
-from fewlink.curation.learning import SCALE, learn
+from fewlink.curation.learning import TRAIL_SCALE, learn
 from fewlink.data import Benchmark, Task, open_benchmark
 from fewlink.data.benchmark import sorted_pairs
 from fewlink.data.candidates import likely_tails
@@ -69,7 +69,7 @@ def collect(linker: Linker, task: Task, draw: int) -> dict[str, Any]:
         decided.append((float(plain[at]), float(now[at]), bool(right[at]), bool(has)))
         done[at] = True
         true = np.concatenate([pool.references, pairs[done & right]])
-        moves = SCALE * learn(graph, true, pairs[done & ~right]).logits(pairs)
+        moves = TRAIL_SCALE * learn(graph, true, pairs[done & ~right]).logits(pairs)
         current = ranked.moved(np.where(done, GONE, moves))
         now = linker.calibration.probabilities(current, fans, trust)
     left = ~done & (current.ranks <= TOP)

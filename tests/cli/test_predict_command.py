@@ -132,15 +132,15 @@ def test_card_calibrates_probabilities(run: Path) -> None:
     ("words", "message"),
     [
         (["--head", "alga"], "no references"),
-        ([*PAIRS], "no heads, or two kinds"),
-        ([*PAIRS, "--head", "alga", "--of-type", "x"], "no heads, or two kinds"),
+        ([*PAIRS], "--head NAME"),
+        ([*PAIRS, "--head", "alga", "--of-type", "x"], "--head NAME"),
         ([*PAIRS, "--head", "alg"], "did you mean 'alga'"),
         ([*PAIRS, "--head", "alga", "-k", "0"], "--top must be"),
         ([*PAIRS, "--head", "alga", "--json", "--tsv"], "choose one"),
         ([*PAIRS, "--head", "alga", "--shots", "2"], "--shots"),
         ([*PAIRS, "--head", "alga", "--candidates", "organism"], "the graph has no types"),
         ([*PAIRS, "--of-type", "organism"], "the graph has no types"),
-        ([*PAIRS, "--head", "alga", "--candidates", "full"], "range of a relation"),
+        ([*PAIRS, "--head", "alga", "--candidates", "full"], "'full'"),
         (["--reference", "virus cell", "--head", "alga"], "is not a pair"),
         (["--references", "nowhere.tsv", "--head", "alga"], "nowhere.tsv: cannot be read"),
         (["--relation", "isaa", "--head", "alga"], "unknown relation 'isaa'; did you mean 'isa'"),
@@ -155,7 +155,7 @@ def test_user_errors_are_one_line(run: Path, words: list[str], message: str) -> 
 @pytest.mark.parametrize("command", [["predict", *PAIRS, "--head", "alga"], ["card"]])
 def test_another_benchmark_than_the_runs_own_is_refused(run: Path, command: list[str], tmp_path: Path) -> None:
     other = write_layout(tmp_path / "other")
-    with pytest.raises(FewlinkError, match=f"was trained on umls, and {other} is another benchmark"):
+    with pytest.raises(FewlinkError, match=f"umls.*{other}"):
         CliRunner().invoke(app, [command[0], str(run), *command[1:], "--bench", str(other)], catch_exceptions=False)
 
 
@@ -190,7 +190,7 @@ def test_a_graph_is_asked_without_training(triples: Path, tmp_path: Path) -> Non
     [
         ([*PAIRS, "--head", "alg"], "unknown head 'alg'; did you mean 'alga'"),
         ([*PAIRS, "--head", "alga", "--types", "nowhere.tsv"], "nowhere.tsv: cannot be read"),
-        ([*PAIRS, "--head", "alga", "--bench", "umls"], "bench is the benchmark of a trained model"),
+        ([*PAIRS, "--head", "alga", "--bench", "umls"], "leave out bench"),
         (
             [*PAIRS, "--head", "alga", "--candidates", "plant.txt"],
             "no such file, and not one of open, full, all",
@@ -208,7 +208,7 @@ def test_wrong_questions_to_a_graph_are_one_line(triples: Path, words: list[str]
 def test_a_lost_calibration_is_missed_and_made_again_by_a_card(run: Path) -> None:
     run_command("card", run)
     (run / "calibration.json").unlink()
-    with pytest.raises(FewlinkError, match=r"calibration.json: is missing.*or make it again with fewlink card RUN"):
+    with pytest.raises(FewlinkError, match=r"calibration\.json: is missing.*fewlink card"):
         run_command("predict", run, *PAIRS, "--head", "alga")
     assert "calibration error" in run_command("card", run).stdout
     assert "alga" in run_command("predict", run, *PAIRS, "--head", "alga").stdout
@@ -234,7 +234,7 @@ def test_heads_are_asked_for_with_tails(tmp_path: Path) -> None:
     header = next(line for line in shown.splitlines() if "score" in line).split()
     assert "right in" in shown and header[:3] == ["tail", "rank", "head"]
     for both in (["--tail", "cell", "--head", "alga"], ["--tail", "cell", "--of-type", "x"]):
-        with pytest.raises(FewlinkError, match="no heads, or two kinds"):
+        with pytest.raises(FewlinkError, match="--head"):
             run_command("ask", "umls", *PAIRS, *both)
 
 
@@ -244,7 +244,7 @@ def test_missing_links_are_written_to_a_file(tmp_path: Path) -> None:
     assert f"7 pairs written to {out}" in result.output and len(out.read_text().splitlines()) == 9
     with pytest.raises(FewlinkError, match="exists already"):
         run_command("complete", "umls", "--relation", "causes", "--out", out)
-    with pytest.raises(FewlinkError, match="no relation: give --relation NAME"):
+    with pytest.raises(FewlinkError, match="--relation"):
         run_command("complete", "umls", "--out", tmp_path / "other.tsv")
 
 
@@ -258,5 +258,5 @@ def test_relations_and_odd_triples_on_the_command_line(tmp_path: Path) -> None:
     assert len(rows) == 3 and rows[0]["oddness"] >= rows[1]["oddness"]
     assert "what speaks against it" in run_command("check", "umls", "--relation", "causes").output
     assert run_command("check", "umls", "--relation", "isa", "--tsv").stdout.startswith("oddness\t")
-    with pytest.raises(FewlinkError, match="exclude each other"):
+    with pytest.raises(FewlinkError, match="--json and --tsv"):
         run_command("check", "umls", "--json", "--tsv")

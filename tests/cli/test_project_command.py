@@ -56,7 +56,7 @@ def test_export_import_and_undo(path: Path, tmp_path: Path) -> None:
 def test_one_of_several_projects_must_be_named(path: Path, tmp_path: Path) -> None:
     with ProjectFile(path) as file:
         file.add_project("causes")
-    with pytest.raises(FewlinkError, match=r"has 2 projects \(cures, causes\): name one"):
+    with pytest.raises(FewlinkError, match="cures, causes"):
         call("project", "log", path)
     call("project", "log", path, "--project", "causes")
     with pytest.raises(FewlinkError, match="does not exist"):
@@ -96,11 +96,11 @@ def test_a_question_reads_a_project(tmp_path: Path) -> None:
         for row in rows[:3]:
             file.decide("makes", [("rejected", row["head"], row["tail"], row["base_probability"])])
     said = call(*asked)
-    assert "probabilities are adjusted by the 3 decisions of the project makes" in said
+    assert "3 decisions of the project makes" in said
     after = json.loads(said[said.index("[\n") :])
     assert not {row["tail"] for row in after} & {row["tail"] for row in rows[:3]}
     assert all(row["probability"] < row["base_probability"] for row in after)
-    with pytest.raises(FewlinkError, match="--project-name is for a project of --project FILE"):
+    with pytest.raises(FewlinkError, match="--project-name"):
         call("ask", "umls", "--project-name", "makes", "--head", "alga")
-    with pytest.raises(FewlinkError, match="no project 'make'; did you mean 'makes'"):
+    with pytest.raises(FewlinkError, match=r"'make'.*'makes'"):
         call(*asked, "--project-name", "make")

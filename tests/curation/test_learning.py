@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from fewlink.curation.learning import (
-    ANSWERED,
+    ANSWERED_LOGIT,
     LearningScorer,
     Units,
     choose_references,
     covariance,
     learn,
-    learning_scorer,
     likeness,
     profiles,
 )
@@ -61,7 +60,7 @@ def test_entities_are_alike_by_relations_and_neighbours_and_rare_ones_count_more
 
 
 def test_neighbours_of_a_large_graph_are_not_compared(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.curation.learning.MANY_EDGES", 3)
+    monkeypatch.setattr("fewlink.curation.learning.MAX_EDGES", 3)
     assert len(profiles(graph)) == 1
 
 
@@ -93,7 +92,7 @@ def test_logits_of_a_table_are_those_of_its_pairs(graph: Graph) -> None:
 def test_the_mode_of_the_posterior_is_found(graph: Graph) -> None:
     """At the mode, each decision adds what its probability lacks."""
     learned = learn(graph, np.array([[0, 3]]), np.array([[1, 5], [0, 4]]))
-    prior = np.array([1.0, 0.0, ANSWERED])
+    prior = np.array([1.0, 0.0, ANSWERED_LOGIT])
     shift = covariance(graph, learned.pairs, learned.pairs) @ learned.weights
     probable = 1 / (1 + np.exp(-(prior + shift)))
     assert learned.weights == pytest.approx(np.array([1, 0, 0]) - probable, abs=1e-4)
@@ -102,7 +101,7 @@ def test_the_mode_of_the_posterior_is_found(graph: Graph) -> None:
 def test_a_head_with_a_true_tail_needs_another_one_less(graph: Graph) -> None:
     learned = learn(graph, np.array([[0, 3]]), np.zeros((0, 2)))
     without = covariance(graph, np.array([[0, 4]]), learned.pairs) @ learned.weights
-    assert learned.logits(np.array([[0, 4]])) == pytest.approx(without + ANSWERED)
+    assert learned.logits(np.array([[0, 4]])) == pytest.approx(without + ANSWERED_LOGIT)
 
 
 def test_scores_are_corrected_in_units_of_the_scorer(graph: Graph) -> None:
@@ -142,13 +141,8 @@ def test_units_do_not_depend_on_the_heads_that_are_asked_about(graph: Graph) -> 
         assert scorer(question(2)) == pytest.approx(LearningScorer(ByHead(), graph, *pairs)(question(2)))
 
 
-def test_without_rejected_pairs_the_scorer_stays(graph: Graph) -> None:
-    scorer = ByTail()
-    assert learning_scorer(scorer, graph, np.array([[0, 3]]), np.zeros((0, 2))) is scorer
-
-
 def test_many_decisions_are_cut_to_the_last(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.curation.learning.MOST", 4)
+    monkeypatch.setattr("fewlink.curation.learning.MAX_DECISIONS", 4)
     many = np.array([[head, tail] for head in range(4) for tail in range(4)])
     learned = learn(graph, many, many[::-1] + np.array([0, 4]))
     assert learned.pairs.tolist() == [[3, 2], [3, 3], [0, 5], [0, 4]]

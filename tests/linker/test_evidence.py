@@ -8,7 +8,7 @@ from tests.conftest import graph_of
 from tests.linker.graphs import people
 
 from fewlink.graph import Graph
-from fewlink.linker.evidence import COLUMNS, SMOOTH, PathWorth, QueriedPairs, RelationEvidence, slot_table
+from fewlink.linker.evidence import COLUMNS, SMOOTHING, PathWorth, QueriedPairs, RelationEvidence, slot_table
 
 
 def evidence(graph: Graph, name: str) -> RelationEvidence:
@@ -87,8 +87,8 @@ def test_the_worth_of_paths_leaves_each_pair_out() -> None:
     worth = PathWorth.of(kinds, owners, right, counted)
     assert worth.joined.tolist() == [[2], [1]] and worth.pairs.tolist() == [2, 2]
     best, _, number = worth.columns(kinds, owners, 4, right, counted)
-    assert np.isclose(best[0], max(0, np.log((1 + SMOOTH) / 3) - np.log((1 + SMOOTH) / 3)))
-    assert np.isclose(best[2], np.log((2 + SMOOTH) / 3) - np.log(SMOOTH / 3)) and best[3] == 0
+    assert np.isclose(best[0], max(0, np.log((1 + SMOOTHING) / 3) - np.log((1 + SMOOTHING) / 3)))
+    assert np.isclose(best[2], np.log((2 + SMOOTHING) / 3) - np.log(SMOOTHING / 3)) and best[3] == 0
     assert np.allclose(number, np.log1p([1, 1, 1, 0]))
 
 
@@ -124,6 +124,6 @@ def test_slots_are_summed_alike_one_by_one_and_as_a_product(monkeypatch: pytest.
     of = evidence(graph, "speaks")
     asked, made = every_pair(graph, of), []
     for dense in (0, 1 << 40):
-        monkeypatch.setattr("fewlink.linker.evidence.DENSE", dense)
+        monkeypatch.setattr("fewlink.linker.evidence.SPARSE_COST", dense)
         made.append(np.array(of._slots(asked)))
     assert np.allclose(*made, atol=1e-4) and np.abs(made[0][2]).max() > 0

@@ -118,7 +118,7 @@ def test_known_pairs_are_excluded_or_shown() -> None:
     # a task relation, a relation of the graph, and an unknown relation
     assert tails(linker, [("bob", "rome")], ["ann"], candidates="all", relation="visited") == ["cy", "bob"]
     assert tails(linker, [("bob", "rome")], ["ann"], candidates="all", relation="knows") == ["cy", "rome", "oslo"]
-    with pytest.raises(UnknownName, match="unknown relation 'visitd'; did you mean 'visited'"):
+    with pytest.raises(UnknownName, match=r"'visitd'.*'visited'"):
         linker.predict([("bob", "rome")], ["ann"], relation="visitd")
 
 
@@ -145,23 +145,23 @@ def test_candidates_by_type_list_and_predicate() -> None:
     ("changes", "message"),
     [
         ({"references": []}, "no references"),
-        ({"references": None}, "no references.*name a relation"),
-        ({"references": "ann"}, "pairs of a head and a tail"),
-        ({"references": ["ab"]}, "'ab' is not a pair"),
-        ({"references": [("ann", "bob", "cy")]}, "is not a pair"),
-        ({"references": [("an", "bob")]}, "unknown head of a reference 'an'; did you mean 'ann'"),
-        ({"references": [("ann", "bbo")]}, "unknown tail of a reference 'bbo'"),
+        ({"references": None}, "no references"),
+        ({"references": "ann"}, "'ann'"),
+        ({"references": ["ab"]}, "'ab'"),
+        ({"references": [("ann", "bob", "cy")]}, "'cy'"),
+        ({"references": [("an", "bob")]}, "head .*'an'.*'ann'"),
+        ({"references": [("ann", "bbo")]}, "tail .*'bbo'"),
         ({"heads": []}, "no heads"),
-        ({"heads": ["romee"]}, "unknown head 'romee'; did you mean 'rome'"),
-        ({"k": 0}, "k must be .* at least 1, got 0"),
-        ({"k": 2.5}, "k must be a whole number"),
-        ({"k": True}, "k must be a whole number"),
-        ({"candidates": "ghost"}, "type 'ghost' has no members"),
-        ({"candidates": "cty"}, "unknown type 'cty'; did you mean 'city'"),
-        ({"candidates": []}, "no candidates: name some"),
-        ({"candidates": lambda name: False}, "no candidates: the predicate accepts no entity"),
-        ({"candidates": ["osl"]}, "unknown candidate 'osl'"),
-        ({"candidates": "full"}, "range of a relation"),
+        ({"heads": ["romee"]}, "head 'romee'.*'rome'"),
+        ({"k": 0}, "^k .*0"),
+        ({"k": 2.5}, "^k .*2.5"),
+        ({"k": True}, "^k .*True"),
+        ({"candidates": "ghost"}, "'ghost'"),
+        ({"candidates": "cty"}, "'cty'.*'city'"),
+        ({"candidates": []}, "no candidates"),
+        ({"candidates": lambda name: False}, "no candidates"),
+        ({"candidates": ["osl"]}, "candidate 'osl'"),
+        ({"candidates": "full"}, "'full'"),
     ],
 )
 def test_an_invalid_query_raises_a_one_line_error(changes: dict[str, Any], message: str) -> None:
@@ -172,9 +172,9 @@ def test_an_invalid_query_raises_a_one_line_error(changes: dict[str, Any], messa
 
 
 def test_a_type_in_a_graph_without_types_raises() -> None:
-    with pytest.raises(FewlinkError, match="the graph has no types, so 'city' is not one"):
+    with pytest.raises(FewlinkError, match="'city'"):
         small().predict([("ann", "oslo")], ["bob"], candidates="city")
-    with pytest.raises(FewlinkError, match="has no types"):
+    with pytest.raises(FewlinkError, match="'person'"):
         small().predict_pairs([("ann", "oslo")], "person")
 
 
@@ -199,7 +199,7 @@ def test_predict_pairs_ranks_pairs_of_all_heads_in_batches(monkeypatch: pytest.M
     assert [(row.head, row.tail) for row in found] == [("bob", "rome"), ("cy", "rome"), ("ann", "oslo")]
     assert isinstance(linker.scorer, Fixed) and linker.scorer.calls == 2  # two heads at a time
     assert len(linker.predict_pairs([("ann", "rome")], ["bob", "cy"], 100, candidates="city")) == 4
-    with pytest.raises(FewlinkError, match="'ghost' has no members"):
+    with pytest.raises(FewlinkError, match="'ghost'"):
         linker.predict_pairs([("ann", "rome")], "ghost")
 
 
@@ -256,15 +256,15 @@ def test_opening_a_run() -> None:
     assert "trail on umls" in repr(linker)
     assert Markup(linker._repr_html_()).text.startswith("model trail graph umls entities 123 entity types none")
     for name in ("/nowhere", "x" * 300, "a\0b"):
-        with pytest.raises(FewlinkError, match="does not exist: give a file of triples, a benchmark or a trained run"):
+        with pytest.raises(FewlinkError, match="does not exist"):
             fewlink.load(name)
     with pytest.raises(FewlinkError, match="neither a file"):
         fewlink.load(trail_run(), bench="nothing")
-    with pytest.raises(FewlinkError, match=r"types, names and text models are for graphs, and .* is a trained model"):
+    with pytest.raises(FewlinkError, match="types, names, text_model"):
         fewlink.load(trail_run(), types="types.tsv")
 
 
 def test_a_folder_of_runs_raises_and_names_one(tmp_path: Path) -> None:
     (tmp_path / "seed-0").symlink_to(trail_run())
-    with pytest.raises(FewlinkError, match=r"holds 1 runs: choose one, such as .*seed-0"):
+    with pytest.raises(FewlinkError, match="seed-0"):
         fewlink.load(tmp_path)

@@ -36,7 +36,7 @@ def test_an_error_names_the_bad_line(content: bytes, message: str, tmp_path: Pat
 def test_unreadable_files_raise(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"\xff\xfe\n")
     (tmp_path / "empty").write_bytes(b"\n \n")
-    for name, message in (("none", "cannot be read"), ("bad", "UTF-8"), ("empty", "holds no names"), (".", "cannot")):
+    for name, message in (("none", "cannot be read"), ("bad", "UTF-8"), ("empty", "empty"), (".", "cannot")):
         with pytest.raises(InputError, match=message):
             read_names(tmp_path / name)
 
@@ -45,5 +45,5 @@ def test_a_pair_in_one_argument() -> None:
     assert parse_pair("new york => oslo") == ("new york", "oslo") == parse_pair("new york=>oslo")
     assert parse_pair("x => y\tz") == ("x => y", "z")
     for text in ("a", "a =>", "=> b", "a => b => c", "a\tb\tc", ""):
-        with pytest.raises(FewlinkError, match="is not a pair"):
+        with pytest.raises(FewlinkError, match="HEAD => TAIL"):
             parse_pair(text)

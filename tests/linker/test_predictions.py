@@ -131,8 +131,8 @@ def test_html_marks_the_answer_set() -> None:
     sets = [AnswerSet("Q1", "Oslo", 1, 0.9, False, "the first tail is right in 9 of 10 such questions")]
     page = Predictions(ROWS[:2]).with_sets(sets)._repr_html_()
     cells = [attributes.get("class", "") for tag, attributes in Markup(page).tags if tag == "td"]
-    assert sum("fl-set" in kind for kind in cells) == 1 and "the first tails that are meant above" in page
-    assert "meant above" not in Predictions(ROWS[:2])._repr_html_()
+    assert sum("fl-set" in kind for kind in cells) == 1 and "A bar beside the rank" in page
+    assert "A bar beside" not in Predictions(ROWS[:2])._repr_html_()
 
 
 def test_html_has_the_reasons_below_each_row() -> None:

@@ -43,7 +43,7 @@ def test_heads_of_a_tail_are_the_tails_of_the_inverse_relation() -> None:
     assert (
         "tail  " in repr(heads) and heads.for_tail("plant")[0].tail == "plant" and len(heads[:2].for_tail("cell")) == 2
     )
-    with pytest.raises(FewlinkError, match="no prediction for the tail 'x'"):
+    with pytest.raises(FewlinkError, match="tail 'x'"):
         heads.for_tail("x")
 
 
@@ -66,7 +66,7 @@ def test_constraints_are_named_as_for_tails() -> None:
     assert "a head has at most one tail (functional, given)" in given.notes[0]
     assert "fungus" not in {row.head for row in given}  # it has a tail already
     assert linker.heads("plant", REFERENCES, constraints="inverse-functional").rows == ()
-    with pytest.raises(FewlinkError, match=r"'functional' \(a head has at most one tail\).*'virus' has the tails"):
+    with pytest.raises(FewlinkError, match=r"'functional' .*'virus' has the tails"):
         linker.heads("plant", [*REFERENCES, ("virus", "plant")], constraints="functional")
 
 
@@ -91,7 +91,7 @@ def test_all_heads_are_completed_and_the_file_says_how(tmp_path: Path) -> None:
     assert done[-1][0] == done[-1][1] and len(heads)
     pairs = linker.predict_pairs(REFERENCES, [linker.graph.entities[int(h)] for h in _heads(linker)], 5)
     assert [(row.head, row.tail) for row in pairs] == [(row.head, row.tail) for row in found]
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match=out.name):
         linker.complete(REFERENCES, top=5, k=3, out=out)
 
 
@@ -153,7 +153,7 @@ def test_a_wrong_number_or_file_is_told_before_work_begins(tmp_path: Path, monke
     linker = umls()
     monkeypatch.setattr(type(linker), "trust", lambda *arguments: pytest.fail("work was begun"))
     for wrong in ({"k": 0}, {"top": 0}, {"out": tmp_path}):
-        with pytest.raises(FewlinkError, match=r"must be a whole number of at least 1|exists already"):
+        with pytest.raises(FewlinkError, match=f"^k |^top |{tmp_path.name}"):
             linker.complete(REFERENCES, **{"out": tmp_path / "missing.tsv", **wrong})  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
@@ -170,9 +170,9 @@ def test_a_least_probability() -> None:
     likely = linker.complete(relation="causes", top=50, k=2, min_probability=0.5)
     shown = [row for row in every if row.probability is not None and row.probability >= 0.5]
     assert 0 < len(likely) < 50 and [row.tail for row in likely] == [row.tail for row in shown]
-    with pytest.raises(FewlinkError, match=r"found 0 of your 2 references .* no percentages"):
+    with pytest.raises(FewlinkError, match="min_probability"):
         linker.complete(REFERENCES, min_probability=0.5)
-    with pytest.raises(FewlinkError, match="calibrated model"):
+    with pytest.raises(FewlinkError, match="min_probability"):
         Linker(linker.benchmark, linker.scorer).complete(REFERENCES, min_probability=0.5)
 
 
@@ -221,13 +221,13 @@ def test_a_project_gives_references_and_adjusts_probabilities(tmp_path: Path) ->
         file.add_project("makes", [*pairs, ("moon", "cheese")])
         linker = umls().with_project(tmp_path / "a")
         before = linker.predict(heads=heads, k=4)
-        assert before.rows == plain.rows and before.notes[0].startswith("1 decided pair names an entity that this")
+        assert before.rows == plain.rows and "moon → cheese" in before.notes[0]
         file.decide("makes", [("rejected", row.head, row.tail, row.base_probability) for row in plain[:2]], "ann")
     linker = umls().with_project(tmp_path / "a", "makes")
     after = linker.predict(heads=heads, k=4)
     wrong = {(row.head, row.tail) for row in plain[:2]}
     assert not wrong & {(row.head, row.tail) for row in after}
-    assert after.notes[0] == "probabilities are adjusted by the 2 decisions of the project makes"
+    assert "2 decisions" in after.notes[0] and "makes" in after.notes[0]
     assert all(row.probability < row.base_probability for row in after)  # type: ignore[operator]
     assert after.sets == umls().predict(pairs, heads, k=4, rejected=sorted(wrong)).sets
     best = linker.predict_pairs(type_or_heads=[*heads, "cell"], k=9)

@@ -65,7 +65,7 @@ def test_a_pair_cannot_be_both(linker: Linker) -> None:
         linker.predict(REFERENCES, ["alga"], rejected=[("virus", "cell")])
     with pytest.raises(UnknownName, match="tail of a rejected pair"):
         linker.predict(REFERENCES, ["alga"], rejected=[("virus", "nothing such")])
-    with pytest.raises(FewlinkError, match="rejected pairs are pairs of a head and a tail"):
+    with pytest.raises(FewlinkError, match=r"rejected pair.*'virus'"):
         linker.predict(REFERENCES, ["alga"], rejected="virus")  # type: ignore[arg-type]
 
 

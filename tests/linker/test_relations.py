@@ -28,7 +28,7 @@ def test_a_triple_of_the_graph_is_marked_and_fits_no_better_for_being_there() ->
 
 def test_a_wrong_tail_fits_badly_and_kinds_leave_few_relations() -> None:
     graph = people()
-    finder = RelationFinder(graph, kept=2)
+    finder = RelationFinder(graph, max_read=2)
     fits = finder.rank(graph.entities.id("person1x4"), graph.entities.id("lang3"))
     assert len(fits) == 2 and max(fit.fit for fit in fits) < 0.5
     assert "speaks" in {graph.relations[fit.relation] for fit in fits}

@@ -48,7 +48,7 @@ def test_a_relation_of_the_graph_gives_references(triples: Path) -> None:
     known = {t for h, r, t in graph.triples() if graph.relations[r] == "causes" and graph.entities[h] == "virus"}
     assert known and not known & {graph.entities.id(row.tail) for row in found}
     assert found.trust is not None and {row.probability for row in found} == {None}
-    assert found.trust.sentence == "the graph has this relation; no percentages: they are for relations that it lacks"
+    assert found.trust.sentence.startswith("the graph has this relation; no percentages")
 
 
 def test_references_that_the_graph_joins_give_no_percentages(triples: Path) -> None:
@@ -56,9 +56,7 @@ def test_references_that_the_graph_joins_give_no_percentages(triples: Path) -> N
     pairs = linker.references_of("isa", 3)
     predictions = linker.predict(pairs, [pairs[0][0]], k=3)
     assert predictions.trust is not None and not predictions.trust.shown
-    assert predictions.trust.sentence.startswith(
-        "the graph has the relation isa between all references: name it as the relation to leave out what it already"
-    )
+    assert predictions.trust.sentence.startswith("the graph has the relation isa between all references")
     assert not any("between all references" in note for note in predictions.notes)  # it is said once
     assert not any("was trained on" in note for note in linker.predict(relation="isa", heads=["alga"]).notes)
 
@@ -124,15 +122,15 @@ def test_what_cannot_be_read_raises(triples: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.tsv").write_text("")
     with pytest.raises(FewlinkError, match="no triples"):
         fewlink.load(tmp_path / "empty.tsv")
-    with pytest.raises(InputError, match="is not a training run, a saved model, a compiled graph or a benchmark"):
+    with pytest.raises(InputError, match=tmp_path.name):
         fewlink.load(tmp_path)
     with pytest.raises(FewlinkError, match="did you mean 'umls'"):
         fewlink.load("umsl")
     with pytest.raises(InputError, match=r"nowhere\.tsv"):
         fewlink.load(triples, types=tmp_path / "nowhere.tsv")
-    with pytest.raises(FewlinkError, match="describe a file of triples, which umls is not"):
+    with pytest.raises(FewlinkError, match="umls"):
         fewlink.load("umls", names="names.tsv")
-    with pytest.raises(FewlinkError, match="bench is the benchmark of a trained model"):
+    with pytest.raises(FewlinkError, match="leave out bench"):
         fewlink.load(triples, bench="umls")
 
 

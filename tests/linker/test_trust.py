@@ -11,7 +11,7 @@ from fewlink.graph.vocabulary import Vocabulary
 from fewlink.linker import Linker
 from fewlink.linker.calibration import Sample, fitted
 from fewlink.linker.query import References, find_relation, open_candidates
-from fewlink.linker.trust import FEATURES, MOST, Trust, head_fans, measure_trust, question_features, trust_note
+from fewlink.linker.trust import FEATURES, MAX_HELD_OUT, Trust, head_fans, measure_trust, question_features, trust_note
 from fewlink.scorers import Question
 
 
@@ -64,8 +64,8 @@ def test_the_number_of_questions_is_bounded() -> None:
     scorer = Numbers()
     pairs = tuple((number, number + 50) for number in range(16))
     trust = measure_trust(scorer, umls().graph, references(*pairs), np.arange(100, dtype=np.int32))
-    assert len(scorer.asked) == trust.tested == MOST < trust.shots == 16
-    assert trust.sentence().endswith("of the 3 tried references in its first ten")
+    assert len(scorer.asked) == trust.tested == MAX_HELD_OUT < trust.shots == 16
+    assert "0 of the 3 tested references" in trust.sentence()
     assert all(len(question.references) == 15 for question in scorer.asked)
 
 
@@ -84,11 +84,9 @@ def test_one_reference_and_a_relation_of_the_graph_cannot_be_held_out() -> None:
 
 def test_no_percentages_if_no_reference_is_found() -> None:
     lost, found = (trust_note(Trust(2, ranks), False, 0.1, False) for ranks in ((50.0, 60.0), (50.0, 6.0)))
-    assert not lost.shown and lost.sentence.endswith(
-        "found 0 of your 2 references in its first ten; ranks only, no percentages"
-    )
+    assert not lost.shown and "0 of your 2 references" in lost.sentence
     assert found.shown and (found.found, found.tested) == (1, 2)
-    assert found.sentence.endswith("percentages were off by 10 points on average on relations that were held out")
+    assert "10 points" in found.sentence
 
 
 def test_the_fan_says_how_many_tails_a_head_may_have() -> None:
@@ -113,6 +111,6 @@ def test_trust_is_measured_once_for_each_set_of_references() -> None:
     counts = []
     for heads, candidates in ((["alga"], None), (["fish", "human"], None), (["alga"], "all"), (["fish"], "all")):
         before = len(scorer.asked)
-        assert linker.predict(REFERENCES, heads, 1, candidates).trust is not None
+        assert linker.predict(REFERENCES, heads, 1, candidates=candidates).trust is not None
         counts.append(len(scorer.asked) - before)
     assert counts == [3, 1, 3, 1]

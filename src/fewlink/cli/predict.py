@@ -1,4 +1,4 @@
-"""Commands that ask a graph or a run: `ask`, `predict`, `complete`, `relations` and `check`.
+"""Commands that query a graph or a run: `ask`, `predict`, `complete`, `relations` and `check`.
 
 `ask` and `predict` are one function under two names, for a graph and for a trained run.
 """
@@ -32,7 +32,7 @@ EXACT = typer.Option(
 
 
 PROJECT = typer.Option(
-    None, metavar="FILE", help="A project file: its pairs are used, and its decisions adjust percentages."
+    None, metavar="FILE", help="A project file: use its pairs, and adjust percentages to its decisions."
 )
 PROJECT_NAME = typer.Option(None, metavar="NAME", help="The project; needed if the file has several.")
 
@@ -41,11 +41,11 @@ def predict(
     source: str = SOURCE,
     references: Path = typer.Option(None, help="File of references: a head, a tab and a tail per line."),
     reference: list[str] = typer.Option(
-        [], metavar="'HEAD => TAIL'", help="A reference; repeatable. If a name has an arrow: a tab instead of =>."
+        [], metavar="'HEAD => TAIL'", help="A reference; repeatable. If a name contains =>, write a tab instead."
     ),
-    rejected: Path = typer.Option(None, "--rejected", help="File of pairs that are wrong, written as references are."),
+    rejected: Path = typer.Option(None, "--rejected", help="File of wrong pairs, in the format of --references."),
     not_: list[str] = typer.Option(
-        [], "--not", metavar="'HEAD => TAIL'", help="A wrong pair: what resembles it ranks lower; repeatable."
+        [], "--not", metavar="'HEAD => TAIL'", help="A wrong pair: pairs that resemble it rank lower; repeatable."
     ),
     project: Path = PROJECT,
     project_name: str = PROJECT_NAME,
@@ -53,7 +53,7 @@ def predict(
     head: list[str] = typer.Option([], metavar="NAME", help="A head to find tails for; repeatable."),
     tails: Path = typer.Option(None, help="File of tails to find heads for, one per line."),
     tail: list[str] = typer.Option([], metavar="NAME", help="A tail to find heads for; repeatable."),
-    of_type: str = typer.Option(None, metavar="TYPE", help="Take all entities of this type as heads; rank pairs."),
+    of_type: str = typer.Option(None, metavar="TYPE", help="Rank the pairs of all heads of this type."),
     top: int = typer.Option(10, "--top", "-k", help="Number of tails per head; with --of-type, of pairs in all."),
     candidates: str = typer.Option(
         "open",
@@ -61,25 +61,29 @@ def predict(
         help="Tails to rank: a type, a file, open (like the references' tails), full (--relation's range) or all.",
     ),
     relation: str = typer.Option(
-        None, help="A relation of the graph: its known pairs are left out; the first are the default references."
+        None, help="A relation of the graph: leave out its known pairs; the first ones are the default references."
     ),
-    shots: int = typer.Option(None, help="References to take from --relation; by default as in training, or 3."),
-    with_known: bool = typer.Option(False, "--with-known", help="Include tails that are known already."),
+    shots: int = typer.Option(
+        None, help="Number of references to take from --relation; default: as in training, or 3."
+    ),
+    with_known: bool = typer.Option(False, "--with-known", help="Include known tails."),
     constraint: list[str] = typer.Option(
         [],
         metavar="KIND",
         help="functional, inverse-functional, symmetric, types, irreflexive (used unless a known pair is reflexive), "
-        "auto (read off the known pairs) or none; repeatable.",
+        "auto (inferred from the known pairs) or none; repeatable.",
     ),
     explain: bool = typer.Option(False, "--explain", help="Explain each prediction."),
     edges: int = typer.Option(
-        None, metavar="N", help="Edges of the graph to read around each head, such as 20000: quicker for many heads."
+        None, metavar="N", help="Maximum edges to read around each head, such as 20000: faster for many heads."
     ),
     types: Path = TYPES,
     names: Path = NAMES,
     no_names: bool = NO_NAMES,
     text_model: Path = typer.Option(
-        None, metavar="FOLDER", help="A sentence-transformers or model2vec model: its vectors of the names count too."
+        None,
+        metavar="FOLDER",
+        help="A sentence-transformers or model2vec model; its vectors of names are evidence.",
     ),
     descriptions: Path = typer.Option(
         None, metavar="FILE", help="Descriptions for --text-model: an id, a tab and a text per line."
@@ -90,11 +94,11 @@ def predict(
     tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),
     exact: bool = EXACT,
 ) -> None:
-    """Rank tails for some heads, given a handful of references of a relation. Entities are ids or readable names.
+    """Rank tails for heads, given a few references of a relation. Entities are ids or readable names.
 
-    With --tail, heads are ranked for tails: all else is mirrored, and --candidates are heads.
+    With --tail, rank heads for tails instead; --candidates are then heads.
 
-    A run answers with its own model. A graph needs no training: TRAIL answers with the weights that come with fewlink.
+    A run uses its trained model. A graph needs no training: TRAIL uses its built-in weights.
     Ranks are those of fewlink evaluate, except that a head is not its own tail: known tails are left out, and tails
     with equal scores share their mean rank.
 
@@ -117,13 +121,12 @@ def predict(
     if not pairs and relation is None and project is None:
         raise FewlinkError("no references: give --references FILE, --reference 'HEAD => TAIL', or --relation NAME")
     if pairs and shots is not None:
-        raise FewlinkError("--shots is for references taken from --relation, and references are given")
+        raise FewlinkError("--shots counts references from --relation: leave it out if you give references")
     queries = [*(read_names(heads) if heads else []), *head]
     inverse = [*(read_names(tails) if tails else []), *tail]
     if [bool(queries), bool(inverse), of_type is not None].count(True) != 1:
         raise FewlinkError(
-            "no heads, or two kinds: give --head NAME or --heads FILE, or else --of-type TYPE; "
-            "to find heads, --tail NAME or --tails FILE"
+            "give --head NAME, --heads FILE or --of-type TYPE; to find heads, give --tail NAME or --tails FILE"
         )
     common.check_graph_or_run(source)
     common.check_files(types, names, text_model, descriptions, project)
@@ -141,7 +144,7 @@ def predict(
         pairs or None,
         inverse or queries,
         top,
-        _candidates(linker, candidates),
+        candidates=_candidates(linker, candidates),
         exclude_known=not with_known,
         relation=relation,
         explain=explain,
@@ -165,7 +168,7 @@ def _check_project(file: Path | None, name: str | None) -> None:
     from fewlink.core.errors import FewlinkError
 
     if name is not None and file is None:
-        raise FewlinkError("--project-name is for a project of --project FILE, and no file is given")
+        raise FewlinkError("--project-name needs --project FILE")
 
 
 def _candidates(linker: Linker, choice: str) -> str | list[str]:
@@ -218,14 +221,14 @@ def complete(
     reference: list[str] = typer.Option([], metavar="'HEAD => TAIL'", help="A reference; repeatable."),
     project: Path = PROJECT,
     project_name: str = PROJECT_NAME,
-    out: Path = typer.Option(..., help="File to write: .tsv, or .jsonl for JSON lines. An interrupted run goes on."),
+    out: Path = typer.Option(..., help="File to write: .tsv, or .jsonl for JSON lines. An interrupted run resumes."),
     top: int = typer.Option(1000, min=1, help="Number of pairs."),
-    min_probability: float = typer.Option(0.0, min=0.0, max=1.0, help="Least probability of a pair."),
-    per_head: int = typer.Option(10, min=1, help="Most pairs of one head."),
-    of_type: str = typer.Option(None, metavar="TYPE", help="Heads of this type only."),
+    min_probability: float = typer.Option(0.0, min=0.0, max=1.0, help="Minimum probability of a pair."),
+    per_head: int = typer.Option(10, min=1, help="Maximum number of pairs per head."),
+    of_type: str = typer.Option(None, metavar="TYPE", help="Only heads of this type."),
     candidates: str = typer.Option("open", metavar="TYPE|FILE|WORD", help="Tails, as in fewlink ask."),
     constraint: list[str] = typer.Option([], metavar="KIND", help="As in fewlink ask; repeatable."),
-    edges: int = typer.Option(None, metavar="N", help="Edges to read around each head, such as 20000: quicker."),
+    edges: int = typer.Option(None, metavar="N", help="Maximum edges to read around each head, such as 20000: faster."),
     types: Path = TYPES,
     names: Path = NAMES,
     no_names: bool = NO_NAMES,
@@ -233,10 +236,10 @@ def complete(
     device: str = common.DEVICE,
     exact: bool = EXACT,
 ) -> None:
-    """Find all missing links of a relation: the best pairs of all entities like its heads, into a file.
+    """Find all missing links of a relation, and write the best pairs of all entities like its heads to a file.
 
-    Name a relation of the graph, or describe a new one by references. Known pairs are left out, and so are those that
-    a project has decided on: accepted ones are references too. The first line of the file says what it was made with.
+    Name a relation of the graph, or describe a new one by references. Known pairs and the decided pairs of a project
+    are left out; its accepted pairs are references too. The first line of the file records the query.
 
     Example: `fewlink complete my-graph.tsv --relation treats --out missing.tsv --top 500`
     """
@@ -287,7 +290,7 @@ def relations(
     head: str = typer.Argument(..., help="The first entity."),
     tail: str = typer.Argument(..., help="The second entity."),
     references: list[Path] = typer.Option(
-        [], help="File of references that describe one more relation, named after the file; repeatable."
+        [], help="File of references that describe another relation, named after the file; repeatable."
     ),
     top: int = typer.Option(10, "--top", "-k", min=1, help="Number of relations."),
     types: Path = TYPES,
@@ -298,7 +301,7 @@ def relations(
 ) -> None:
     """Find which relation holds from one entity to another: relations of the graph, the best fit first.
 
-    A triple that the graph has is left out of the evidence for it, and marked as known.
+    A triple of the graph is marked as known, and does not count as evidence for itself.
 
     Example: `fewlink relations my-graph.tsv aspirin headache`
     """
@@ -307,7 +310,7 @@ def relations(
 
     described = {path.stem: read_pairs(path) for path in references}
     if len(described) < len(references):
-        raise FewlinkError("two files of references have the same name, which is that of their relation: rename one")
+        raise FewlinkError("two --references files have the same name, which names their relation: rename one")
     common.check_graph_or_run(source)
     common.check_files(types, names)
     common.check_benchmarks(bench)
@@ -334,10 +337,10 @@ def check(
     tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),
     exact: bool = EXACT,
 ) -> None:
-    """Find triples of a graph that look wrong: the oddest first, each with what speaks against it.
+    """Find triples of a graph that look wrong: the oddest first, each with the evidence against it.
 
-    Each triple is compared with made-up wrong ones, as if it were not in the graph: by paths between the two, by what
-    entities like them are linked to, and by their kinds. An odd triple may be right: look before you remove it.
+    Each triple is compared with wrong pairs as if it were not in the graph: by the paths between its entities, the
+    links of similar entities, and their kinds. An odd triple may be right: look before you remove it.
 
     Example: `fewlink check my-graph.tsv --relation born_in`
     """

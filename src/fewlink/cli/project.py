@@ -20,7 +20,7 @@ PROJECT = typer.Option(None, "--project", metavar="NAME", help="The project; nee
 
 @app.command("list")
 def list_projects(file: Path = FILE, json: bool = common.JSON) -> None:
-    """List the projects of a file: relations to complete, with how many pairs are decided.
+    """List the projects of a file: relations to complete, with the numbers of decisions.
 
     Example: `fewlink project list my-graph.tsv.decisions`
     """
@@ -82,12 +82,12 @@ def import_project(
     file: Path = FILE,
     source: Path = typer.Argument(..., metavar="EXPORT", help="A .tsv, .nt or .json export, or pairs as a TSV file."),
     project: str = PROJECT,
-    who: str = typer.Option("", metavar="NAME", help="Curator of the decisions that name none."),
+    who: str = typer.Option("", metavar="NAME", help="Curator of decisions without a name."),
     graph: str = typer.Option(
         None, metavar="GRAPH|RUN", help="The graph: readable names of its entities become ids. Without it, give ids."
     ),
 ) -> None:
-    """Add the decisions of an export to a project, which is made if it does not exist. Nothing is added twice.
+    """Add the decisions of an export to a project, which is created if necessary. Nothing is added twice.
 
     Example: `fewlink project import my-graph.tsv.decisions cures.json --project cures`
     """
@@ -109,7 +109,7 @@ def import_project(
 
 
 def _names_in(graph: str) -> Callable[[str], str | None]:
-    """What finds the id of an entity of a graph by its name."""
+    """The function that maps a name to the id of an entity in this graph."""
     from fewlink.linker import load
 
     return load(graph).names.id_of
@@ -120,9 +120,9 @@ def undo_decision(
     file: Path = FILE,
     project: str = PROJECT,
     event: int = typer.Option(None, help="Number of the event, from fewlink project log; default: the last of --who."),
-    who: str = typer.Option("", metavar="NAME", help="Curator whose last decision is taken back, and who does it."),
+    who: str = typer.Option("", metavar="NAME", help="Curator who undoes their last decision."),
 ) -> None:
-    """Take back a decision. It stays in the log, with the undo.
+    """Undo a decision. The log keeps both the decision and the undo.
 
     Example: `fewlink project undo my-graph.tsv.decisions --project cures --who ann`
     """
@@ -130,7 +130,8 @@ def undo_decision(
 
     with ProjectFile(file, must_exist=True) as opened:
         undone = opened.undo(opened.only(project), event, who)
-    print(f"undone: {undone.head} → {undone.tail} was {undone.kind} by {undone.who or 'nobody named'} at {undone.time}")
+    curator = undone.who or "an unnamed curator"
+    print(f"undone: {undone.head} → {undone.tail} was {undone.kind} by {curator} at {undone.time}")
 
 
 def serve(

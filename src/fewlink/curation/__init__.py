@@ -1,1 +1,1 @@
-"""Curators' decisions: kept in a project file, learnt from, and which pair to decide next."""
+"""Curators' decisions: the project file that stores them, learning from them, and the next pair to decide."""

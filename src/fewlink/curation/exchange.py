@@ -1,4 +1,4 @@
-"""Export and import of a project: TSV of the decisions, N-Triples of what was accepted, JSON of the whole log."""
+"""Export and import projects: decisions as TSV, true pairs as triples or N-Triples, the whole log as JSON."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fewlink.curation.schema import KINDS, Event
 from fewlink.curation.store import ProjectFile, now
 from fewlink.graph.vocabulary import FEWLINK_IRI_PREFIXES
 
-FORMAT, FORMAT_1 = "fewlink-project/2", "fewlink-project/1"  # the first has no probabilities
+FORMAT, FORMAT_1 = "fewlink-project/2", "fewlink-project/1"  # format 1 has no probabilities
 HEADER = ("head", "tail", "decision", "who", "time", "probability")
-ENTITY, RELATION = FEWLINK_IRI_PREFIXES  # of ids that are no IRIs
+ENTITY, RELATION = FEWLINK_IRI_PREFIXES  # for ids that are not IRIs
 IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]+")
 TRIPLE = re.compile(r"\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*\.\s*(#.*)?")
 Find = Callable[[str], str | None]  # from the name or id of an entity to its id
@@ -27,7 +27,7 @@ ESCAPED = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})")
 
 
 class Imported(NamedTuple):
-    """Events that an import added, how many the file has, and its pairs with entities that the graph lacks."""
+    """The number of events added and read, and the pairs with entities that the graph lacks."""
 
     added: int
     read: int
@@ -35,12 +35,12 @@ class Imported(NamedTuple):
 
 
 def export(file: ProjectFile, project: str | int, format: str) -> str:
-    """A project as text: `tsv` has each decided pair, `triples` and `nt` what is true, `json` everything."""
+    """A project as text: decided pairs (`tsv`), true pairs (`triples`, `nt`) or everything (`json`)."""
     return choose("format", format, WRITERS)(file, project)
 
 
 def write_export(file: ProjectFile, project: str | int, path: Path, format: str | None = None) -> Path:
-    """Write an export in one step, in the format of the file's suffix unless another is named."""
+    """Write an export atomically; by default, the suffix of the file decides the format."""
     write_bytes(path, export(file, project, format or format_of(path)).encode("utf-8", "surrogatepass"))
     return path
 
@@ -54,11 +54,11 @@ def import_file(
     who: str = "",
     find: Find | None = None,
 ) -> Imported:
-    """Add the decisions of an export to a project, which is made if it does not exist; all or none.
+    """Add the decisions of an export to a project, all or none; a missing project is created.
 
-    What the project has already is not added again. Decisions without a name or time get `who` and the present time.
-    `find` maps the name or id of an entity to its id, None if the graph has no such entity, or several: such names are
-    kept as they are.
+    Decisions that the project already has are skipped. Decisions without curator or time get `who` and the current
+    time. `find` maps the name or id of an entity to its id, or to None if no entity or several match; such names stay
+    as they are.
     """
     try:
         text = read_file(path).decode("utf-8-sig")
@@ -77,10 +77,10 @@ def import_text(
     path: str | Path = "the import",
     find: Find | None = None,
 ) -> Imported:
-    """As `import_file`, from text; `path` names it in errors."""
+    """Import from text, like `import_file`; errors name it as `path`."""
     description, events = choose("format", format, READERS)(Path(path), text, who)
     if not events:
-        raise InputError(path, "has no decisions")
+        raise InputError(path, "has no decisions to import")
     unknown: list[tuple[str, str]] = []
     if find is not None:
         events, unknown = by_id(events, find)
@@ -92,18 +92,18 @@ def import_text(
 
 
 def by_id(events: Sequence[Event], find: Find) -> tuple[list[Event], list[tuple[str, str]]]:
-    """Events with the ids of their entities, and the pairs with an entity that was not found: its name stays."""
+    """Replace names by ids; also return the pairs with an entity that was not found, whose name stays."""
     ids = {name: find(name) for name in dict.fromkeys(end for event in events for end in event.pair)}
     unknown = dict.fromkeys(event.pair for event in events if None in map(ids.get, event.pair))
     return [replace(e, head=ids[e.head] or e.head, tail=ids[e.tail] or e.tail) for e in events], list(unknown)
 
 
 def format_of(path: Path) -> str:
-    """The format of a file by its suffix; raises if it has none of ours."""
+    """The format of a file by its suffix; raises if the suffix is unknown."""
     suffix = path.suffix.lower()
     formats = {".tsv": "tsv", ".txt": "tsv", ".nt": "nt", ".ntriples": "nt", ".json": "json"}
     if suffix not in formats:
-        raise InputError(path, "has a suffix that names no format: use .tsv, .nt or .json")
+        raise InputError(path, "has an unknown suffix: use .tsv, .nt or .json")
     return formats[suffix]
 
 
@@ -119,17 +119,17 @@ def to_tsv(file: ProjectFile, project: str | int) -> str:
 def to_triples(file: ProjectFile, project: str | int) -> str:
     """References and accepted pairs as lines of head, relation and tail, which all commands read as triples.
 
-    Names stand as they are; raises for one with a tab or line end, which a reader would take for two.
+    Names are not escaped; raises if one contains a tab or line break.
     """
     relation = file.project(project).name
     rows = [(head, relation, tail) for head, tail in file.pairs(project, *KINDS[:2])]
     if broken := next((name for row in rows for name in row if re.search("[\t\n\r]", name)), None):
-        raise FewlinkError(f"'{broken}' has a tab or a line end, which separate triples: export .nt or .json instead")
+        raise FewlinkError(f"'{broken}' contains a tab or line break: export .nt or .json instead")
     return "".join("\t".join(row) + "\n" for row in rows)
 
 
 def to_ntriples(file: ProjectFile, project: str | int) -> str:
-    """References and accepted pairs as triples of the relation; an id that is no IRI becomes a URN."""
+    """References and accepted pairs as N-Triples; an id that is not an IRI becomes a URN."""
     relation = iri(file.project(project).name, RELATION)
     lines = [f"<{iri(h, ENTITY)}> <{relation}> <{iri(t, ENTITY)}> .\n" for h, t in file.pairs(project, *KINDS[:2])]
     return "".join(lines)
@@ -149,13 +149,14 @@ def to_json(file: ProjectFile, project: str | int) -> str:
 
 
 def iri(text: str, prefix: str) -> str:
-    """The text if it is an absolute IRI, else a URN that holds it; `of_iri` gives the text back."""
+    """The text if it is an absolute IRI, else a URN that contains it; `of_iri` is the inverse."""
     if IRI.fullmatch(text) and not text.startswith(("urn:fewlink:", "_:")):
         return text
     return prefix + quote(text, safe="", errors="surrogatepass")
 
 
 def of_iri(text: str) -> str:
+    """The id that `iri` turned into an IRI or URN."""
     text = ESCAPED.sub(lambda found: chr(int(found[1][1:], 16)), text)
     for prefix in (ENTITY, RELATION):
         if text.startswith(prefix):
@@ -170,11 +171,11 @@ def from_tsv(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
         if number == 1 and tuple(cells[:2]) == HEADER[:2]:
             continue
         if not 2 <= len(cells) <= len(HEADER) or not all(cells[:2]):
-            raise InputError(path, f"needs the columns {', '.join(HEADER)}, and has {len(cells)}", number)
+            raise InputError(path, f"has {len(cells)} columns: write {', '.join(HEADER)}", number)
         head, tail, kind, by, at, chance = [*cells, *[""] * (len(HEADER) - len(cells))]
         kind = kind or "accepted"
         if kind not in KINDS:
-            raise InputError(path, f"the decision '{kind}' is none of {', '.join(KINDS)}", number)
+            raise InputError(path, f"unknown decision '{kind}': use {', '.join(KINDS)}", number)
         try:
             probability = float(chance) if chance.strip() else None
         except ValueError:
@@ -186,7 +187,7 @@ def from_tsv(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
 
 
 def is_probability(value: object) -> bool:
-    """Whether it is a number from 0 to 1, or None."""
+    """Whether a value is None or a number from 0 to 1."""
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)
 
 
@@ -201,11 +202,11 @@ def from_ntriples(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
         try:
             head, relation, tail = map(of_iri, triple.groups()[:3])
         except (ValueError, OverflowError):
-            raise InputError(path, "has an escape that stands for no character", number) from None
+            raise InputError(path, "has an escape that is not a Unicode character", number) from None
         relations.add(relation)
         events.append(Event(number, "accepted", head, tail, None, who, time))
     if len(relations) > 1:
-        raise InputError(path, f"has {len(relations)} relations, and a project is one relation: split the file")
+        raise InputError(path, f"has {len(relations)} relations, but a project has one: split the file")
     return "", events
 
 
@@ -215,7 +216,7 @@ def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
     except (ValueError, RecursionError) as error:
         raise InputError(path, f"is not JSON ({error})") from None
     if not isinstance(content, dict) or content.get("format") not in (FORMAT, FORMAT_1):
-        raise InputError(path, f"is not an export of a project: its format is not '{FORMAT}'")
+        raise InputError(path, f"is not a project export: its format is not '{FORMAT}'")
     try:
         events = [_checked(Event(**fields)) for fields in content["log"]]
     except (KeyError, TypeError, ValueError) as error:
@@ -224,7 +225,7 @@ def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
 
 
 def _checked(event: Event) -> Event:
-    """The event; raises ValueError if one of its fields is not as `Event` says."""
+    """The event; raises ValueError if one of its fields is invalid."""
     if not isinstance(event.number, int):
         raise ValueError("an event's number is not a number")
     if not is_probability(event.probability):
@@ -237,7 +238,7 @@ def _checked(event: Event) -> Event:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that are not empty, with their numbers."""
+    """Yield the non-empty lines with their numbers."""
     return ((number, line) for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1) if line.strip())
 
 

@@ -1,13 +1,13 @@
 """Learning from decisions: pairs that resemble rejected ones score lower, those that resemble accepted ones higher.
 
-The correction of a score is the posterior mean of a Gaussian process on pairs, given which pairs are true (references
-and accepted ones) and which are not. Its covariance says what resembles what:
+The correction of a score is the posterior mean of a Gaussian process on pairs, given true pairs (references and
+accepted ones) and rejected pairs. Its covariance measures how much two pairs resemble each other:
 
     k((h, t), (h', t')) = 1 + [h = h'] + ¼ like(h, h') + 4 like(h, h') · like(t, t')
 
-where `like` is the mean of two cosines, of the relations that entities take part in and of the neighbours they have by
-them, rare ones counting more. It reads the graph and the decisions only, so a new decision costs milliseconds and works
-with any scorer. Nothing changes until a pair is rejected. The constants were chosen in simulations on relations of
+where `like` is the mean of two cosine similarities, of the relations of two entities and of their neighbours, with more
+weight for rare ones. It reads only the graph and the decisions, so a new decision costs milliseconds and works with any
+scorer. Nothing changes until a pair is rejected. The constants were chosen in simulations on relations of
 NELL-One, FB15k-237, CoDEx-S and ATT&CK that are in no test split (benchmarks/curation.py).
 """
 
@@ -27,18 +27,21 @@ from fewlink.graph.groups import spans
 from fewlink.scorers import Question, Scorer, capabilities
 
 ANY, SAME_HEAD, LIKE_HEAD, LIKE_PAIR = 1.0, 1.0, 0.25, 4.0  # variances of what pairs share
-TRUE = 1.0  # the prior logit of a true pair: references are known to be good examples
-ANSWERED = -0.5  # added to the logit of a pair whose head has a true tail already
-SCALE, LIKELY = 4.0, 12.0  # of TRAIL's scores: what a logit is worth, and where a pair is as likely true as not
-SPREAD, BEST = 1.3, 30  # mean standard deviation of TRAIL's best scores of a head: other scorers are measured by it
-MOST = 400  # decisions that are read, the last of each kind: solving takes the third power of their number
-STEPS = 20
-MANY_EDGES = 20_000_000  # above which neighbours are not compared
+TRUE_LOGIT = 1.0  # the prior logit of a true pair: references are good examples
+ANSWERED_LOGIT = -0.5  # added to the logit of a pair whose head already has a true tail
+TRAIL_SCALE, TRAIL_LIKELY = 4.0, 12.0  # TRAIL's score per logit, and its score of a pair with probability ½
+TRAIL_SPREAD = 1.3  # mean standard deviation of TRAIL's best scores of a head, to scale other scorers
+BEST_SCORES = 30  # of a head, to measure that standard deviation
+MAX_DECISIONS = 400  # the last of each kind: the time to solve grows with the third power
+MAX_STEPS = 20
+MAX_EDGES = 20_000_000  # in larger graphs, neighbours are not compared
 
 
 class Profiles(NamedTuple):
-    """Features of each entity. Shapes: `offsets` (entities + 1,) into `features` (n,); `weights` of each feature;
-    `norms` (entities,)."""
+    """The features of each entity.
+
+    Shapes: `offsets` (entities + 1,) into `features` (n,); `weights`, one per feature; `norms` (entities,).
+    """
 
     offsets: np.ndarray
     features: np.ndarray
@@ -47,7 +50,7 @@ class Profiles(NamedTuple):
 
     @classmethod
     def of(cls, entities: np.ndarray, features: np.ndarray, count: int) -> Profiles:
-        """From sorted entities (n,) and their features (n,); those of few entities weigh more, of one only nothing."""
+        """Build from sorted entities (n,) and their features (n,); rare features weigh more, unique ones nothing."""
         having = np.bincount(features, minlength=1)
         weights = np.log1p(count / np.maximum(having, 1)) * (having > 1)
         norms = np.sqrt(np.bincount(entities, weights[features] ** 2, minlength=count))
@@ -55,10 +58,10 @@ class Profiles(NamedTuple):
         return cls(offsets, features.astype(np.int64), weights, np.maximum(norms, 1e-9))
 
     def cosines(self, some: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """How alike entities (n,) and others (m,) are: (n, m), from 0 to 1."""
+        """The cosine similarity (n, m), from 0 to 1, of entities (n,) and others (m,)."""
         at, columns = spans(self.offsets[others], self.offsets[others + 1])
         present, places = np.unique(self.features[at], return_inverse=True)
-        table = np.zeros((len(present) + 1, len(others)), np.float32)  # the last row: features that no other has
+        table = np.zeros((len(present) + 1, len(others)), np.float32)  # the last row is for features that no other has
         table[places, columns] = self.weights[self.features[at]] ** 2
         at, rows = spans(self.offsets[some], self.offsets[some + 1])
         places = np.searchsorted(present, self.features[at])
@@ -69,9 +72,9 @@ class Profiles(NamedTuple):
 
 
 def profiles(graph: Graph) -> list[Profiles]:
-    """The relations, inverse ones included, of each entity, and the neighbours it has by each; made once.
+    """The profiles of entities by relations (inverse ones included) and by neighbours; computed once per graph.
 
-    Of a graph with more than `MANY_EDGES` edges only the relations.
+    A graph with more than `MAX_EDGES` edges has only the first.
     """
     return graph.once(_profiles)
 
@@ -79,19 +82,19 @@ def profiles(graph: Graph) -> list[Profiles]:
 def _profiles(graph: Graph) -> list[Profiles]:
     count, first = len(graph.entities), graph.slot_starts
     made = [Profiles.of(graph.head_ids[first], graph.relation_ids[first], count)]
-    if len(graph.head_ids) <= MANY_EDGES:
+    if len(graph.head_ids) <= MAX_EDGES:
         keys = graph.relation_ids.astype(np.int64) * count + graph.tail_ids
         made.append(Profiles.of(graph.head_ids, np.unique(keys, return_inverse=True)[1], count))
     return made
 
 
 def likeness(graph: Graph, some: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """How alike entities (n,) and others (m,) are: (n, m), from 0 to 1, the mean over profiles."""
+    """The similarity (n, m), from 0 to 1, of entities (n,) and others (m,): the mean over profiles."""
     return np.asarray(sum(each.cosines(some, others) for each in profiles(graph)) / len(profiles(graph)))
 
 
 def covariance(graph: Graph, some: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """How much decisions on pairs (n, 2) say of others (m, 2): (n, m). Alike heads and tails are compared once each."""
+    """The prior covariance (n, m) of pairs (n, 2) and others (m, 2)."""
     (heads, of_head), (tails, of_tail) = (np.unique(some[:, end], return_inverse=True) for end in (0, 1))
     like_head = likeness(graph, heads, others[:, 0])[of_head]
     like_tail = likeness(graph, tails, others[:, 1])[of_tail]
@@ -101,8 +104,11 @@ def covariance(graph: Graph, some: np.ndarray, others: np.ndarray) -> np.ndarray
 
 @dataclass(frozen=True)
 class Learned:
-    """What decisions say of any pair of a graph. `pairs` (n, 2) were decided; `weights` (n,) are what each adds;
-    `precision` (n,) is how much is known at each; `answered` are heads with a true tail."""
+    """What decisions imply for any pair of a graph.
+
+    Shapes: `pairs` (n, 2), the decided ones; `weights` (n,) and `precision` (n,) of each in the posterior; `answered`,
+    the heads with a true tail.
+    """
 
     graph: Graph
     pairs: np.ndarray
@@ -113,7 +119,7 @@ class Learned:
     def table(self, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
         """The corrections (h, t) of the logits of all pairs of heads (h,) and tails (t,)."""
         like_head, same = likeness(self.graph, heads, self.pairs[:, 0]), heads[:, None] == self.pairs[None, :, 0]
-        alone = (ANY + SAME_HEAD * same + LIKE_HEAD * like_head) @ self.weights + ANSWERED * np.isin(
+        alone = (ANY + SAME_HEAD * same + LIKE_HEAD * like_head) @ self.weights + ANSWERED_LOGIT * np.isin(
             heads, self.answered
         )
         together = (like_head * self.weights) @ likeness(self.graph, tails, self.pairs[:, 1]).T
@@ -121,28 +127,28 @@ class Learned:
 
     def logits(self, pairs: np.ndarray) -> np.ndarray:
         """The corrections (m,) of the logits of pairs (m, 2)."""
-        answered = ANSWERED * np.isin(pairs[:, 0], self.answered)
+        answered = ANSWERED_LOGIT * np.isin(pairs[:, 0], self.answered)
         return np.asarray(covariance(self.graph, pairs, self.pairs) @ self.weights + answered)
 
     def spread(self, pairs: np.ndarray) -> np.ndarray:
-        """The covariance (m, m) of pairs (m, 2) that is left after the decisions."""
+        """The posterior covariance (m, m) of pairs (m, 2)."""
         across = covariance(self.graph, pairs, self.pairs)
         own = covariance(self.graph, self.pairs, self.pairs) + np.diag(1 / self.precision)
         return np.asarray(covariance(self.graph, pairs, pairs) - across @ np.linalg.solve(own, across.T))
 
 
 def learn(graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> Learned:
-    """What true pairs (n, 2) and rejected pairs (m, 2) say; of more than MOST the last ones are read."""
+    """Learn from true pairs (n, 2) and rejected pairs (m, 2); of more than `MAX_DECISIONS`, the last ones count."""
     accepted, rejected = (np.asarray(each, np.int32).reshape(-1, 2) for each in (accepted, rejected))
-    few = min(len(rejected), max(MOST // 2, MOST - len(accepted)))
-    accepted, rejected = _last(accepted, MOST - few), _last(rejected, few)
+    few = min(len(rejected), max(MAX_DECISIONS // 2, MAX_DECISIONS - len(accepted)))
+    accepted, rejected = _last(accepted, MAX_DECISIONS - few), _last(rejected, few)
     answered, pairs = np.unique(accepted[:, 0]), np.concatenate([accepted, rejected])
     right = np.arange(len(pairs)) < len(accepted)
-    prior = np.where(right, TRUE, ANSWERED * np.isin(pairs[:, 0], answered))
+    prior = np.where(right, TRUE_LOGIT, ANSWERED_LOGIT * np.isin(pairs[:, 0], answered))
     own = covariance(graph, pairs, pairs)
     shift = np.zeros(len(pairs))
     weights, precision = shift, np.ones(len(pairs))
-    for _ in range(STEPS):  # Newton's method on the logarithm of the posterior
+    for _ in range(MAX_STEPS):  # Newton's method on the log posterior
         probable = sigmoid(prior + shift)
         precision = np.maximum(probable * (1 - probable), 1e-4)
         target = precision * shift + right - probable
@@ -158,26 +164,26 @@ def learn(graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> Learned:
 
 
 class Units(NamedTuple):
-    """What one unit of a logit is worth in scores, and the score at which a pair is as likely true as not."""
+    """The score per logit, and the score of a pair with probability ½."""
 
-    scale: float = SCALE
-    likely: float = LIKELY
+    scale: float = TRAIL_SCALE
+    likely: float = TRAIL_LIKELY
 
 
 def units_of(scorer: Scorer, scores: Sequence[np.ndarray]) -> Units:
-    """The units of a scorer: known of TRAIL; of others, read off the scores (c,) of some heads by their spread."""
+    """The units of a scorer: fixed for TRAIL, estimated from the scores (c,) of some heads for others."""
     if capabilities(scorer).scores_are_logits:
         return Units()
-    best = [np.sort(each)[::-1][:BEST] for each in scores if len(each)]
+    best = [np.sort(each)[::-1][:BEST_SCORES] for each in scores if len(each)]
     spread = float(np.mean([each.std() for each in best])) if best else 0.0
     likely = float(np.median([each[0] for each in best])) if best else 0.0
-    return Units(SCALE / SPREAD * max(spread, 1e-6), likely)
+    return Units(TRAIL_SCALE / TRAIL_SPREAD * max(spread, 1e-6), likely)
 
 
 class LearningScorer:
-    """Another scorer whose scores are corrected by what was rejected, on a graph with its ids.
+    """Corrects the scores of another scorer by what accepted and rejected pairs show.
 
-    A correction is in logits, which are turned into units of the scorer.
+    Corrections are logits, converted to the units of the scorer.
     """
 
     def __init__(self, scorer: Scorer, graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> None:
@@ -187,7 +193,7 @@ class LearningScorer:
 
     def __call__(self, question: Question) -> np.ndarray:
         scores = _array(self.scorer(question))
-        if self._units is None:  # measured once, at the first head that was rejected and tails like the decided ones
+        if self._units is None:  # estimated once, from the first rejected head and tails like the decided ones
             tails = likely_tails(self.learned.graph, np.unique(self.learned.pairs[:, 1]))
             measured = _array(self.scorer(replace(question, heads=self.rejected[:1, 0], candidates=tails)))
             self._units = units_of(self.scorer, [*measured])
@@ -195,20 +201,16 @@ class LearningScorer:
         return np.asarray(scores + corrections, scores.dtype)
 
 
-def learning_scorer(scorer: Scorer, graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> Scorer:
-    """A scorer that has learnt from true pairs (n, 2) and rejected pairs (m, 2); the same one if none was rejected."""
-    return LearningScorer(scorer, graph, accepted, rejected) if len(rejected) else scorer
-
-
 def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Probabilities from logits."""
     return np.asarray(1 / (1 + np.exp(-np.clip(logits, -50, 50))))
 
 
 def choose_references(graph: Graph, pairs: np.ndarray, most: int, first: int = 0) -> np.ndarray:
-    """At most `most` of true pairs (n, 2) as references: the `first` ones, which a person gave, then the most varied.
+    """Choose at most `most` of true pairs (n, 2) as references: the `first` ones, which a user gave, then varied ones.
 
-    Each next one is the pair that resembles the chosen ones least, so that references show all that the relation
-    joins; of equal ones, the last decided.
+    Each further pair is the one that resembles the chosen ones least, so that references cover what the relation joins;
+    of equal ones, the pair decided last.
     """
     pairs = np.asarray(pairs, np.int32).reshape(-1, 2)
     if len(pairs) <= most:

@@ -1,4 +1,4 @@
-"""The tables of a project file, and what is read from them."""
+"""The tables of a project file, and the records stored in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 FORMAT = 2
-KINDS = ("reference", "accepted", "rejected")  # of decisions; references are the pairs that a project starts with
+KINDS = ("reference", "accepted", "rejected")  # of decisions; a project starts with its references
 SCHEMA = """
 CREATE TABLE project (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -47,11 +47,11 @@ CREATE VIEW decision AS
         WHERE later.project = last.project AND later.head = last.head AND later.tail = last.tail
     );
 """
-UPGRADES = {  # from each format to the next; views have the columns of their tables
+UPGRADES = {  # statements that turn each format into the next; views follow the columns of their tables
     1: "ALTER TABLE event ADD COLUMN probability REAL CHECK (probability BETWEEN 0 AND 1);",
 }
 
-# Every column once more in an index: SQLite's check compares the two, so that no damaged value is taken for a decision.
+# Indexes that repeat every column: SQLite's integrity check compares them, so a damaged value is detected.
 COPIES = (
     "CREATE INDEX IF NOT EXISTS copy_of_projects ON project (number, name, description, made)",
     "CREATE INDEX IF NOT EXISTS copy_of_events"
@@ -61,7 +61,7 @@ VIEWS = "SELECT name, sql FROM sqlite_master WHERE type IN ('view', 'trigger')"
 
 
 def problem_of(base: sqlite3.Connection) -> str:
-    """What SQLite's check finds, or a view or trigger that is not ours; empty if the file is whole."""
+    """The first problem that SQLite's integrity check or a changed view or trigger reveals; empty if there is none."""
     problem = str(base.execute("PRAGMA integrity_check(1)").fetchone()[0])
     if problem != "ok":
         return problem
@@ -74,9 +74,9 @@ def problem_of(base: sqlite3.Connection) -> str:
 
 @dataclass(frozen=True)
 class Event:
-    """An entry of the log. `kind` is one of KINDS, or "undo" of the event `undoes`, whose pair it repeats.
+    """An entry of the log: a decision, or an "undo" of the event `undoes`, with the same pair.
 
-    `probability` is the model's for the pair when it was decided, before decisions adjusted it; None if not known.
+    `probability` is the model's unadjusted probability of the pair at that time; None if unknown.
     """
 
     number: int
@@ -95,14 +95,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Decision(Event):
-    """The event that counts for its pair; `conflict` is what another curator had decided otherwise."""
+    """The current decision on a pair; `conflict` is an earlier, different decision of another curator."""
 
     conflict: Event | None = None
 
 
 @dataclass(frozen=True)
 class Project:
-    """A relation to complete, and how many of its pairs are decided."""
+    """A relation to complete, with the numbers of its decisions."""
 
     number: int
     name: str

@@ -1,9 +1,9 @@
-"""Projects in one SQLite file: the references of a relation and what curators decided, as a log that only grows.
+"""The project file: references and curators' decisions in SQLite, as an append-only log.
 
-A project is a relation to complete. Each reference, acceptance, rejection and undo is an event with who and when (UTC).
-The state of a pair is its last event that is not undone; if another curator decided otherwise before, that is its
-`conflict`. A committed event survives the loss of the process and of power; several processes and threads may write.
-Entities are stored by their ids in the graph.
+A project is a relation to complete. Each reference, acceptance, rejection and undo is an event with its curator and its
+time (UTC). The last event of a pair that is not undone counts; an earlier, different decision of another curator is its
+`conflict`. Committed events survive crashes and power loss, and several processes and threads can write. Entities are
+stored by their ids in the graph.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fewlink.curation.schema import COPIES, FORMAT, KINDS, SCHEMA, UPGRADES, Dec
 
 APPLICATION = 0x46574C4B  # "FWLK": marks the SQLite file as ours
 MAGIC = b"SQLite format 3\0"
-WAIT = 30.0  # seconds that a writer waits for another one
-LONGEST = 4_000  # characters of a name or a description
+LOCK_SECONDS = 30.0  # for writers to wait for each other
+MAX_CHARACTERS = 4_000  # of a name or a description
 COLUMNS = "number, kind, head, tail, undoes, who, time, probability"
-Given = tuple[str, str, str] | tuple[str, str, str, float | None]  # kind, head, tail and the model's probability
+NewDecision = tuple[str, str, str] | tuple[str, str, str, float | None]  # kind, head, tail, the model's probability
 
 
 class ProjectFile:
-    """A file of projects. It is made if it does not exist, unless `must_exist`; without `write`, it is only read."""
+    """A file of projects, created if it does not exist unless `must_exist`; without `write`, it is read-only."""
 
     def __init__(self, path: str | Path, *, must_exist: bool = False, write: bool = True) -> None:
         self.path, self.write, self._columns = Path(path), write, COLUMNS
@@ -40,7 +40,9 @@ class ProjectFile:
         with self._errors():
             mode = "rwc" if write else "ro"
             where = f"{self.path.absolute().as_uri()}?mode={mode}"
-            self._base = sqlite3.connect(where, uri=True, timeout=WAIT, isolation_level=None, check_same_thread=False)
+            self._base = sqlite3.connect(
+                where, uri=True, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False
+            )
         try:
             with self._errors():
                 self._prepare()
@@ -49,7 +51,7 @@ class ProjectFile:
             raise
 
     def _check_file(self, must_exist: bool) -> None:
-        """Raise for a file that SQLite could not open or would take for its own."""
+        """Raise if the file cannot be opened or is not a project file."""
         if os.path.exists(self.path):
             check_file(self.path)
         try:
@@ -57,9 +59,11 @@ class ProjectFile:
                 start = file.read(len(MAGIC))
         except FileNotFoundError:
             if must_exist:
-                raise InputError(self.path, "does not exist: `fewlink serve --project FILE` makes one") from None
+                raise InputError(self.path, "does not exist: `fewlink serve --project FILE` creates it") from None
             if not self.path.parent.is_dir():
-                raise InputError(self.path, f"cannot be made: the folder {self.path.parent} does not exist") from None
+                raise InputError(
+                    self.path, f"cannot be created: the folder {self.path.parent} does not exist"
+                ) from None
             return
         except OSError as error:
             raise InputError(self.path, f"cannot be read ({error.strerror})") from None
@@ -67,7 +71,7 @@ class ProjectFile:
             raise InputError(self.path, "is not a project file: name another file, or a new one")
 
     def _prepare(self) -> None:
-        """Make the tables of a new file; raise for a file of another program or of a newer format."""
+        """Create the tables of a new file; raise for a file of another program or of a newer format."""
         base = self._base
         base.execute("PRAGMA foreign_keys = ON")
         base.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
@@ -99,7 +103,7 @@ class ProjectFile:
         application, version = self._base.execute("PRAGMA application_id").fetchone()[0], self._format()
         if application == APPLICATION and version > FORMAT:
             raise InputError(
-                self.path, f"has format {version}, and this version of fewlink reads {FORMAT}: install a newer fewlink"
+                self.path, f"has format {version}, but this version of fewlink reads {FORMAT}: install a newer fewlink"
             )
         if application != APPLICATION and self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise InputError(self.path, "is an SQLite file of another program, not a project file: name another file")
@@ -119,7 +123,7 @@ class ProjectFile:
         self.close()
 
     def projects(self) -> list[Project]:
-        """All projects, in the order in which they were made."""
+        """All projects, in order of creation."""
         with self._reading():
             return [self._counted(row) for row in self._base.execute("SELECT * FROM project ORDER BY number")]
 
@@ -129,41 +133,41 @@ class ProjectFile:
             return self._counted(self._find(name))
 
     def only(self, name: str | None, default: str | None = None) -> str:
-        """The name, or that of the only project; `default` if there is none, and raises if there are several."""
+        """The project `name`, else the only one in the file, else `default`; raises if there are several."""
         names = [project.name for project in self.projects()]
         if name is None and default is not None and not names:
             return default
         if name is None and len(names) != 1:
-            has = f"has {len(names)} projects ({', '.join(names[:10])}): name one" if names else "has no projects yet"
-            raise InputError(self.path, has)
+            if not names:
+                raise InputError(self.path, "has no projects yet")
+            raise InputError(self.path, f"has {len(names)} projects ({', '.join(names[:10])}): name one")
         return self.project(names[0] if name is None else name).name
 
     def add_project(
         self, name: str, references: Iterable[tuple[str, str]] = (), *, description: str = "", who: str = ""
     ) -> Project:
-        """A new project with these references; raises if the name is taken."""
+        """Create a project with these references; raises if the name is taken."""
         with self._writing():
             number = self._make(name, description)
             self._append(number, [("reference", *pair) for pair in references], who, None)
             return self.project(number)
 
     def _make(self, name: str, description: str) -> int:
-        """Add a row for a project; its number."""
+        """Insert a project and return its number."""
         name, sql = _checked(name.strip(), "the name of a project"), "INSERT INTO project (name, description, made)"
         try:
-            added = self._base.execute(f"{sql} VALUES (?, ?, ?)", (name, description[:LONGEST], now()))
+            added = self._base.execute(f"{sql} VALUES (?, ?, ?)", (name, description[:MAX_CHARACTERS], now()))
         except sqlite3.IntegrityError:
             raise FewlinkError(f"{self.path} has a project '{name}' already: choose another name") from None
         return int(added.lastrowid or 0)
 
     def decide(
-        self, project: str | int, decisions: Iterable[Given], who: str = "", time: str | None = None
+        self, project: str | int, decisions: Iterable[NewDecision], who: str = "", time: str | None = None
     ) -> list[Decision]:
-        """Store decisions (kind, head, tail), all or none; the state of their pairs afterwards, with conflicts.
+        """Store decisions (kind, head, tail), all or none, and return the current decisions on their pairs.
 
-        A decision may end with the model's probability of the pair, before decisions adjusted it (`Event`).
-
-        A decision that the same curator repeats adds nothing to the log.
+        A decision can have a fourth item, the model's unadjusted probability of the pair. A decision that repeats the
+        curator's last one on the pair is not stored.
         """
         with self._writing():
             number = self._find(project)[0]
@@ -172,11 +176,11 @@ class ProjectFile:
         return [states[pair] for pair in pairs]
 
     def undo(self, project: str | int, number: int | None = None, who: str = "") -> Event:
-        """Undo an event, by default the last decision that `who` made and that counts; gives the event undone."""
+        """Undo an event, by default the last current decision of `who`, and return it."""
         return self.undo_all(project, [number], who)[0]
 
     def undo_all(self, project: str | int, numbers: Sequence[int | None], who: str = "") -> list[Event]:
-        """Undo several events, all or none; None is the last decision that `who` made and that counts."""
+        """Undo several events, all or none; None stands for the last current decision of `who`."""
         with self._writing():
             row = self._find(project)
             return [self._undo(row, number, who) for number in numbers]
@@ -189,23 +193,23 @@ class ProjectFile:
             if event is None:
                 problem = f"'{who}' has no decision to undo"
                 if not who:
-                    problem = "there is no decision to undo without a curator's name: name the curator, or the event"
+                    problem = "no decision without a curator's name to undo: name the curator, or the event"
                 raise FewlinkError(f"project '{row[1]}': {problem}")
         else:
             event = self._base.execute(found + " AND number = ?", (row[0], number)).fetchone()
             if event is None:
-                raise FewlinkError(f"project '{row[1]}' has no event {number} that could be undone")
+                raise FewlinkError(f"project '{row[1]}' has no event {number} to undo: see fewlink project log")
         undone = Event(*event)
         self._insert(row[0], "undo", undone.head, undone.tail, undone.number, who, now())
         return undone
 
     def decisions(self, project: str | int, kind: str | None = None) -> list[Decision]:
-        """What counts for each pair, or for those of one kind, oldest first."""
+        """The current decisions, or those of one kind, oldest first."""
         with self._reading():
             return self._states(self._find(project)[0], kind)
 
     def pairs(self, project: str | int, *kinds: str) -> list[tuple[str, str]]:
-        """The pairs (head, tail) of these kinds, oldest first."""
+        """The pairs (head, tail) with current decisions of these kinds, oldest first."""
         return [state.pair for state in self.decisions(project) if state.kind in kinds]
 
     def log(self, project: str | int) -> list[Event]:
@@ -216,9 +220,9 @@ class ProjectFile:
             return [Event(*row) for row in rows]
 
     def merge(self, project: str | int, events: Sequence[Event], *, make: str | None = None) -> int:
-        """Add events of another log that this one lacks, in their order; how many were added. All or none.
+        """Add the events of another log that this one lacks, all or none, and return their number.
 
-        If a description is given as `make`, a project that does not exist is made with it, unless an event is refused.
+        With a description as `make`, a missing project is created with it.
         """
         with self._writing():
             if make is not None and project not in {known.name for known in self.projects()}:
@@ -227,18 +231,18 @@ class ProjectFile:
             seen = Counter[Hashable]()
             own = {_key(event, event.undoes, seen): event.number for event in self.log(project)}
             seen.clear()
-            numbers: dict[int, int] = {}  # of the other log → of this one
+            numbers: dict[int, int] = {}  # event numbers of the other log → of this one
             added = 0
             for event in events:
                 undoes = None if event.undoes is None else numbers.get(event.undoes)
                 if event.kind == "undo" and undoes is None:
                     raise FewlinkError(
-                        f"project '{name}': event {event.number} undoes {event.undoes}, which is not above it"
+                        f"project '{name}': event {event.number} undoes {event.undoes}, which does not precede it"
                     )
                 if (key := _key(event, undoes, seen)) not in own:
                     taken = self._base.execute("SELECT 1 FROM event WHERE undoes = ?", (undoes,)).fetchone()
                     if taken is not None:
-                        continue  # undone here too, by someone else
+                        continue  # already undone here
                     pair = _checked(event.head, "a head"), _checked(event.tail, "a tail")
                     own[key] = self._insert(number, event.kind, *pair, undoes, event.who, event.time, event.probability)
                     added += 1
@@ -280,8 +284,10 @@ class ProjectFile:
             states.append(Decision(**asdict(Event(*row[:-1])), conflict=other))
         return states
 
-    def _append(self, project: int, decisions: Iterable[Given], who: str, time: str | None) -> list[tuple[str, str]]:
-        """Add decisions that are not there already; their pairs."""
+    def _append(
+        self, project: int, decisions: Iterable[NewDecision], who: str, time: str | None
+    ) -> list[tuple[str, str]]:
+        """Insert decisions that are not repetitions, and return the pairs of all."""
         pairs: dict[tuple[str, str], None] = {}
         for kind, head, tail, *rest in decisions:
             if kind not in KINDS:
@@ -305,15 +311,15 @@ class ProjectFile:
         probability: float | None = None,
     ) -> int:
         if probability is not None and not 0 <= probability <= 1:
-            raise FewlinkError(f"the probability of {head} → {tail} is {probability}: give one from 0 to 1, or none")
-        values = (project, kind, head, tail, undoes, who[:LONGEST], time, probability)
+            raise FewlinkError(f"the probability of {head} → {tail} is {probability}: it must be from 0 to 1")
+        values = (project, kind, head, tail, undoes, who[:MAX_CHARACTERS], time, probability)
         columns = "project, kind, head, tail, undoes, who, time, probability"
         added = self._base.execute(f"INSERT INTO event ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
         return int(added.lastrowid or 0)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """One state of the file for all statements inside."""
+        """Read a consistent state of the file in all statements inside."""
         with self._lock, self._errors():
             if self._base.in_transaction:
                 yield
@@ -344,11 +350,11 @@ class ProjectFile:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """SQLite's errors as errors that name the file and say what to do."""
+        """Turn SQLite's errors into errors that name the file and say what to do."""
         try:
             yield
         except (OverflowError, UnicodeEncodeError):
-            raise FewlinkError(f"{self.path} has no such project or event, and takes no such text") from None
+            raise FewlinkError(f"{self.path} cannot store a number this large or text that is not Unicode") from None
         except UnicodeDecodeError:
             raise self._damaged("it has text that is not UTF-8") from None
         except sqlite3.Error as error:
@@ -356,11 +362,13 @@ class ProjectFile:
             if "readonly" in text:
                 raise InputError(self.path, "is read-only: give write access to it and to its folder") from None
             if "locked" in text:
-                raise InputError(self.path, f"is in use by another process for over {WAIT:.0f} s: try again") from None
+                raise InputError(
+                    self.path, f"is in use by another process for over {LOCK_SECONDS:.0f} s: try again"
+                ) from None
             if "full" in text:
                 raise InputError(self.path, "cannot be written: the disk is full") from None
             if "unable to open" in text:
-                raise InputError(self.path, "cannot be opened: check that its folder can be written") from None
+                raise InputError(self.path, "cannot be opened: check that its folder is writable") from None
             if "closed" in text:
                 raise InputError(self.path, "is closed") from None
             raise self._damaged(text) from None
@@ -375,20 +383,20 @@ def now() -> str:
 
 
 def _key(event: Event, undoes: int | None, seen: Counter[Hashable]) -> Hashable:
-    """What makes events of two logs the same; of equal ones in a log, also which of them it is (`seen` counts them)."""
+    """A key by which events of two logs are the same; `seen` counts and so numbers equal events of one log."""
     same = event.kind, event.head, event.tail, event.who, event.time, undoes
     seen[same] += 1
     return same, seen[same]
 
 
 def _checked(text: str, what: str) -> str:
-    if not text.strip() or len(text) > LONGEST:
-        raise FewlinkError(f"{what} has 1 to {LONGEST:,} characters, not {len(text):,}")
+    if not text.strip() or len(text) > MAX_CHARACTERS:
+        raise FewlinkError(f"{what} must have 1 to {MAX_CHARACTERS:,} characters, not {len(text):,}")
     return text
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script, so that they can run in one transaction."""
+    """Yield the statements of a script, to run them in one transaction."""
     text = ""
     for line in script.splitlines(keepends=True):
         text += line

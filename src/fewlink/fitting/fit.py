@@ -62,9 +62,9 @@ from fewlink.fitting.tuning import (
 )
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.linker.calibration import TOP, calibrate_on_dev, shipped_calibration
-from fewlink.linker.card import measure_and_write
+from fewlink.linker.card import CARD
 from fewlink.linker.linker import Linker
-from fewlink.linker.saving import CARD
+from fewlink.linker.measuring import measure_and_write
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.family import NoVectors
 from fewlink.models.trail.settings import TrailSettings

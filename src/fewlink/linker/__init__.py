@@ -11,11 +11,11 @@ from fewlink.core.memo import lazy_names
 
 if TYPE_CHECKING:
     from fewlink.linker.calibration import Calibration as Calibration
-    from fewlink.linker.card import write_card as write_card
     from fewlink.linker.explanation import Explanation as Explanation
     from fewlink.linker.linker import Linker as Linker
-    from fewlink.linker.linker import calibrate as calibrate
     from fewlink.linker.linker import load as load
+    from fewlink.linker.measuring import calibrate as calibrate
+    from fewlink.linker.measuring import write_card as write_card
     from fewlink.linker.names import Entity as Entity
     from fewlink.linker.names import Names as Names
     from fewlink.linker.predictions import Prediction as Prediction
@@ -31,9 +31,9 @@ _HOMES = {
     "Prediction": "predictions",
     "Predictions": "predictions",
     "Query": "query",
-    "calibrate": "linker",
+    "calibrate": "measuring",
     "load": "linker",
-    "write_card": "card",
+    "write_card": "measuring",
 }
 __all__ = [*_HOMES]
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -1,9 +1,9 @@
-"""Probabilities adjusted by decisions: a model that is too sure or too cautious about a relation is corrected.
+"""Adjust probabilities to the decisions of a project, if the model is too sure or too cautious about a relation.
 
-logit p' = logit p + shift + more · [the head has a true tail already]. Both numbers are fitted to the decisions of a
-project and drawn towards what is usual, so that few decisions change little. Within a head the order of tails stays.
-The strengths were chosen in simulations on held-out relations (benchmarks/recalibration.py). There is no slope: it
-would be fitted to pairs of high probability, which curators decide first, and be wrong for all others.
+logit p' = logit p + shift + more · [the head already has a true tail]. Both numbers are fitted to the decisions and
+shrunk towards a prior, so that few decisions change little; the tails of a head keep their order. The strengths of the
+prior were chosen in simulations on held-out relations (benchmarks/recalibration.py). There is no slope: curators decide
+probable pairs first, so a slope fitted to these would be wrong for all others.
 """
 
 from __future__ import annotations
@@ -18,46 +18,52 @@ from fewlink.curation.schema import KINDS, Decision
 from fewlink.curation.store import ProjectFile
 from fewlink.linker.logistic import fit_logistic
 
-SHIFT, MORE = 0.0, -0.5  # what is usual: a head with a tail less often has another one
-STRENGTHS = 10.0, 2.5  # how firmly both are drawn there
-EXTREME = 1e-6  # probabilities nearer to 0 or 1 count as this
+PRIOR_SHIFT, PRIOR_MORE = 0.0, -0.5  # a head that has a tail is less likely to have another one
+PRIOR_STRENGTHS = 10.0, 2.5  # ridge penalties on the differences from the prior
+MIN_PROBABILITY = 1e-6  # probabilities are clipped to this distance from 0 and 1
 
 
 @dataclass(frozen=True)
 class Adjustment:
-    """What is added to logits, fitted to a number of decisions: to all, and to those of heads with a true tail."""
+    """What is added to all logits (`shift`) and to those of heads with a true tail (`more`), fitted to `decisions`."""
 
     shift: float
     more: float
     decisions: int
 
     def __call__(self, probabilities: np.ndarray, answered: np.ndarray) -> np.ndarray:
-        """Adjusted probabilities (n,); `answered` (n,): whether the head of each pair has a true tail already."""
+        """Adjust probabilities (n,); `answered` (n,) says whether the head of each pair already has a true tail."""
         logits = logits_of(probabilities) + self.shift + self.more * np.asarray(answered, float)
         return np.asarray(1 / (1 + np.exp(-logits)))
 
     def sentence(self, project: str = "") -> str:
-        count = f"the {self.decisions:,} decisions" if self.decisions > 1 else "one decision"
-        return f"probabilities are adjusted by {count} of {f'the project {project}' if project else 'this project'}"
+        """The note that probabilities are adjusted."""
+        decisions = f"the {self.decisions:,} decisions" if self.decisions > 1 else "one decision"
+        source = f"the project {project}" if project else "this project"
+        return f"probabilities are adjusted to {decisions} of {source}"
 
 
 @dataclass(frozen=True)
 class ProjectReading:
-    """What a query takes from a project: true pairs, wrong pairs, and how its decisions adjust probabilities.
+    """The pairs of a project that a query uses, and the adjustment that its decisions make to probabilities.
 
-    References come first, then accepted pairs, newest first: a model may read only the first ones.
+    `references` also holds the accepted pairs, after the references and newest first: some models read only the first.
     """
 
     name: str
     references: tuple[tuple[str, str], ...]
     rejected: tuple[tuple[str, str], ...]
     adjustment: Adjustment | None
-    lacking: tuple[tuple[str, str], ...] = ()  # pairs of entities that a graph lacks: they are not read
+    lacking: tuple[tuple[str, str], ...] = ()  # pairs that name entities the graph lacks; they are not used
 
     def notes(self, adjusted: bool) -> list[str]:
-        """Notes for the reader of answers; `adjusted`: whether these have adjusted probabilities."""
-        sentences = [self.adjustment.sentence(self.name)] if self.adjustment and adjusted else []
-        return [*sentences, *([lacking_note(self.lacking)] if self.lacking else [])]
+        """Notes for the reader of answers; `adjusted` says whether their probabilities are adjusted."""
+        notes = []
+        if self.adjustment and adjusted:
+            notes.append(self.adjustment.sentence(self.name))
+        if self.lacking:
+            notes.append(lacking_note(self.lacking))
+        return notes
 
     def answered(self) -> set[str]:
         """The heads that have a true tail."""
@@ -65,7 +71,7 @@ class ProjectReading:
 
     @classmethod
     def of(cls, file: str | Path, name: str | None = None) -> ProjectReading:
-        """Of a project file; the name is needed if it has several projects."""
+        """Read a project; its name is needed if the file has several projects."""
         with ProjectFile(file, write=False) as opened:
             chosen = opened.only(name)
             states = opened.decisions(chosen)
@@ -75,7 +81,7 @@ class ProjectReading:
 
 
 def lacking_note(pairs: Sequence[tuple[str, str]]) -> str:
-    """How many decided pairs have entities that the graph lacks, and which."""
+    """The note on decided pairs with entities that the graph lacks."""
     few = "; ".join(f"{head} → {tail}" for head, tail in pairs[:3]) + ("; …" if len(pairs) > 3 else "")
     if len(pairs) == 1:
         return f"1 decided pair names an entity that this graph lacks; it is kept but not used: {few}"
@@ -83,8 +89,9 @@ def lacking_note(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def adjustment_of(states: Iterable[Decision]) -> Adjustment | None:
-    """What the decisions that count say, of pairs whose probability is known; None if there are none."""
-    rows, answered = list[tuple[float, bool, bool]](), set[str]()
+    """Fit the adjustment to the current decisions with a stored probability; None if there are none."""
+    rows: list[tuple[float, bool, bool]] = []
+    answered: set[str] = set()
     for state in sorted(states, key=lambda state: state.number):
         if state.kind != "reference" and state.probability is not None:
             rows.append((state.probability, state.kind == "accepted", state.head in answered))
@@ -94,18 +101,23 @@ def adjustment_of(states: Iterable[Decision]) -> Adjustment | None:
 
 
 def adjustment(decisions: Sequence[tuple[float, bool, bool]]) -> Adjustment | None:
-    """What decisions say: the model's probability of a pair, not adjusted, whether it was accepted, and whether its
-    head had a true tail then. None if there are no decisions."""
+    """Fit the adjustment to decisions; None if there are none.
+
+    A decision is the model's unadjusted probability of the pair, whether the curator accepted it, and whether its head
+    already had a true tail.
+    """
     if not decisions:
         return None
     probabilities, accepted, answered = (np.array(column, float) for column in zip(*decisions, strict=True))
-    features = np.stack([np.ones(len(decisions)), answered], 1) / np.sqrt(STRENGTHS)
-    usual = np.array([SHIFT, MORE]) * np.sqrt(STRENGTHS)
+    scale = np.sqrt(PRIOR_STRENGTHS)
+    features = np.stack([np.ones(len(decisions)), answered], 1) / scale
+    prior = np.array([PRIOR_SHIFT, PRIOR_MORE]) * scale
     counts = np.ones(len(decisions))
-    shift, more = fit_logistic(features, accepted, counts, 1.0, usual, logits_of(probabilities)) / np.sqrt(STRENGTHS)
+    shift, more = fit_logistic(features, accepted, counts, 1.0, prior, logits_of(probabilities)) / scale
     return Adjustment(float(shift), float(more), len(decisions))
 
 
 def logits_of(probabilities: np.ndarray) -> np.ndarray:
-    clipped = np.clip(probabilities, EXTREME, 1 - EXTREME)
+    """The logits (n,) of probabilities (n,)."""
+    clipped = np.clip(probabilities, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
     return np.asarray(np.log(clipped / (1 - clipped)))

@@ -1,10 +1,9 @@
-"""Probabilities from scores: a logistic regression on relations that are held out, and how far it can be trusted.
+"""Calibration: a logistic regression on held-out relations that turns scores into probabilities, and its errors.
 
-The sample: for every held-out relation some pairs are the references, the heads of others are the query heads, the
-candidates are those of the `open` protocol, and the best tails of each head are collected, right or wrong. So a
-probability is that of a pair among a head's best tails, for a head that has some tail. Besides scores, the regression
-reads what is known of the question (`Trust`): how many of its references are found when they are held out, and how many
-tails a head seems to have.
+The sample: some pairs of each held-out relation are the references, the heads of its other pairs are the query heads,
+the candidates are those of the `open` protocol, and the best tails of each head are collected, right or wrong. So a
+probability applies to the best tails of a head that has some tail. Besides scores, the regression reads the `Trust` of
+the question: how many references are found when they are held out, and how many tails a head seems to have.
 """
 
 from __future__ import annotations
@@ -48,23 +47,23 @@ from fewlink.scorers import Question, Scorer
 from fewlink.training.folder import CALIBRATION, deployment_id, list_optional_files, run_id
 
 FORMAT = "fewlink-calibration/2"
-FACTS = ("format", "candidates", "run", "deployed")  # of a file, besides the fields of a calibration
+FILE_FACTS = ("format", "candidates", "run", "deployed")  # keys of a file that are not fields of `Calibration`
 BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
-FOLDS, MOST_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if there are more than MOST_FOLDS
-RIDGE = 1.0  # penalty beside the loss, in which each relation counts as one row
-ROUGH = 0.15  # an error above which no percentages are shown
-ENOUGH = 8  # relations that suffice to choose between calibrations and to say what low trust is
-HALF = 0.5  # low trust: at most this share of the references is found
-LOW = 0.4  # and the hit rate is under this share of the others': under half with some certainty
+FOLDS, MAX_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if that makes more than MAX_FOLDS
+RIDGE = 1.0  # penalty beside the loss, in which each relation has the weight of one row
+ROUGH = 0.15  # with a larger error, no percentages are shown
+MIN_RELATIONS = 8  # with fewer, the built-in calibration is kept and low trust is not defined
+LOW_TRUST_FOUND = 0.5  # with low trust, at most this share of the references is found
+LOW_TRUST_HITS = 0.4  # and the hit rate is below this share of the others': safely below half
 
 
 class Sample(NamedTuple):
     """Answers to questions about held-out relations.
 
-    Shapes: `features` (n, FEATURES); `right` (n,) bool; `first` (n,) bool, the first answer for each head; `groups`
-    (n,) the relation, or the head if there is one relation; `found` (n,) the share of the held-out references that was
-    found in the first ten, 1 if none was held out.
+    Shapes: `features` (n, FEATURES); `right` (n,) bool; `first` (n,) bool, whether the answer is the first of its head;
+    `groups` (n,), the relation, or the head if there is only one relation; `found` (n,), the share of the held-out
+    references in the first ten, 1 if none was held out.
     """
 
     features: np.ndarray
@@ -85,15 +84,20 @@ class Sample(NamedTuple):
 class Calibration:
     """P(right) = 1/(1 + exp(−Σ weight · feature)), fitted to `count` answers on held-out relations.
 
-    All errors and bins are cross-fitted: each relation's probabilities come from weights fitted without it (`crossed`
-    is `relation`; `head` if there is one relation; `graph` if its whole graph was left out). `error` and `bins` are of
-    the best `top` answers of each head, `first_error` and `first_bins` of the first ones (expected calibration error);
-    `over_relations` is the mean over relations of |mean probability of first answers − their hit rate|. `own_error` is
-    `error` on the rows that the weights were fitted to. `base` is the share of right answers. A question is of low
-    trust if at most half of its references are found when they are held out and first answers have a probability
-    under `least`.
-    `sets`: how many answers it takes to have a right one among them.
-    `step` and `benchmark` identify what was calibrated.
+    All errors and bins are cross-fitted: each relation's probabilities come from weights fitted without it.
+
+    weights                  of the features, by name
+    count, base              the number of answers, and the share of right ones
+    error, bins              expected calibration error of the best `top` answers of each head
+    own_error                the same on the rows that the weights were fitted to
+    first_error, first_bins  the same for first answers only
+    over_relations           mean over relations of |mean probability of first answers − their hit rate|
+    crossed                  what was left out in turn: `relation`, `graph`, or `head` if there is only one relation
+    relations, shots, top    of the sample: relations, references of each, answers collected for each head
+    step, benchmark          identify the weights and the data that were calibrated
+    least                    trust is low if at most half of the references are found and the probability of first
+                             answers is below this
+    sets                     the sizes of answer sets
     """
 
     weights: Weights
@@ -115,39 +119,41 @@ class Calibration:
     sets: tuple[SetSize, ...] = ()
 
     def probabilities(self, pairs: RankedPairs, fans: np.ndarray, trust: Trust | None = None) -> np.ndarray:
-        """Of pairs (n,) whose heads have these fans (n,); never higher for a worse rank of the same head."""
+        """The probabilities (n,) of ranked pairs, never higher for a worse rank; `fans` (n,) are those of heads."""
         return _probabilities(vector(self.weights), row_features(pairs, fans, trust))
 
     def note(self, trust: Trust | None, first: float) -> TrustNote:
-        """How far to trust the answers to a question, in words; `first`: the mean probability of its first answers."""
-        low = trust is not None and trust.share_found <= HALF and first < self.least
+        """How far to trust the answers to a question; `first` is the mean probability of its first answers."""
+        low = trust is not None and trust.share_found <= LOW_TRUST_FOUND and first < self.least
         return trust_note(trust, low, self.measured_error, self.rough)
 
     @property
     def measured_error(self) -> float:
-        """What decides whether percentages are shown: the worse error of first answers, by rows or over relations."""
+        """The larger error of first answers, by rows or over relations: it decides whether percentages are shown."""
         return max(self.first_error, self.over_relations)
 
     @property
     def rough(self) -> bool:
-        """Whether the error on held-out relations is so large that no percentages are shown."""
+        """Whether the error is too large to show percentages."""
         return self.measured_error > ROUGH
 
     def save(self, run: Path) -> Path:
-        """Write the file of a run, whose configuration then names it."""
+        """Write the calibration into a run folder and list it in the run's configuration."""
         run = Path(run)
         self.write(run / CALIBRATION, run_id(run), deployment_id(run))
         list_optional_files(run)
         return run / CALIBRATION
 
     def write(self, path: Path, run: str = "", deployed: str = "") -> None:
-        """Write the file with a checksum; `run` is the id of the run that is calibrated, `deployed` its scorer's."""
-        facts = {"format": FORMAT, "candidates": "open", "run": run, **({"deployed": deployed} if deployed else {})}
+        """Write a file with a checksum; `run` and `deployed` are the ids of the calibrated run and of its scorer."""
+        facts = {"format": FORMAT, "candidates": "open", "run": run}
+        if deployed:
+            facts["deployed"] = deployed
         write_json(path, with_sha256({**facts, **asdict(self)}))
 
 
 def read_calibration(run: Path, benchmark: str, step: int) -> Calibration | None:
-    """The calibration of a run; None if it has none, or one of another benchmark, checkpoint or scorer."""
+    """The calibration of a run; None if it has none for this benchmark, step and scorer."""
     path = Path(run) / CALIBRATION
     if not path.exists():
         return None
@@ -159,23 +165,23 @@ def read_calibration(run: Path, benchmark: str, step: int) -> Calibration | None
 
 
 def calibration_of(run: Path, benchmark: Benchmark, step: int) -> Calibration | None:
-    """The calibration of a run on its benchmark, or on one that this benchmark was extended from."""
+    """The calibration of a run on its benchmark, or on an earlier version that the benchmark was extended from."""
     fingerprints = (benchmark.fingerprint, *benchmark.extended_from)
     found = (read_calibration(run, fingerprint, step) for fingerprint in fingerprints)
     return next((calibration for calibration in found if calibration is not None), None)
 
 
 def open_calibration(path: Path, run: str = "") -> Calibration:
-    """The calibration in a file; raises if it is of another run than the one with the id `run`."""
+    """Read a calibration; raise if it belongs to another run than the one with the id `run`."""
     content, remedy = read_json(path), "remove it and run fewlink card again"
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
-        raise wrong_format(path, found, FORMAT, remedy)
+    file_format = content.get("format") if isinstance(content, dict) else None
+    if file_format != FORMAT:
+        raise wrong_format(path, file_format, FORMAT, remedy)
     content = without_sha256(content, path, remedy=remedy)
     if run and content.get("run") not in (run, "", None):
         raise InputError(path, f"belongs to another run ({content['run']}, not {run}): {remedy}")
     with reading(path, remedy):
-        values: dict[str, Any] = {k: v for k, v in content.items() if k not in FACTS}
+        values: dict[str, Any] = {k: v for k, v in content.items() if k not in FILE_FACTS}
         values["sets"] = tuple(
             SetSize(**{**each, "weights": tuple(each["weights"])}) for each in values.get("sets", ())
         )
@@ -191,7 +197,7 @@ def open_calibration(path: Path, run: str = "") -> Calibration:
 
 @functools.cache
 def shipped_calibration() -> Calibration | None:
-    """The calibration of the weights that come with fewlink: fitted on relations of graphs these never saw."""
+    """The calibration of the built-in weights, fitted on relations of graphs that these weights never saw."""
     entry = files("fewlink") / "builtin" / BUILT_IN
     with as_file(entry) as path:
         return open_calibration(path) if path.exists() else None
@@ -206,30 +212,29 @@ def calibrate_on_dev(
     shipped: Calibration | None = None,
     until: float = math.inf,
 ) -> Calibration:
-    """The calibration of a scorer, whose weights are those of `step`, on the dev relations of a benchmark.
+    """Calibrate a scorer, whose weights are those of `step`, on the dev relations of a benchmark.
 
-    If `shipped` is given, its weights are kept where these relations are few, or where it has the smaller error over
-    them; its own errors then are those measured here, unless the relations are few. After the moment `until` of
-    `time.monotonic` no further relation is asked about.
+    The `shipped` calibration is kept if there are few dev relations, or if its error on them is smaller; in the second
+    case its errors are replaced by those measured here. No relation is started after `until`, a time of
+    `time.monotonic`.
     """
     facts: dict[str, Any] = {"shots": shots, "top": top, "step": step, "benchmark": benchmark.fingerprint}
-    if shipped is not None and len(_askable(benchmark, shots)) < ENOUGH:
+    if shipped is not None and len(_usable_tasks(benchmark, shots)) < MIN_RELATIONS:
         return replace(shipped, **facts)
     sample, relations = collect(benchmark, scorer, shots, top, until)
-    if shipped is not None and relations < ENOUGH:
+    if shipped is not None and relations < MIN_RELATIONS:
         return replace(shipped, **facts)
     own = fitted(sample, crossed="relation" if relations > 1 else "head", **facts)
     if shipped is None:
         return own
-    there = _probabilities(vector(shipped.weights), sample.features)
-    if over_relations(there, sample) > over_relations(cross_fitted(sample), sample):
+    by_shipped = _probabilities(vector(shipped.weights), sample.features)
+    if over_relations(by_shipped, sample) > over_relations(cross_fitted(sample), sample):
         return own
-    return replace(own, weights=shipped.weights, least=shipped.least, sets=shipped.sets, **_errors(there, sample))
+    return replace(own, weights=shipped.weights, least=shipped.least, sets=shipped.sets, **_errors(by_shipped, sample))
 
 
 def fitted(sample: Sample, probabilities: np.ndarray | None = None, **facts: Any) -> Calibration:
-    """The calibration of a sample; its errors are those of cross-fitted `probabilities` (n,), by default of relations
-    left out in turn."""
+    """Fit a calibration to a sample; its errors are those of `probabilities` (n,), by default the cross-fitted ones."""
     crossed = cross_fitted(sample) if probabilities is None else probabilities
     weights = fit(sample)
     own = _probabilities(weights, sample.features)
@@ -246,7 +251,7 @@ def fitted(sample: Sample, probabilities: np.ndarray | None = None, **facts: Any
 
 
 def _errors(probabilities: np.ndarray, sample: Sample) -> dict[str, Any]:
-    """The errors and bins of probabilities (n,) that were fitted without these rows."""
+    """The errors and bins of probabilities (n,) from weights that were fitted without these rows."""
     first, right = probabilities[sample.first], sample.right[sample.first]
     return {
         "error": expected_error(probabilities, sample.right),
@@ -257,23 +262,26 @@ def _errors(probabilities: np.ndarray, sample: Sample) -> dict[str, Any]:
     }
 
 
-def _askable(benchmark: Benchmark, shots: int) -> list[Task]:
+def _usable_tasks(benchmark: Benchmark, shots: int) -> list[Task]:
+    """The dev tasks that have queries besides their references."""
     return [task for task in benchmark.split("dev") if len(task.pairs) > shots]
 
 
 def collect(benchmark: Benchmark, scorer: Scorer, shots: int, top: int, until: float = math.inf) -> tuple[Sample, int]:
-    """The best tails of dev heads, whether each is right, and the number of relations asked about by then."""
-    tasks, parts = _askable(benchmark, shots), list[Sample]()
-    for task in tasks:
+    """Collect the best tails of dev heads; return them with the number of relations."""
+    parts: list[Sample] = []
+    for task in _usable_tasks(benchmark, shots):
         if parts and time.monotonic() >= until:
             break
-        pairs, queries = task.split(shots)
-        asked = ask(benchmark.graph, scorer, pairs, np.unique(queries[:, 0]), task.known_tails, top, task.name)
-        parts.append(asked)
-    if len(parts) > 1:  # grouped by relation, otherwise by head
+        references, queries = task.split(shots)
+        heads = np.unique(queries[:, 0])
+        parts.append(ask(benchmark.graph, scorer, references, heads, task.known_tails, top, task.name))
+    if len(parts) > 1:  # group by relation instead of by head
         parts = [part._replace(groups=np.full(len(part.right), number)) for number, part in enumerate(parts)]
     if not sum(len(part.right) for part in parts):
-        raise FewlinkError(f"{benchmark.name} has no dev relation of more than {shots} pairs to calibrate on")
+        raise FewlinkError(
+            f"{benchmark.name} has no dev relation with more than {shots} pairs to calibrate on: use fewer shots"
+        )
     return Sample.joined(parts), len(parts)
 
 
@@ -286,7 +294,7 @@ def ask(
     top: int = TOP,
     relation: str = "",
 ) -> Sample:
-    """The answers for heads (h,) of a relation with these references (K, 2) and known tails, grouped by head."""
+    """The best tails of heads (h,) of a relation, given its references (K, 2) and known tails, grouped by head."""
     question = References(tuple((head, tail) for head, tail in references.tolist()))
     trust, fans, parts = measure_trust(scorer, graph, question), head_fans(graph), []
     asked = Question(relation, question.ids, heads.astype(np.int32), open_candidates(graph, question.ids))
@@ -301,8 +309,8 @@ def ask(
 def fit(sample: Sample) -> np.ndarray:
     """The weights (FEATURES,) of maximum likelihood.
 
-    Each relation counts the same, and its first answers as much as all others. A better rank must not be less
-    probable: a weight of the wrong sign is set to 0 and the others are fitted again.
+    All relations have equal weight, and the first answers of a relation as much as all its others. A better rank must
+    not be less probable, so weights of the wrong sign are set to 0 and the others are fitted again.
     """
     signs = np.array(list(SIGNS.values()))
     used = np.ones(len(signs), bool)
@@ -316,7 +324,7 @@ def fit(sample: Sample) -> np.ndarray:
 
 
 def row_weights(sample: Sample) -> np.ndarray:
-    """What each row counts (n,): 1 for each relation in sum, half of it for first answers where there are others."""
+    """The weight of each row (n,): 1 per relation, half of it for first answers if there are others."""
     weights = np.zeros(len(sample.right))
     groups, which = np.unique(sample.groups, return_inverse=True)
     both = np.bincount(which[~sample.first], minlength=len(groups)) > 0
@@ -330,11 +338,11 @@ def row_weights(sample: Sample) -> np.ndarray:
 def cross_fitted(sample: Sample, folds: np.ndarray | None = None) -> np.ndarray:
     """The probability (n,) of each row by weights fitted without its relation, or without its fold (n,).
 
-    With a single relation, heads take the place of relations; a single head is predicted by weights fitted to itself.
+    With a single relation, heads take the place of relations; a single head gets the weights fitted to it.
     """
     if folds is None:
         groups, which = np.unique(sample.groups, return_inverse=True)
-        folds = which % FOLDS if len(groups) > MOST_FOLDS else which
+        folds = which % FOLDS if len(groups) > MAX_FOLDS else which
     probabilities = np.zeros(len(folds))
     for fold in np.unique(folds):
         held_out = folds == fold
@@ -344,24 +352,25 @@ def cross_fitted(sample: Sample, folds: np.ndarray | None = None) -> np.ndarray:
 
 
 def of_first(probabilities: np.ndarray, sample: Sample) -> np.ndarray:
-    """The probability of the first answer for the head of each row (n,)."""
+    """The probability (n,) of the first answer for the head of each row."""
     return np.asarray(probabilities[sample.first][np.cumsum(sample.first) - 1])
 
 
 def low_trust(probabilities: np.ndarray, sample: Sample) -> tuple[float, np.ndarray]:
-    """The probability of first answers below which trust is low if references are not found, and its rows (n,).
+    """The threshold `least` of a calibration, and the rows (n,) of low trust.
 
-    It is the highest for which questions of low trust have clearly under half of the hit rate of the others; 0 if there
-    is none, or if the relations are few.
+    It is the highest threshold for which questions of low trust have clearly less than half the hit rate of the others;
+    0 if there is none, or if there are few relations.
     """
-    first, right, counts = of_first(probabilities, sample), sample.right.astype(float), row_weights(sample)
-    if len(np.unique(sample.groups)) >= ENOUGH:
+    first, right, weights = of_first(probabilities, sample), sample.right.astype(float), row_weights(sample)
+    if len(np.unique(sample.groups)) >= MIN_RELATIONS:
         for least in np.arange(0.6, 0.0, -0.02):
-            low = (sample.found <= HALF) & (first < least)
+            low = (sample.found <= LOW_TRUST_FOUND) & (first < least)
             hidden, shown = sample.first & low, sample.first & ~low
             if hidden.any() and shown.any():
-                hits = [np.average(right[each], weights=counts[each]) for each in (hidden, shown)]
-                if hits[0] < LOW * hits[1]:
+                hidden_hits = np.average(right[hidden], weights=weights[hidden])
+                shown_hits = np.average(right[shown], weights=weights[shown])
+                if hidden_hits < LOW_TRUST_HITS * shown_hits:
                     return round(float(least), 2), low
     return 0.0, np.zeros(len(right), bool)
 

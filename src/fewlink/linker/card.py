@@ -1,8 +1,11 @@
-"""The model card: what a run was trained on, its metrics, the error of its probabilities, and how to use it."""
+"""The model card, README.md of a run folder, as Markdown: data, metrics, calibration, use and limits."""
 
 from __future__ import annotations
 
+import json
 import platform
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,88 +14,132 @@ import numpy
 import torch
 
 from fewlink import __version__
-from fewlink.core.errors import FewlinkError
 from fewlink.core.metrics import labelled
-from fewlink.core.storage import locked_inside, read_json, without_sha256, write_bytes
-from fewlink.evaluation import Evaluation, Protocol, evaluate
+from fewlink.core.storage import read_json, without_sha256
+from fewlink.data import Benchmark
+from fewlink.evaluation import Evaluation
 from fewlink.graph import Graph
 from fewlink.linker.calibration import ROUGH, Calibration
-from fewlink.linker.linker import Linker, calibrate
 from fewlink.linker.names import readable
 from fewlink.linker.query import id_texts
-from fewlink.linker.saving import CARD, check_not_saved, front_matter, introduction
 from fewlink.linker.trust import Bin
 from fewlink.training import RunConfig
 from fewlink.training.folder import FIT
-from fewlink.training.run import Deployed
 
-PROTOCOLS = ("full", "open")
+CARD = "README.md"
+TAGS = ("knowledge-graph", "knowledge-graph-completion", "link-prediction", "few-shot-learning")
+UNKNOWN_LICENSE = "unknown"  # the hub's word for a licence that is not stated
 METRICS = labelled("mrr", "hits@1", "hits@5", "hits@10")
 HELD_OUT = labelled("mrr", "hits@1", "hits@10")
 ESCAPES = str.maketrans({"|": "\\|", "\n": " ", "\r": " ", "\t": " ", "<": "&lt;", "`": "\\`", "*": "\\*"})
 
 
-def write_card(
-    run: str | Path | Linker, *, test: bool = False, bench: str | Path | None = None, device: str = "cpu"
-) -> Path:
-    """Measure a run on dev, and on test if `test`, calibrate it if necessary, and write `README.md` into its folder."""
-    linker = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device, as_measured=True)
-    return measure_and_write(linker, test=test)[0]
+def measured_card(
+    run: Path,
+    benchmark: Benchmark,
+    shots: int,
+    step: int,
+    calibration: Calibration,
+    evaluations: Sequence[Evaluation],
+    graph: Graph | None,
+) -> str:
+    """The card of a run that was evaluated and calibrated on a benchmark with the weights of a training step.
 
-
-def measure_and_write(
-    linker: Linker, *, test: bool = False, graph: Graph | None = None
-) -> tuple[Path, list[Evaluation]]:
-    """The card of an opened run, and the evaluations in it; test is measured if asked for, or if a fit measured it.
-
-    `graph` is the graph that the run makes predictions with; by default it is read from the run's folder.
+    `graph` is the graph that the run makes predictions with, unless it is the benchmark's.
     """
-    run = linker.run
-    if run is None:
-        raise FewlinkError(f"{linker.scorer.name} was not opened from a run: only a trained run has a card")
-    check_not_saved(run)
-    if graph is None and linker.benchmark is not linker.measured:
-        graph = linker.graph
-    elif graph is None and (deployed := Deployed.open(run)):
-        graph = deployed.benchmark.graph
-    given, linker, config = linker, linker.as_measured(), RunConfig.read(run)
-    given.calibration = calibration = linker.calibration or calibrate(linker)
-    test |= any(name.startswith("test ") for name in _fit_record(run).get("figures", {}))
-    splits = ["dev", *(["test"] if test and linker.benchmark.split("test") else [])]
-    for split in splits:
-        config.check_unseen(run, linker.benchmark, split)
-    evaluations = [
-        evaluate(linker.benchmark, linker.scorer, Protocol(split, linker.shots, candidates))
-        for split in splits
-        for candidates in PROTOCOLS
-    ]
-    parts = [
-        front_matter(config.settings.model, linker.benchmark.name, list(_figures(evaluations))).rstrip("\n"),
-        *_introduction(linker, config, run),
+    config = RunConfig.read(run)
+    sections = [
+        front_matter(config.settings.model, benchmark.name, list(_figures(evaluations))).rstrip("\n"),
+        _introduction(benchmark, shots, config, run),
         "## Data\n",
-        _data(linker, config),
+        _data(benchmark, config),
         "## Metrics\n",
-        _metrics(linker, evaluations),
+        _metrics(shots, evaluations),
         *_held_out(run),
         "## Probabilities\n",
         _calibration(calibration),
         "## Limits\n",
         _limits(config, graph),
         "## Versions and settings\n",
-        _versions(config, linker.step),
+        _versions(config, step),
     ]
-    with locked_inside(run):
-        write_bytes(run / CARD, "\n".join(parts).encode())
-    return run / CARD, evaluations
+    return "\n".join(sections)
 
 
-def _introduction(linker: Linker, config: RunConfig, run: Path) -> list[str]:
+def saved_card(run: Path, benchmark: Benchmark, place: str, license: str) -> str:
+    """The run's card, or a short one if it has none, for a model that is loaded from `place`."""
+    model = RunConfig.read(run).settings.model
+    if (run / CARD).is_file():
+        text = (run / CARD).read_text("utf-8")
+    else:
+        graph, tasks = benchmark.graph, [task for split in ("dev", "test", "train") for task in benchmark.split(split)]
+        pairs = tasks[0].pairs if tasks else graph.triples()[:4, [0, 2]]
+        named = [(graph.entities[head], graph.entities[tail]) for head, tail in pairs[:4].tolist()]
+        text = f"""{introduction(f"{model} on {benchmark.name}", place, named[:-1] or named, named[-1][0])}
+## Data
+
+Benchmark {benchmark.name}, sha256 `{benchmark.fingerprint}`: {len(graph.entities):,} entities, \
+{len(graph.relations):,} relations, {graph.triple_count:,} triples.
+
+## Figures
+
+Not measured. `fewlink card RUN` measures a run, calibrates its probabilities and writes both into its card.
+"""
+    if not text.startswith("---\n"):
+        text = front_matter(model, benchmark.name) + text
+    for pattern, line in (
+        (r"^linker = fewlink\.load\(.*\)$", f"linker = fewlink.load({place!r})"),
+        (r"^fewlink predict (?:'[^']*'|\S+)", f"fewlink predict {shlex.quote(place)}"),
+        *([] if license == UNKNOWN_LICENSE else [(r"^license: .*$", f"license: {license}")]),
+    ):
+        text = re.sub(pattern, line.replace("\\", r"\\"), text, count=1, flags=re.MULTILINE)
+    return text
+
+
+def front_matter(model: str, benchmark: str, figures: Sequence[tuple[str, str, float]] = ()) -> str:
+    """The head of a card, which the hub reads. `figures`: a split, the name of a metric and its value."""
+    lines = [f"license: {UNKNOWN_LICENSE}", "library_name: fewlink", "pipeline_tag: graph-ml", "tags:"]
+    lines += [f"- {tag}" for tag in (*TAGS, json.dumps(model))]
+    if figures:
+        lines += ["model-index:", f"- name: {json.dumps(f'{model} on {benchmark}')}", "  results:"]
+    for split in dict.fromkeys(split for split, _, _ in figures):
+        lines += ["  - task:", "      type: graph-ml", "      name: Few-shot link prediction"]
+        lines += ["    dataset:", f"      type: {json.dumps(benchmark)}", f"      name: {json.dumps(benchmark)}"]
+        lines += [f"      split: {split}", "    metrics:"]
+        for _, name, value in (figure for figure in figures if figure[0] == split):
+            kind = name.partition(",")[0].lower()
+            lines += [f"    - type: {kind}", f"      name: {json.dumps(name)}", f"      value: {value:.4f}"]
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def introduction(title: str, place: str, references: Sequence[tuple[str, str]], head: str) -> str:
+    """The first part of a card: what the model does, and how to use it in three lines of Python or with a command."""
+    return f"""# {title}
+
+Ranks the tails that fit a head, given a handful of pairs of a relation that the graph does not contain, without \
+further training. Made with fewlink: `pip install 'fewlink[hub]'`.
+
+## How to use it
+
+```python
+import fewlink
+linker = fewlink.load({place!r})
+print(linker.predict(references={list(references)!r}, heads=[{head!r}], k=10))
+```
+
+```
+fewlink predict {shlex.quote(place)} --references pairs.tsv --head {shlex.quote(head)} --top 10 --explain
+```
+"""
+
+
+def _introduction(benchmark: Benchmark, shots: int, config: RunConfig, run: Path) -> str:
     """Title and purpose; three lines of Python and a command, with a relation of dev as the example."""
-    tasks = linker.benchmark.split("dev") or linker.benchmark.split("test")
+    tasks = benchmark.split("dev") or benchmark.split("test")
     pairs = tasks[0].pairs
-    references, head = id_texts(linker.graph, pairs[: linker.shots]), linker.graph.entities[int(pairs[-1, 0])]
+    references, head = id_texts(benchmark.graph, pairs[:shots]), benchmark.graph.entities[int(pairs[-1, 0])]
     folder = run.resolve().name if run.is_absolute() else str(run)  # no path of this machine in a card that is shared
-    return [introduction(_plain(f"{config.settings.model} on {linker.benchmark.name}"), folder, references, head)]
+    return introduction(_plain(f"{config.settings.model} on {benchmark.name}"), folder, references, head)
 
 
 def _figures(evaluations: Sequence[Evaluation]) -> Iterator[tuple[str, str, float]]:
@@ -103,11 +150,11 @@ def _figures(evaluations: Sequence[Evaluation]) -> Iterator[tuple[str, str, floa
             yield protocol.split, f"{label}, {protocol.shots} references, {protocol.candidates} candidates", micro[name]
 
 
-def _data(linker: Linker, config: RunConfig) -> str:
-    graph, tasks = linker.graph, linker.benchmark.tasks
+def _data(benchmark: Benchmark, config: RunConfig) -> str:
+    graph, tasks = benchmark.graph, benchmark.tasks
     counts = ", ".join(f"{len(tasks[split])} {split}" for split in ("train", "dev", "test"))
     return _bullets(
-        f"benchmark {linker.benchmark.name}, sha256 `{linker.benchmark.fingerprint}`",
+        f"benchmark {benchmark.name}, sha256 `{benchmark.fingerprint}`",
         f"{len(graph.entities):,} entities, {len(graph.relations):,} relations and {graph.triple_count:,} triples "
         f"in the background; task relations: {counts}",
         f"entity types: {f'{len(graph.types.names):,}' if graph.types else 'none'}",
@@ -115,7 +162,7 @@ def _data(linker: Linker, config: RunConfig) -> str:
     )
 
 
-def _metrics(linker: Linker, evaluations: Sequence[Evaluation]) -> str:
+def _metrics(shots: int, evaluations: Sequence[Evaluation]) -> str:
     """The metrics of every protocol, and those of each relation."""
     rows = []
     for evaluation in evaluations:
@@ -123,7 +170,7 @@ def _metrics(linker: Linker, evaluations: Sequence[Evaluation]) -> str:
         micro = [metrics["micro"][name] for name in METRICS.values()]
         rows.append([protocol.split, protocol.candidates, evaluation.queries, *micro, metrics["macro"]["mrr"]])
     text = [
-        f"References are the first {linker.shots} pairs of each relation, queries its other pairs. `full` ranks the "
+        f"References are the first {shots} pairs of each relation, queries its other pairs. `full` ranks the "
         "relation's whole range, `open` the tails that resemble those of the references, with all other entities tied "
         "behind them. Other known answers do not compete. Tied tails share the mean of their ranks. Metrics are means "
         "over queries; macro MRR is the mean over relations. The weights were chosen on dev, so dev metrics are "
@@ -140,7 +187,7 @@ def _metrics(linker: Linker, evaluations: Sequence[Evaluation]) -> str:
     return "\n".join(text)
 
 
-def _fit_record(run: Path) -> dict[str, Any]:
+def fit_record(run: Path) -> dict[str, Any]:
     """What `fewlink fit` wrote about a run; empty for other runs."""
     content = without_sha256(read_json(run / FIT), run / FIT) if (run / FIT).exists() else {}
     return content if isinstance(content, dict) else {}
@@ -148,7 +195,7 @@ def _fit_record(run: Path) -> dict[str, Any]:
 
 def _held_out(run: Path) -> list[str]:
     """What a fit measured on held-out relations, and what it deployed; nothing for other runs."""
-    content = _fit_record(run)
+    content = fit_record(run)
     if not content.get("ranks"):
         return []
     ranks = content["ranks"][content["deployed"]]

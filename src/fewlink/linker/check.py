@@ -1,8 +1,8 @@
-"""How odd each triple of a relation is: an error finder that needs no training and no model.
+"""Find triples that look wrong, without a model: the oddness of each triple of a relation.
 
-Every triple is compared with made-up wrong ones. Two logistic regressions tell them apart: one against pairs whose head
-or tail is another one of the relation, one against pairs whose head or tail is any entity. Each relation has its own
-weights, drawn towards those of all relations together. A triple is odd if either takes it for a wrong one.
+Every triple is compared with negatives. Two logistic regressions separate them: one against pairs whose head or tail is
+another one of the relation, one against pairs whose head or tail is any entity. Each relation has its own weights,
+shrunk towards those of all relations together. A triple is odd if either regression classifies it as wrong.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fewlink.linker.logistic import fit_logistic
 from fewlink.linker.query import find_relation
 from fewlink.linker.tables import Answers
 
-FITTED = 1000  # triples of a relation that weights are fitted to
-MADE_UP = 3  # wrong pairs of each kind, for each of them and each of its ends
-LEAST = 3  # triples of a relation that can be checked
-TYPICAL = 500  # triples of a relation of middle size
-OTHERS = 12  # other relations that are read for weights if few relations are checked
-TOWARDS = 5.0  # ridge penalty on the difference from the weights of all relations
-RIDGE, RELATION_WORTH = 1.0, 100.0  # of the weights of all relations, in which each relation counts as so many rows
-MOST = 5.0  # deviations from the mean that are read
+MAX_FITTED = 1000  # triples of a relation to fit weights to
+NEGATIVES = 3  # of each kind, for each of these triples and each of its ends
+MIN_TRIPLES = 3  # of a relation that can be checked
+TYPICAL = 500  # triples of a relation of medium size
+MIN_RELATIONS = 12  # to fit the common weights to; if fewer are checked, others are added
+RELATION_RIDGE = 5.0  # penalty on the difference from the weights of all relations
+RIDGE, RELATION_ROWS = 1.0, 100.0  # penalty on the weights of all relations, and the rows that a relation counts as
+MAX_DEVIATION = 5.0  # standard deviations from the mean; larger values are clipped
 TRUE, SAME_KIND, ANY_ENTITY = 0, 1, 2
 WORDS = {
     "tail by head": "entities like the head have other tails",
@@ -45,7 +45,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class CheckedTriple:
-    """A triple of the graph, how odd it is (near 0 it fits, near 1 it looks like a made-up pair), and why."""
+    """A triple of the graph, its oddness (0: it fits; 1: it looks wrong), and the reason."""
 
     oddness: float
     head: str
@@ -60,7 +60,7 @@ class CheckedTriple:
 def check(
     benchmark: Benchmark, relation: str | None, top: int | None, on_relation: Callable[[int], None]
 ) -> Answers[CheckedTriple]:
-    """The work of `Linker.check`, which describes the arguments."""
+    """Check a relation of a benchmark, or all relations; `Linker.check` describes the arguments."""
     graph = known_graph(benchmark)
     numbers = None
     if relation is not None:
@@ -70,13 +70,14 @@ def check(
             number = len(graph.relations)
             graph = graph.with_relations([named.name], np.insert(named.pairs(), 1, number, axis=1))
         numbers = [number]
-        if (count := int((graph.relation_ids == number).sum())) < LEAST:
-            raise FewlinkError(f"{relation} has {count} triples: checking needs at least {LEAST} to compare")
+        count = int((graph.relation_ids == number).sum())
+        if count < MIN_TRIPLES:
+            raise FewlinkError(f"{relation} has {count} triples: checking needs at least {MIN_TRIPLES}")
     return odd_triples(graph, check_relations(graph, numbers, on_relation=on_relation), top)
 
 
 def odd_triples(graph: Graph, checked: Sequence[OddTriples], top: int | None = None) -> Answers[CheckedTriple]:
-    """The oddest triples of all relations that were checked."""
+    """The `top` oddest triples of all checked relations, by name."""
     sizes = [len(each.heads) for each in checked]
     of = np.repeat(np.arange(len(checked)), sizes)
     within = np.concatenate([np.arange(size) for size in sizes]) if sizes else of
@@ -97,7 +98,7 @@ def odd_triples(graph: Graph, checked: Sequence[OddTriples], top: int | None = N
                 reason=WORDS[odd.reasons[i]],
             )
         )
-    notes = [] if checked else [f"no relation has {LEAST} triples or more: fewer cannot be compared"]
+    notes = [] if checked else [f"nothing was checked: no relation has {MIN_TRIPLES} triples or more"]
     return Answers(tuple(rows), tuple(notes))
 
 
@@ -116,10 +117,10 @@ class OddTriples(NamedTuple):
 
 @dataclass(frozen=True)
 class RelationReading:
-    """The evidence of one relation: its n triples come first, then made-up pairs.
+    """The evidence for the n triples of one relation, followed by negatives.
 
-    Shapes: `columns` (m, COLUMNS); `kinds` (m,) TRUE, SAME_KIND or ANY_ENTITY; `fitted` (m,) bool, what weights are
-    fitted to.
+    Shapes: `columns` (m, COLUMNS); `kinds` (m,) TRUE, SAME_KIND or ANY_ENTITY; `fitted` (m,) bool, the rows that
+    weights are fitted to.
     """
 
     relation: int
@@ -130,9 +131,9 @@ class RelationReading:
     evidence: RelationEvidence
     paths: PathWorth
 
-    def ask(self, asked: QueriedPairs) -> np.ndarray:
-        """The evidence (n, COLUMNS) for pairs that weights are not fitted to."""
-        return self.evidence.columns(asked, self.paths.columns(*self.evidence.paths(asked), len(asked.heads)))
+    def evidence_for(self, pairs: QueriedPairs) -> np.ndarray:
+        """The evidence (n, COLUMNS) for other pairs."""
+        return self.evidence.columns(pairs, self.paths.columns(*self.evidence.paths(pairs), len(pairs.heads)))
 
 
 def check_relations(
@@ -141,37 +142,38 @@ def check_relations(
     seed: int = 0,
     on_relation: Callable[[int], None] = lambda done: None,
 ) -> list[OddTriples]:
-    """The triples of these relations of a graph, by default of all, each relation with the oddest first.
+    """Check the triples of these relations, by default of all; the result has the oddest triples of each first.
 
-    Relations of under three triples are left out. `on_relation` is called with the number of relations read.
+    Relations with too few triples are skipped. `on_relation` is called with the number of relations done.
     """
     triples = graph.triples()
     counts = np.bincount(triples[:, 1], minlength=len(graph.relations))
-    asked = [r for r in (range(len(counts)) if relations is None else relations) if counts[r] >= LEAST]
-    others = [relation for relation in typical_relations(counts) if relation not in asked]
+    wanted = range(len(counts)) if relations is None else relations
+    checked = [relation for relation in wanted if counts[relation] >= MIN_TRIPLES]
+    others = [relation for relation in typical_relations(counts) if relation not in checked]
     random = generator(seed, "check")
-    read = []
-    for number, relation in enumerate([*asked, *others[: max(0, OTHERS - len(asked))]]):
-        read.append(read_relation(graph, relation, triples[triples[:, 1] == relation][:, [0, 2]], random))
-        on_relation(min(number + 1, len(asked)))
-    of_all = fit_all(read)
-    return [weigh(each, fit_relation(each, of_all)) for each in read[: len(asked)]]
+    readings = []
+    for number, relation in enumerate([*checked, *others[: max(0, MIN_RELATIONS - len(checked))]]):
+        readings.append(read_relation(graph, relation, triples[triples[:, 1] == relation][:, [0, 2]], random))
+        on_relation(min(number + 1, len(checked)))
+    of_all = fit_all(readings)
+    return [weigh(reading, fit_relation(reading, of_all)) for reading in readings[: len(checked)]]
 
 
 def typical_relations(counts: np.ndarray) -> list[int]:
-    """Relations that can be checked, those of middle size first: they say enough and are read soon."""
+    """The relations that can be checked, those of medium size first: they are informative and quick to read."""
     apart = np.abs(np.log(np.maximum(counts, 1) / TYPICAL))
-    return [int(r) for r in np.argsort(apart, kind="stable") if counts[r] >= LEAST]
+    return [int(relation) for relation in np.argsort(apart, kind="stable") if counts[relation] >= MIN_TRIPLES]
 
 
 def read_relation(
-    graph: Graph, relation: int, pairs: np.ndarray, random: np.random.Generator, most: int = FITTED
+    graph: Graph, relation: int, pairs: np.ndarray, random: np.random.Generator, max_fitted: int = MAX_FITTED
 ) -> RelationReading:
-    """The evidence for the pairs (n, 2) of a relation and for wrong ones made up from at most so many of them."""
+    """Read the evidence for the pairs (n, 2) of a relation, and for negatives made from at most `max_fitted` pairs."""
     pairs = pairs.astype(np.int64)
-    some = random.permutation(len(pairs))[:most]
-    made_up, kinds = _wrong_pairs(pairs, some, len(graph.entities), random)
-    asked = QueriedPairs.joined(QueriedPairs(*pairs.T, *pairs.T), made_up)
+    some = random.permutation(len(pairs))[:max_fitted]
+    negatives, kinds = _negatives(pairs, some, len(graph.entities), random)
+    asked = QueriedPairs.joined(QueriedPairs(*pairs.T, *pairs.T), negatives)
     kinds = np.concatenate([np.full(len(pairs), TRUE), kinds])
     fitted = kinds != TRUE
     fitted[some] = True
@@ -182,15 +184,15 @@ def read_relation(
     return RelationReading(relation, pairs, columns, kinds, fitted, evidence, paths)
 
 
-def _wrong_pairs(
+def _negatives(
     pairs: np.ndarray, some: np.ndarray, entities: int, random: np.random.Generator
 ) -> tuple[QueriedPairs, np.ndarray]:
-    """Some pairs with another head or tail, and the kind of each: another one of the relation, or any entity."""
+    """Pairs with a replaced head or tail, and their kinds: another one of the relation, or any entity."""
     known = np.unique(pairs[:, 0] * entities + pairs[:, 1])
     parts, kinds = [], []
     for end in (1, 0):
         ends = np.unique(pairs[:, end])
-        for kind in MADE_UP * (SAME_KIND, ANY_ENTITY):
+        for kind in NEGATIVES * (SAME_KIND, ANY_ENTITY):
             new = pairs[some]
             chosen = random.integers(len(ends) if kind == SAME_KIND else entities, size=len(some))
             new[:, end] = ends[chosen] if kind == SAME_KIND else chosen
@@ -201,49 +203,50 @@ def _wrong_pairs(
 
 
 class RelationWeights(NamedTuple):
-    """Weights against wrong pairs of the same kind and against any (2, 1 + COLUMNS), and how columns are scaled."""
+    """Weights (2, 1 + COLUMNS) against negatives of the same kind and against any, and the scale of columns."""
 
     weights: np.ndarray
     mean: np.ndarray
     spread: np.ndarray
 
     def scaled(self, columns: np.ndarray) -> np.ndarray:
-        values = np.clip((columns - self.mean) / self.spread, -MOST, MOST)
+        """Standardised columns (n, 1 + COLUMNS), after a column of ones."""
+        values = np.clip((columns - self.mean) / self.spread, -MAX_DEVIATION, MAX_DEVIATION)
         return np.column_stack([np.ones(len(columns)), values])
 
     def logits(self, columns: np.ndarray) -> np.ndarray:
-        """Two of each pair (n, 2)."""
+        """The logits (n, 2) of each pair in both regressions."""
         return np.asarray(self.scaled(columns) @ self.weights.T)
 
     def chances(self, columns: np.ndarray) -> np.ndarray:
-        """How well pairs fit (n,), from 0 to 1: both regressions take them for right ones."""
+        """How well pairs fit (n,), from 0 to 1: the product of the probabilities of both regressions."""
         return np.asarray(np.exp(-np.logaddexp(0, -self.logits(columns)).sum(1)))
 
 
 def fit_all(read: Sequence[RelationReading]) -> RelationWeights:
-    """Weights for all relations together, in which each counts the same."""
+    """Fit weights to all relations together, with equal weight for each."""
     every = np.concatenate([np.zeros((1, len(COLUMNS))), *(each.columns[each.fitted] for each in read)])
     scale = RelationWeights(np.zeros((2, 1 + len(COLUMNS))), every.mean(0), every.std(0) + 1e-9)
     for number, kind in enumerate((SAME_KIND, ANY_ENTITY)):
         parts = [_rows(each, kind, scale) for each in read]
         if parts:
             features, right, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
-            scale.weights[number] = fit_logistic(features, right, RELATION_WORTH * counts, RIDGE)
+            scale.weights[number] = fit_logistic(features, right, RELATION_ROWS * counts, RIDGE)
     return scale
 
 
 def fit_relation(read: RelationReading, of_all: RelationWeights) -> RelationWeights:
-    """Weights for one relation, drawn towards those of all."""
+    """Fit weights to one relation, shrunk towards those of all."""
     weights = of_all.weights.copy()
     for number, kind in enumerate((SAME_KIND, ANY_ENTITY)):
         features, right, counts = _rows(read, kind, of_all)
         if not right.all():
-            weights[number] = fit_logistic(features, right, len(right) * counts, TOWARDS, of_all.weights[number])
+            weights[number] = fit_logistic(features, right, len(right) * counts, RELATION_RIDGE, of_all.weights[number])
     return of_all._replace(weights=weights)
 
 
 def _rows(read: RelationReading, kind: int, scale: RelationWeights) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What weights against one kind of wrong pairs are fitted to: features, whether right, and what each row counts."""
+    """The rows of the regression against one kind of negatives: features, whether right, and row weights."""
     of = read.fitted & np.isin(read.kinds, (TRUE, kind))
     right = read.kinds[of] == TRUE
     counts = np.where(right, 0.5 / max(1, right.sum()), 0.5 / max(1, (~right).sum()))
@@ -251,10 +254,10 @@ def _rows(read: RelationReading, kind: int, scale: RelationWeights) -> tuple[np.
 
 
 def weigh(read: RelationReading, fitted: RelationWeights) -> OddTriples:
-    """The oddness of the triples of a relation."""
+    """The triples of a relation, the oddest first."""
     columns = read.columns[: len(read.pairs)]
     chances, logits, scaled = fitted.chances(columns), fitted.logits(columns), fitted.scaled(columns)
-    weights = fitted.weights[logits.argmin(1)]  # of the regression that takes the triple for a wrong one
+    weights = fitted.weights[logits.argmin(1)]  # of the regression that finds the triple odder
     drawbacks = _drawbacks((scaled - np.median(scaled, 0)) * weights)
     order = np.argsort(chances, kind="stable")
     heads, tails = read.pairs[order].T
@@ -262,7 +265,7 @@ def weigh(read: RelationReading, fitted: RelationWeights) -> OddTriples:
 
 
 def _drawbacks(parts: np.ndarray) -> list[str]:
-    """What speaks most against each triple, given what each column adds (n, 1 + COLUMNS): keys of `WORDS`."""
+    """The strongest evidence against each triple, as keys of `WORDS`, given what each column adds (n, 1 + COLUMNS)."""
     keys = list(WORDS)
     sums = np.zeros((len(parts), len(keys)))
     for place, name in enumerate(COLUMNS, 1):

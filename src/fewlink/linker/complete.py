@@ -1,7 +1,7 @@
-"""All missing links of a relation, head by head, into a file; an interrupted run resumes.
+"""Complete a relation: find its missing pairs, head by head, and write them to a file; interrupted runs resume.
 
-While it runs, FILE.part holds what was found so far: a first line with the facts of the query, then one line for each
-batch of heads, with its number and checksum. When all heads are done, FILE is written at once and FILE.part is removed.
+Meanwhile FILE.part holds the results so far: a first line with the facts of the query, then one line for each batch of
+heads, with its number and checksum. When all heads are done, FILE is written atomically and FILE.part is removed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,10 @@ from fewlink.linker.trust import Trust
 FORMAT = "fewlink-completion/1"
 HEADS_PER_BATCH = 32
 SUFFIX = ".part"
-REMEDY = "remove it to start again"
+REMEDY = "remove it to start over"
 JSON_LINES = (".jsonl", ".json", ".ndjson")
-POOL_FACTOR, MIN_POOL = (
-    10,
-    10_000,
-)  # pairs kept for constraints between pairs: a multiple of `top`, and at least this
-MAX_REFERENCES = 16  # taken from a relation of the graph, for a model that reads any number
+POOL_FACTOR, MIN_POOL = 10, 10_000  # pairs kept for constraints: this multiple of `top`, and at least this
+MAX_REFERENCES = 16  # from a relation of the graph, for a model that reads any number
 Row = Sequence[Any]
 
 
@@ -49,7 +46,10 @@ def best_of_batches(
     out: Path | None,
     on_heads: Callable[[int], None],
 ) -> RankedPairs:
-    """The best pairs of all heads, more than `top`: `rank` gives those of some heads, `best` the best of several."""
+    """The pool of best pairs of all heads, larger than `top`.
+
+    `rank` maps a batch of heads to its pairs, and `best` selects the best of a number of pairs.
+    """
     pool = max(POOL_FACTOR * top, MIN_POOL)
     parts = list[RankedPairs]()
     for rows in answer_batches(heads, lambda batch: _rows_of(rank(batch)), facts, out, on_heads):
@@ -60,7 +60,7 @@ def best_of_batches(
 
 
 def as_task(relation: Relation, graph: Graph) -> Relation:
-    """A relation of the graph as one that a model does not see: its pairs are known, and it has no number."""
+    """Turn a relation of the graph into a task: its pairs stay known, but models do not see it."""
     if relation.task is not None:
         return relation
     pairs = relation.pairs()
@@ -69,14 +69,14 @@ def as_task(relation: Relation, graph: Graph) -> Relation:
 
 
 def spread_pairs(relation: Relation, most: int) -> tuple[tuple[int, int], ...]:
-    """At most so many pairs of a relation, evenly spaced over it."""
+    """At most `most` pairs of a relation, evenly spaced."""
     pairs = relation.pairs()
     places = np.unique(np.linspace(0, len(pairs) - 1, min(most, len(pairs))).round().astype(int))
     return tuple((head, tail) for head, tail in pairs[places].tolist())
 
 
 def plausible_heads(graph: Graph, references: References) -> np.ndarray:
-    """Entities (h,) like the heads of the references and of the relation's known pairs, the most similar first."""
+    """The entities (h,) that resemble the heads of the references and of known pairs, the most similar first."""
     known = references.ids if references.relation is None else references.relation.pairs()
     pairs = np.unique(np.concatenate([references.ids, known]), axis=0)
     order, _ = by_similarity(graph, pairs[:, 0])
@@ -84,7 +84,7 @@ def plausible_heads(graph: Graph, references: References) -> np.ndarray:
 
 
 def check_probabilities(calibration: Calibration | None, trust: Trust | None) -> None:
-    """Raise if answers of this trust have no probabilities to compare with a minimum."""
+    """Raise if answers with this trust have no probabilities to compare with `min_probability`."""
     if calibration is None or calibration.rough:
         raise FewlinkError("min_probability needs a calibrated model: fewlink card calibrates a run")
     if trust is not None and (trust.known or (trust.ranks and not trust.found())):
@@ -92,18 +92,18 @@ def check_probabilities(calibration: Calibration | None, trust: Trust | None) ->
 
 
 def digest(*ids: np.ndarray) -> str:
-    """A short hash of lists of entities."""
+    """A short hash of arrays of entities."""
     return hashlib.sha256(b"|".join(np.asarray(each, np.int64).tobytes() for each in ids)).hexdigest()[:16]
 
 
 def _rows_of(pairs: RankedPairs) -> list[Row]:
-    """Ranked pairs as rows for JSON."""
+    """Convert ranked pairs to rows for JSON."""
     columns = (getattr(pairs, column.name).tolist() for column in fields(pairs))
     return [list(row) for row in zip(*columns, strict=True)]
 
 
 def _pairs_of(rows: Sequence[Row]) -> RankedPairs:
-    """Ranked pairs from the rows of `_rows_of`."""
+    """Convert the rows of `_rows_of` back to ranked pairs."""
     empty = RankedPairs.joined([])
     if not rows:
         return empty
@@ -113,7 +113,7 @@ def _pairs_of(rows: Sequence[Row]) -> RankedPairs:
 
 
 def write_completion(out: Path, predictions: Predictions, facts: Mapping[str, Any], *, exact: bool = False) -> None:
-    """Write a finished file: the facts of the query in the first line, then a row for each pair."""
+    """Write the result: the facts of the query in the first line, then a row for each pair."""
     if out.suffix.lower() in JSON_LINES:
         lines = [json.dumps({"made_with": facts}, ensure_ascii=False)]
         lines += [json.dumps(row, ensure_ascii=False) for row in predictions.to_dicts()]
@@ -130,10 +130,10 @@ def answer_batches(
     out: Path | None = None,
     on_heads: Callable[[int], None] = lambda done: None,
 ) -> Iterator[list[Row]]:
-    """The rows of each batch of heads, those of an interrupted run first; `answer` maps heads to rows.
+    """Yield the rows of each batch of heads; `answer` maps heads to rows.
 
-    With `out`, batches are stored in a file beside it until `finish` is called. Raises if `out` exists, or if that file
-    was begun with other `facts`.
+    With `out`, batches are stored in a file beside it until `finish` is called, and stored batches are not computed
+    again. Raises if `out` exists, or if the stored batches have other `facts`.
     """
     batches = [heads[begin : begin + HEADS_PER_BATCH] for begin in range(0, len(heads), HEADS_PER_BATCH)]
     stored = [] if out is None else _begin(out, facts)
@@ -149,18 +149,18 @@ def answer_batches(
 
 
 def unfinished(out: Path) -> Path:
-    """The file that holds the batches of a completion that has not ended."""
+    """The file with the batches of an unfinished completion."""
     return out.with_name(out.name + SUFFIX)
 
 
 def finish(out: Path, text: str) -> None:
-    """Write the whole file at once, and remove the batches."""
+    """Write the file atomically and remove the batches."""
     write_bytes(out, text.encode())
     unfinished(out).unlink(missing_ok=True)
 
 
 def check_out(out: Path) -> None:
-    """Raise if the file exists, or cannot be written."""
+    """Raise if the file exists or its folder does not."""
     if os.path.exists(out):
         raise InputError(out, "exists already: remove it, or choose another file")
     if not os.path.isdir(out.parent):
@@ -168,7 +168,7 @@ def check_out(out: Path) -> None:
 
 
 def _begin(out: Path, facts: Mapping[str, Any]) -> list[list[Row]]:
-    """The batches that an interrupted run has stored; begins a file for new ones if there is none."""
+    """The batches that an interrupted run stored; starts a file for them if there is none."""
     part, first = unfinished(out), {"format": FORMAT, **facts}
     check_out(out)
     if not part.exists():
@@ -178,16 +178,19 @@ def _begin(out: Path, facts: Mapping[str, Any]) -> list[list[Row]]:
         content = part.read_bytes()
     except OSError as error:
         raise InputError(part, f"cannot be read ({error.strerror})") from None
-    whole = content[: content.rfind(b"\n") + 1]  # a run that was killed may leave an incomplete line
+    whole = content[: content.rfind(b"\n") + 1]  # a killed run may leave an incomplete line
     lines = whole.splitlines()
     try:
-        found = json.loads(lines[0]) if lines else None
+        stored_facts = json.loads(lines[0]) if lines else None
         batches = [_rows(json.loads(line), number, part) for number, line in enumerate(lines[1:])]
     except (ValueError, RecursionError):
         raise InputError(part, f"is damaged: {REMEDY}") from None
-    if found != json.loads(_line(first)):
-        differing = [key for key in first if not isinstance(found, dict) or found.get(key) != first[key]]
-        raise InputError(part, f"was begun with other options ({', '.join(differing)}): give the same, or {REMEDY}")
+    if stored_facts != json.loads(_line(first)):
+        stored = stored_facts if isinstance(stored_facts, dict) else {}
+        differing = [key for key in first if stored.get(key) != first[key]]
+        raise InputError(
+            part, f"was started with other options ({', '.join(differing)}): use the same options, or {REMEDY}"
+        )
     if len(whole) < len(content):
         with part.open("r+b") as file:
             file.truncate(len(whole))
@@ -195,10 +198,10 @@ def _begin(out: Path, facts: Mapping[str, Any]) -> list[list[Row]]:
 
 
 def _rows(stored: Any, number: int, part: Path) -> list[Row]:
-    """The rows of a stored batch; raises if its checksum or its number is wrong."""
+    """The rows of a stored batch; raises if its checksum or number is wrong."""
     content = without_sha256(stored, part, number + 2, REMEDY)
     if not isinstance(content, dict) or content.get("batch") != number or not isinstance(content.get("rows"), list):
-        raise InputError(part, f"is not batch {number}, which belongs here: {REMEDY}", number + 2)
+        raise InputError(part, f"is not batch {number}: {REMEDY}", number + 2)
     return list(content["rows"])
 
 

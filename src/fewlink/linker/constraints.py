@@ -1,7 +1,7 @@
-"""What is known of a relation beyond its pairs: whether a head has one tail, pairs hold both ways, and so on.
+"""Constraints: properties of a relation that rule tails out, such as "a head has at most one tail".
 
-Constraints rule out tails; they never change a score. By default only one is used: a head is not its own tail, unless a
-reference says so. Others are given by name, or read off the known pairs with "auto".
+Constraints never change a score. By default there is one: a head is not its own tail, unless a known pair says so.
+Users name others, or have "auto" infer them from the known pairs.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ KINDS = {
     "symmetric": "pairs hold both ways",
     "types": "tails have a type that all tails of the references have",
 }
-MIRRORED = {"functional": "inverse-functional", "inverse-functional": "functional"}  # read from tail to head
-WORDS = {"auto": "read off the known pairs", "none": "no constraint"}
-MIN_PAIRS_FOR_AUTO = 10  # known pairs from which "auto" infers constraints other than irreflexive
+MIRRORED = {"functional": "inverse-functional", "inverse-functional": "functional"}  # names from tail to head
+WORDS = {"auto": "inferred from the known pairs", "none": "no constraint"}
+MIN_PAIRS_FOR_AUTO = 10  # with fewer known pairs, "auto" infers no constraint but irreflexive
 ConstraintChoice = str | Iterable[str] | None
 
 
 def check_kinds(choice: ConstraintChoice) -> tuple[str, ...]:
-    """The names of a choice; raises for an unknown one, and for "none" beside others."""
+    """The names in a choice of constraints; raises for unknown names, and for "none" with others."""
     kinds = (choice,) if isinstance(choice, str) else tuple(choice or ())
     for kind in kinds:
         choose("constraint", kind, {**KINDS, **WORDS})
@@ -46,46 +46,50 @@ def check_kinds(choice: ConstraintChoice) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Constraints:
-    """The constraints of one query. `read` are those read off the known pairs, `given` those that the user named;
-    `too_few`: whether more would have been read off if more pairs were known."""
+    """The constraints of one query.
+
+    `inferred` come from the known pairs, `named` from the user. `too_few` says that "auto" had too few known pairs.
+    """
 
     graph: Graph
     references: References
-    read: frozenset[str] = frozenset()
-    given: frozenset[str] = frozenset()
+    inferred: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
     too_few: bool = False
 
     @classmethod
     def of(cls, choice: ConstraintChoice, graph: Graph, references: References) -> Constraints:
-        """None: irreflexive if no known pair is reflexive; "none": none; "auto": all that the known pairs keep to.
+        """Choose constraints: "none" for none; otherwise irreflexive if no known pair is reflexive, and the named ones.
 
-        Names of constraints are used besides irreflexive; raises if a known pair contradicts one of them.
+        "auto" infers all that the known pairs satisfy. Raises if a known pair violates a named constraint.
         """
         kinds = check_kinds(choice)
-        every = cls(graph, references)
+        empty = cls(graph, references)
         if kinds == ("none",):
-            return every
-        given = frozenset(every.mirrored(kind) for kind in kinds) & frozenset(KINDS)
-        for kind in sorted(given):
-            if problem := every._problem(kind):
-                named = every.mirrored(kind)
-                raise FewlinkError(f"constraint '{named}' ({every.words(named)}) does not hold here: {problem}")
-        enough = "auto" in kinds and len(every.known) >= MIN_PAIRS_FOR_AUTO
-        wanted = KINDS if enough else ["irreflexive"]
-        read = frozenset(kind for kind in wanted if kind not in given and every._holds(kind))
-        return cls(graph, references, read, given, too_few="auto" in kinds and not enough)
+            return empty
+        named = frozenset(empty.mirrored(kind) for kind in kinds) & frozenset(KINDS)
+        for kind in sorted(named):
+            problem = empty._problem(kind)
+            if problem:
+                name = empty.mirrored(kind)
+                raise FewlinkError(f"constraint '{name}' ({empty.words(name)}) does not hold here: {problem}")
+        enough = len(empty.known) >= MIN_PAIRS_FOR_AUTO
+        inferable = KINDS if "auto" in kinds and enough else ["irreflexive"]
+        inferred = frozenset(kind for kind in inferable if kind not in named and empty._holds(kind))
+        return cls(graph, references, inferred, named, too_few="auto" in kinds and not enough)
 
     def mirrored(self, kind: str) -> str:
-        """The kind as the user names it, and back: another one for some kinds if heads are asked for."""
+        """The user's name for a kind, and back: in a query for heads, some kinds swap names."""
         return MIRRORED.get(kind, kind) if self.references.inverse else kind
 
     def words(self, kind: str) -> str:
-        """What a kind, as the user names it, says."""
+        """The meaning of a kind, by the user's name for it."""
         return KINDS[kind].replace("tails", "heads") if kind == "types" and self.references.inverse else KINDS[kind]
 
     @property
     def kinds(self) -> frozenset[str]:
-        return self.read | self.given
+        """All constraints in force."""
+        return self.inferred | self.named
 
     @functools.cached_property
     def known(self) -> np.ndarray:
@@ -94,7 +98,7 @@ class Constraints:
         return np.unique(pairs if relation is None else np.concatenate([pairs, relation.pairs()]), axis=0)
 
     def _problem(self, kind: str) -> str:
-        """Why the known pairs do not keep to a constraint; empty if they do."""
+        """How the known pairs violate a constraint; empty if they do not."""
         heads, tails = self.known.T
         names = Names(self.graph)
         if kind == "irreflexive" and (heads == tails).any():
@@ -110,20 +114,20 @@ class Constraints:
                 what = {"heads": "tails", "tails": "heads"}[what] if self.references.inverse else what
                 return f"{names.quoted(several)} has the {what} {names.quoted(first)} and {names.quoted(second)}"
         if kind == "types" and not len(self._typed):
-            return (
-                "the graph has no types" if self.graph.types is None else f"the references' {self._end}s share no type"
-            )
+            if self.graph.types is None:
+                return "the graph has no types"
+            return f"the references' {self._end}s share no type"
         return ""
 
     def _holds(self, kind: str) -> bool:
-        """Whether all known pairs keep to a constraint."""
+        """Whether all known pairs satisfy a constraint."""
         if kind == "symmetric":
             return {(h, t) for h, t in self.known.tolist()} == {(t, h) for h, t in self.known.tolist()}
         return not self._problem(kind) and (kind != "types" or bool(np.isin(self.known[:, 1], self._typed).all()))
 
     @functools.cached_property
     def _typed(self) -> np.ndarray:
-        """The entities that have a type which all tails of the references have: (n,), sorted."""
+        """The entities (n,), sorted, with a type that all tails of the references share."""
         types, tails = self.graph.types, np.unique(self.references.ids[:, 1])
         if types is None:
             return np.zeros(0, np.int32)
@@ -134,15 +138,15 @@ class Constraints:
 
     @property
     def _end(self) -> str:
-        """The end of a pair that is asked for."""
+        """The end of a pair that the query is for."""
         return "head" if self.references.inverse else "tail"
 
     def open_heads(self, heads: np.ndarray) -> np.ndarray:
-        """Those of the heads (h,) that may have another tail."""
+        """The heads among `heads` (h,) that may have another tail."""
         return heads[~np.isin(heads, self.known[:, 0])] if "functional" in self.kinds else heads
 
     def allowed(self, head: int, candidates: np.ndarray) -> np.ndarray:
-        """Whether each candidate (c,) may be a tail of a head: (c,) bool. Its known tails may, rejected ones not."""
+        """Whether each candidate (c,) may be a tail of a head: (c,) bool. Known tails may, rejected ones may not."""
         kinds, (heads, tails) = self.kinds, self.known.T
         may = np.ones(len(candidates), bool)
         if "irreflexive" in kinds:
@@ -164,10 +168,10 @@ class Constraints:
         return bool(self.kinds & {"functional", "inverse-functional", "symmetric"})
 
     def settle(self, pairs: RankedPairs, key: np.ndarray, k: int, overall: bool) -> RankedPairs:
-        """Ranked pairs without those that better ones rule out, in the same order; `key` (n,): better is larger.
+        """Drop the ranked pairs that better ones rule out, and keep the order; a larger `key` (n,) is better.
 
-        Pairs are chosen one by one, the best first. If `overall`, the result are the chosen pairs; else each head keeps
-        its list, without tails that are chosen for another head. At most k pairs, or k of each head, are left.
+        Pairs are chosen one by one, the best first. If `overall`, the chosen pairs are the result, at most k; otherwise
+        each head keeps at most k of its tails, without those chosen for another head.
         """
         kinds = self.kinds
         heads, tails = pairs.heads.tolist(), pairs.tails.tolist()
@@ -198,15 +202,18 @@ class Constraints:
         return pairs.take(places[within < k])
 
     def notes(self, heads: np.ndarray, candidates: np.ndarray) -> list[str]:
-        """Notes for the author of the query: the constraints that were used, and heads that were skipped."""
-        read = self.read if np.isin(heads, candidates).any() else self.read - {"irreflexive"}
+        """Notes on the constraints in force and on the heads that they skip."""
+        inferred = self.inferred
+        if not np.isin(heads, candidates).any():  # no head is among the candidates
+            inferred -= {"irreflexive"}
         source = "references" if self.references.relation is None else "known pairs"
-        parts = [
-            f"{self.words(kind)} ({kind}, {'given' if self.mirrored(kind) in self.given else f'read off the {source}'})"
-            for kind in KINDS
-            if self.mirrored(kind) in self.given | read
-        ]
-        notes = [f"constraints: {'; '.join(parts)}"] if parts else []
+        used = []
+        for kind in KINDS:
+            if self.mirrored(kind) in self.named:
+                used.append(f"{self.words(kind)} ({kind}, given)")
+            elif self.mirrored(kind) in inferred:
+                used.append(f"{self.words(kind)} ({kind}, read off the {source})")
+        notes = [f"constraints: {'; '.join(used)}"] if used else []
         if self.too_few:
             notes.append(
                 f"auto infers constraints from {MIN_PAIRS_FOR_AUTO} known pairs or more: {len(self.known)} are known"
@@ -214,6 +221,6 @@ class Constraints:
         closed = np.setdiff1d(heads, self.open_heads(heads))
         if len(closed):
             names = Names(self.graph)
-            shown = ", ".join(names.quoted(int(head)) for head in closed[:3]) + (", …" if len(closed) > 3 else "")
-            notes.append(f"skipped, because a {self._end} is known already: {shown}")
+            listed = ", ".join(names.quoted(int(head)) for head in closed[:3]) + (", …" if len(closed) > 3 else "")
+            notes.append(f"skipped, because a {self._end} is known already: {listed}")
         return notes

@@ -1,21 +1,22 @@
-"""Texts, path graphs and tables as SVG and HTML, in the colours of the page that shows them.
+"""Path graphs as SVG and tables as HTML, for notebooks.
 
-Lines and letters are drawn in `currentColor` and greys that show on light and dark pages alike. There are no scripts,
-no ids and nothing to be fetched, so that many outputs stand on one page, such as a notebook.
+Lines and letters use `currentColor` and greys, which show on light and dark pages alike. The markup has no scripts and
+no ids and loads nothing, so a page can hold many outputs.
 """
 
 from __future__ import annotations
 
 import html
-import re
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-BOX, GAP = 126, 100  # width of a node, and least length of an edge
-LINE = 14  # height of a line of text
-MOST_LINES = 3  # of the name of a node, and of a relation
-SMALL, BOLD = 11 / 12, 1.1  # width of the letters of relations and captions, and of the names of both ends
+BOX, GAP = 126, 100  # pixels: the width of a node, and the shortest edge
+LINE = 14  # pixels: the height of a line of text
+LETTER, WIDE_LETTER = 7.4, 12.5  # pixels: the width of a letter, and of an East Asian one
+MAX_LINES = 3  # of the name of a node, and of a relation
+SMALL, BOLD = 11 / 12, 1.1  # relative widths of small letters (relations, captions) and bold ones (both ends)
 ACCENT, AGAINST, RULE = "#3d85c6", "#c2703d", "rgba(128,128,128,.28)"
 STYLE = (
     ".fewlink{font-size:13px;line-height:1.5;max-width:64rem;overflow-x:auto}"
@@ -39,71 +40,40 @@ STYLE = (
 )
 
 
-def text_width(text: str) -> float:
-    """About the width of a text of 12 px in the widest of the usual fonts."""
-    return sum(map(_character_width, text))
+def lines_of(text: str, width: float, max_lines: int) -> list[str]:
+    """Break a text into lines of about `width` pixels; what does not fit into `max_lines` is cut."""
+    return textwrap.wrap(text, _letters(text, width), max_lines=max_lines, placeholder="…") or [""]
 
 
-def _character_width(c: str) -> float:
-    if c > "\u02ff" and unicodedata.east_asian_width(c) in "WF":
-        return 12.5
-    return 4.2 if c in "fijlrt.,:;'|-()[] " else 11 if c in "mwMW@" else 7.4
-
-
-def cut(text: str, room: float) -> str:
-    """The text, or as much of it as fits."""
-    if text_width(text) <= room:
-        return text
-    while text and text_width(text) > room - 11:
-        text = text[:-1]
-    return text + "…"
-
-
-def wrapped(text: str, room: float, most: int) -> list[str]:
-    """The text in at most so many lines that fit; what is too long is cut at its end."""
-    lines = [""]
-    for piece in re.findall(r"[^\s/._-]*[\s/._-]*", text):
-        while piece:
-            if text_width((lines[-1] + piece).rstrip()) <= room:
-                lines[-1] += piece
-                break
-            if lines[-1]:
-                lines.append("")
-                continue
-            fits = next((n for n in range(len(piece), 1, -1) if text_width(piece[:n]) <= room), 1)
-            lines[-1], piece = piece[:fits], piece[fits:]
-    lines = [line.strip() for line in lines]
-    return lines if len(lines) <= most else [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), room)]
+def _letters(text: str, width: float) -> int:
+    """How many letters of a text fit into a width."""
+    wide = any(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return max(1, int(width / (WIDE_LETTER if wide else LETTER)))
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines of plain text, in columns as wide as their widest cell."""
+    """Lay out rows of cells as lines of plain text, with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return [line.rstrip() for line in lines]
 
 
-def svg_text(x: float, y: float, text: str, kind: str = "") -> str:
-    kind = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}"{kind}>{escape(text)}</text>'
-
-
 def escape(text: str) -> str:
-    """Text for XML, which has no control characters."""
+    """Escape a text for HTML and XML; a space replaces each control character."""
     return html.escape("".join(c if c.isprintable() else " " for c in text))
 
 
 class Hop(NamedTuple):
-    """A step of a path to the entity called `to`, along a relation or, if `inverse`, against it."""
+    """A step to the entity called `to`, along a relation or, if `inverse`, against it."""
 
     relation: str
     inverse: bool
     to: str
-    given: bool = False  # a reference, not an edge of the graph
+    dashed: bool = False  # a reference, not an edge of the graph
 
 
 class DrawnPath(NamedTuple):
-    """A path to the tail from the head or, if given, from `start`; a larger `weight` makes its lines thicker."""
+    """A path to the tail, from the head unless it has a `start`; a larger `weight` makes its lines thicker."""
 
     hops: Sequence[Hop]
     caption: str = ""
@@ -112,11 +82,11 @@ class DrawnPath(NamedTuple):
 
 
 def path_graph(head: str, tail: str, paths: Sequence[DrawnPath]) -> str:
-    """Paths from left to right, one below the other, between boxes for head and tail that they share."""
-    later = [path.start is not None for path in paths]  # another start stands beside the head
+    """Draw paths from left to right, one below the other, between one box for the head and one for the tail."""
+    later = [path.start is not None for path in paths]  # another start is drawn beside the head
     steps = max([2, *(len(path.hops) + beside for path, beside in zip(paths, later, strict=True))])
     names = [name for path in paths for name in _inner_names(path)]
-    tall = 10 + LINE * max([2, *(len(wrapped(name, BOX - 10, MOST_LINES)) for name in names)])
+    tall = 10 + LINE * max([2, *(len(lines_of(name, BOX - 10, MAX_LINES)) for name in names)])
     over = LINE * max(len(_edge_lines(hop)) for path in paths for hop in path.hops)
     pitch = max(tall, over + tall / 2 + 6) + (LINE + 8 if any(path.caption for path in paths) else 8)
     width, first = (steps + 1) * BOX + steps * GAP, max(over + 8, tall / 2 + 2)
@@ -130,8 +100,8 @@ def path_graph(head: str, tail: str, paths: Sequence[DrawnPath]) -> str:
         inner = _inner_names(path)
         parts += [_node(x, y, tall, name) for x, name in zip(middles[not beside :], inner, strict=False)]
         if path.caption:
-            fitting = cut(path.caption, (width - 2 * BOX - 16) / SMALL)
-            parts.append(_centred(width / 2, y + tall / 2 + LINE - 1, fitting, 'font-size="11" opacity=".75"'))
+            (caption,) = lines_of(path.caption, (width - 2 * BOX - 16) / SMALL, 1)
+            parts.append(_centred(width / 2, y + tall / 2 + LINE - 1, caption, 'font-size="11" opacity=".75"'))
     top, bottom = first - tall / 2, first + (len(paths) - 1) * pitch + tall / 2
     for x, name in ((BOX / 2, head), (width - BOX / 2, tail)):
         parts.append(_node(x, (top + bottom) / 2, bottom - top, name, end=True))
@@ -145,27 +115,27 @@ def path_graph(head: str, tail: str, paths: Sequence[DrawnPath]) -> str:
 
 
 def _inner_names(path: DrawnPath) -> list[str]:
-    """The names of the nodes that are only on this path."""
+    """The names of the nodes between the boxes of head and tail."""
     return [*([] if path.start is None else [path.start]), *(hop.to for hop in path.hops[:-1])]
 
 
 def _edge_lines(hop: Hop) -> list[str]:
-    return wrapped(hop.relation, (GAP - 16) / SMALL, MOST_LINES)
+    return lines_of(hop.relation, (GAP - 16) / SMALL, MAX_LINES)
 
 
 def _path_text(head: str, path: DrawnPath) -> str:
-    """A path in one line, for readers who do not see the drawing."""
+    """A path as one line of text, for screen readers."""
     arrows = (f"←{hop.relation}— {hop.to}" if hop.inverse else f"—{hop.relation}→ {hop.to}" for hop in path.hops)
     text = " ".join([head if path.start is None else path.start, *arrows])
     return f"{text} ({path.caption})" if path.caption else text
 
 
 def _edge(left: float, right: float, y: float, hop: Hop, thick: float) -> str:
-    """An arrow with its relation above the line."""
+    """Draw an arrow with its relation above the line."""
     tip, back = (left, left + 8) if hop.inverse else (right, right - 8)
     line = (back, right) if hop.inverse else (left, back)
-    lines = wrapped(hop.relation, (right - left - 12) / SMALL, MOST_LINES)
-    dashes = ' stroke-dasharray="4 3"' if hop.given else ""
+    lines = lines_of(hop.relation, (right - left - 12) / SMALL, MAX_LINES)
+    dashes = ' stroke-dasharray="4 3"' if hop.dashed else ""
     words = (
         _centred((left + right) / 2, y - 7 - LINE * (len(lines) - 1 - i), text, 'font-size="11"')
         for i, text in enumerate(lines)
@@ -178,8 +148,8 @@ def _edge(left: float, right: float, y: float, hop: Hop, thick: float) -> str:
 
 
 def _node(x: float, y: float, tall: float, name: str, end: bool = False) -> str:
-    room, most = ((BOX - 10) / BOLD, max(2, int(tall // LINE) - 1)) if end else (BOX - 10, MOST_LINES)
-    lines = wrapped(name, room, most)
+    room, most = ((BOX - 10) / BOLD, max(2, int(tall // LINE) - 1)) if end else (BOX - 10, MAX_LINES)
+    lines = lines_of(name, room, most)
     colours = (
         f'fill="{ACCENT}" fill-opacity=".16" stroke="{ACCENT}" stroke-width="1.5"'
         if end
@@ -196,7 +166,7 @@ def _centred(x: float, y: float, text: str, look: str = "") -> str:
 
 
 class Cell(NamedTuple):
-    """A cell of a table as HTML, of a class `kind`; a `heading` names its `rows`."""
+    """A cell of a table: its HTML, its CSS class (`kind`) and spans; a `heading` is a `th` for its rows."""
 
     content: str
     kind: str = ""
@@ -206,7 +176,7 @@ class Cell(NamedTuple):
 
 
 def block(*parts: str) -> str:
-    """HTML that stands alone, with its style."""
+    """A self-contained block of HTML with its style."""
     return f'<div class="fewlink"><style>{STYLE}</style>{"".join(parts)}</div>'
 
 
@@ -220,12 +190,12 @@ def bullets(texts: Sequence[str]) -> str:
 
 
 def named(name: str, id: str) -> str:
-    """An entity: its name and, if different, its id."""
+    """The name of an entity and, if different, its id."""
     return escape(name) if name == id else f'{escape(name)} <span class="fl-id">{escape(id)}</span>'
 
 
 def bar(value: float, text: str, low: float = 0.0, high: float = 1.0) -> str:
-    """A bar from zero to a value between low ≤ 0 and high, and the value as text."""
+    """A bar from zero to a value on a scale from low ≤ 0 to high, followed by the value as text."""
     span = high - low or 1.0
     left, right = ((min(max(edge, low), high) - low) / span for edge in (min(value, 0.0), max(value, 0.0)))
     kind = ' class="fl-against"' if value < 0 else ""
@@ -235,12 +205,16 @@ def bar(value: float, text: str, low: float = 0.0, high: float = 1.0) -> str:
 
 
 def percent(probability: float) -> str:
-    """A probability as people say it, never 0 % or 100 %."""
-    return "< 1%" if probability < 0.01 else "> 99%" if probability > 0.99 else f"{probability:.0%}"
+    """A probability as a whole percentage, but never 0% or 100%."""
+    if probability < 0.01:
+        return "< 1%"
+    if probability > 0.99:
+        return "> 99%"
+    return f"{probability:.0%}"
 
 
 def table(columns: Mapping[str, str], rows: Iterable[Sequence[Cell]]) -> str:
-    """A table; `columns` are titles with the class of their heading."""
+    """A table; `columns` maps each title to the CSS class of its heading."""
     titles = "".join(f'<th scope="col"{_marked(kind)}>{escape(title)}</th>' for title, kind in columns.items())
     head = f"<thead><tr>{titles}</tr></thead>" if any(columns) else ""
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
@@ -248,7 +222,7 @@ def table(columns: Mapping[str, str], rows: Iterable[Sequence[Cell]]) -> str:
 
 
 def facts(values: Mapping[str, str]) -> str:
-    """Names and values, one below the other."""
+    """A table of names and values, one pair per row."""
     return table({}, ([Cell(escape(name), heading=True), Cell(escape(text))] for name, text in values.items()))
 
 

@@ -1,7 +1,7 @@
-"""What a graph says for or against pairs of one of its relations, each with one triple left out.
+"""The evidence in a graph for and against pairs of one of its relations.
 
-Each pair comes with a *left-out* triple of the relation, which does not count as evidence. So a triple and wrong
-alternatives to it are compared as if the triple were not in the graph.
+Each pair comes with a *left-out* triple of the relation, which does not count as evidence. So a triple and its
+negatives are compared as if the triple were not in the graph.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from fewlink.graph import Graph
 from fewlink.graph.groups import spans
 
-MOST_EDGES = 200  # of an entity that are read as what it has in common with others
-AT_ONCE = 1 << 22  # rows in memory
-DENSE = 100  # what one step over a pair of slots costs, in multiplications of a product of matrices
-PRIOR = 2.0  # pairs that a share is drawn towards
-SMOOTH = 0.5
+MAX_EDGES = 200  # of an entity, to compare it with others
+MAX_ROWS = 1 << 22  # in memory
+SPARSE_COST = 100  # the cost of one pair of slots, in multiplications of a dense matrix product
+PRIOR_PAIRS = 2.0  # added to the denominator of a share
+SMOOTHING = 0.5  # added to counts
 COLUMNS = (
     "tail by head: best",
     "tail by head: mean",
@@ -43,7 +43,7 @@ COLUMNS = (
 
 
 class QueriedPairs(NamedTuple):
-    """Pairs, each with a left-out pair: all (n,)."""
+    """Pairs and the left-out pair of each: all (n,)."""
 
     heads: np.ndarray
     tails: np.ndarray
@@ -62,8 +62,11 @@ class QueriedPairs(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """How often entities with an edge have a partner: `edges` (f,) sorted keys with `counts` (f,) of pairs, and
-    `joint` (j,) sorted keys of an edge and a partner with `joint_counts`."""
+    """How often entities with a certain edge have a certain partner in the relation.
+
+    Shapes: `edges` (f,), sorted keys of edges, with `counts` (f,) of pairs; `joint` (j,), sorted keys of an edge and a
+    partner, with `joint_counts` (j,).
+    """
 
     edges: np.ndarray
     counts: np.ndarray
@@ -72,7 +75,7 @@ class Shared(NamedTuple):
 
 
 class SlotWorth(NamedTuple):
-    """What having a slot or type (S,) says of a tail and of a head, having none, and pairs of them (S, S)."""
+    """The weight of each slot or type (S,) at tails and at heads, of having none, and of pairs of slots (S, S)."""
 
     present: list[np.ndarray]
     missing: list[float]
@@ -80,7 +83,7 @@ class SlotWorth(NamedTuple):
 
 
 class RelationEvidence:
-    """The evidence of one relation of a graph for its own pairs (n, 2) and for others."""
+    """The evidence of one relation of a graph, given its pairs (n, 2), for these and other pairs."""
 
     def __init__(self, graph: Graph, relation: int, pairs: np.ndarray) -> None:
         self.graph, self.relation, self.pairs = graph, relation, pairs.astype(np.int64)
@@ -88,7 +91,7 @@ class RelationEvidence:
         self.inverse = (relation + len(graph.relations)) % self.signed
 
     def columns(self, asked: QueriedPairs, paths: Sequence[np.ndarray]) -> np.ndarray:
-        """The evidence (n, COLUMNS) for pairs, given what their paths say: three columns (n,)."""
+        """The evidence (n, COLUMNS) for pairs; `paths` are the three columns (n,) of their paths."""
         forward = self._by_partner(asked, self.relation, self._from_heads)
         back = self._by_partner(asked.inverted(), self.inverse, self._from_tails)
         heads, tails = self.pairs.T
@@ -101,7 +104,7 @@ class RelationEvidence:
         ]
         return np.column_stack([*forward, *back, *paths, *self._slots(asked), *np.log1p(counts)])
 
-    # partners of entities that have an edge in common
+    # Partners of entities that share an edge
 
     @functools.cached_property
     def _from_heads(self) -> Shared:
@@ -112,15 +115,15 @@ class RelationEvidence:
         return self._shared(self.pairs[:, ::-1])
 
     def _edges(self, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Keys of edges of these entities, at most `MOST_EDGES` of each, and whose each is."""
+        """The keys of edges of these entities, at most `MAX_EDGES` of each, and the entity of each edge."""
         graph = self.graph
         begins, ends = graph.offsets[entities], graph.offsets[entities + 1]
         at, owners = spans(begins, ends)
         many = (ends - begins)[owners]
-        if (many > MOST_EDGES).any():  # every so many of them
+        if (many > MAX_EDGES).any():  # keep evenly spaced ones
             place = at - begins[owners]
-            step = place * MOST_EDGES // many
-            kept = (many <= MOST_EDGES) | (step != (place - 1) * MOST_EDGES // many)
+            step = place * MAX_EDGES // many
+            kept = (many <= MAX_EDGES) | (step != (place - 1) * MAX_EDGES // many)
             at, owners = at[kept], owners[kept]
         return graph.relation_ids[at].astype(np.int64) * self.size + graph.tail_ids[at], owners
 
@@ -138,7 +141,7 @@ class RelationEvidence:
         return Shared(edges[often], np.bincount(own[at], minlength=int(often.sum())), joint, counts)
 
     def _by_partner(self, asked: QueriedPairs, relation: int, shared: Shared) -> list[np.ndarray]:
-        """How often entities that have an edge of the head in common have this tail: four columns (n,)."""
+        """How often entities that share an edge with the head have this tail: four columns (n,)."""
         if not len(shared.edges):
             return [np.zeros(len(asked.heads))] * 4
         entities, of = np.unique(asked.heads, return_inverse=True)
@@ -150,8 +153,8 @@ class RelationEvidence:
         lengths = (begins[1:] - begins[:-1])[of]
         results = [np.zeros(len(of)) for _ in range(4)]
         known = np.bincount(self.pairs[:, 1 if relation == self.relation else 0], minlength=self.size)
-        prior = (known[asked.tails] - (asked.tails == asked.out_tails) + SMOOTH) / (len(self.pairs) + 1)
-        cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // AT_ONCE)) + 1
+        prior = (known[asked.tails] - (asked.tails == asked.out_tails) + SMOOTHING) / (len(self.pairs) + 1)
+        cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // MAX_ROWS)) + 1
         for part in np.split(np.arange(len(of)), cuts):
             at, rows = spans(begins[of[part]], begins[of[part] + 1])
             if not len(at):
@@ -172,36 +175,37 @@ class RelationEvidence:
     def _shares(
         self, asked: QueriedPairs, relation: int, shared: Shared, edges: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Of the entities that have an edge of the head, the share that has this tail, drawn towards 0: (n,).
+        """The share (n,) of the entities with an edge of the head that have this tail, shrunk towards 0.
 
-        Also whether the edge says anything (n,): not if it is the left-out triple, or if no other entity has it.
-        `edges` (n,) are places in `shared.edges`, one for each pair.
+        Also whether the edge is evidence (n,): not if it is the left-out triple, or if no other entity has it.
+        `edges` (n,) are indexes into `shared.edges`, one for each pair.
         """
         joint = _find(shared.joint, edges * self.size + asked.tails)
         both = np.where(joint >= 0, shared.joint_counts[joint], 0).astype(float)
         every = shared.counts[edges].astype(float)
         own_head = asked.heads == asked.out_heads
         left_out = own_head.copy()
-        if (others := np.flatnonzero(~own_head)).size:  # the left-out head may have the edge as well
+        others = np.flatnonzero(~own_head)
+        if others.size:  # the left-out head may have the edge as well
             left_out[others] = self._has(asked.out_heads[others], shared.edges[edges[others]])
         both -= left_out & (asked.tails == asked.out_tails)
         every -= left_out
         is_left_out = own_head & (shared.edges[edges] == relation * self.size + asked.out_tails)
-        return np.maximum(both, 0) / (np.maximum(every, 0) + PRIOR), ~is_left_out & (every > 0)
+        return np.maximum(both, 0) / (np.maximum(every, 0) + PRIOR_PAIRS), ~is_left_out & (every > 0)
 
     @functools.cached_property
     def _edge_keys(self) -> np.ndarray:
         return self.graph.once(_all_edge_keys)
 
     def _has(self, entities: np.ndarray, edges: np.ndarray) -> np.ndarray:
-        """Whether each of these entities has an edge (n,)."""
+        """Whether each entity has this edge (n,)."""
         return _find(self._edge_keys, entities * (self.signed * self.size) + edges) >= 0
 
-    # kinds of edges
+    # Slots and types
 
     @functools.cached_property
     def _slot_worth(self) -> SlotWorth:
-        """What each relation and type at a head or a tail says for this relation."""
+        """The weight of each slot and type at heads and tails of this relation."""
         table, _ = slot_table(self.graph)
         heads, tails = self.pairs[:: max(1, len(self.pairs) // 2000)].T
         own = [self.relation, self.inverse]
@@ -214,15 +218,15 @@ class RelationEvidence:
         return SlotWorth([present for present, _ in worth], [missing for _, missing in worth], together)
 
     def _slots(self, asked: QueriedPairs) -> list[np.ndarray]:
-        """How usual the relations of the tail, of the head and of both together are in this relation: three (n,)."""
+        """How typical of this relation the slots of the tail, the head and both together are: three columns (n,)."""
         (table, _), worth, slots = slot_table(self.graph), self._slot_worth, self.graph.once(_slots_of)
         numbers = np.diff(slots.offsets)
         costs = np.minimum(numbers[asked.heads] * numbers[asked.tails], table.shape[1] ** 2)
         parts = []
-        for part in np.split(np.arange(len(costs)), np.flatnonzero(np.diff(np.cumsum(costs) // AT_ONCE)) + 1):
+        for part in np.split(np.arange(len(costs)), np.flatnonzero(np.diff(np.cumsum(costs) // MAX_ROWS)) + 1):
             heads, tails = asked.heads[part], asked.tails[part]
             alone = [slots.sums(ends, worth.present[k]) + worth.missing[k] for k, ends in enumerate((tails, heads))]
-            if costs[part].mean() * DENSE < table.shape[1] ** 2:
+            if costs[part].mean() * SPARSE_COST < table.shape[1] ** 2:
                 both = slots.pair_sums(heads, tails, worth.together)
             else:
                 both = ((table[heads].astype(np.float32) @ worth.together) * table[tails]).sum(1)
@@ -230,27 +234,27 @@ class RelationEvidence:
             parts.append([*(np.sign(each) * np.sqrt(np.abs(each)) for each in alone), both])
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
-    # paths
+    # Paths
 
     def paths(self, asked: QueriedPairs) -> tuple[np.ndarray, np.ndarray]:
-        """The kinds of paths of one and two edges that join each pair, and whose each is: (m,), (m,), no kind twice.
+        """The distinct kinds of paths of one or two edges that join each pair (m,), and the pair of each (m,).
 
-        Kind a is the single relation a; kind 2R + a · 2R + b the relations a and b.
+        Kind a is the single relation a; kind 2R + a · 2R + b is relation a, then b.
         """
         degrees = self.graph.degrees
-        from_heads = degrees[asked.heads] <= degrees[asked.tails]  # walked from the end with fewer edges
+        from_heads = degrees[asked.heads] <= degrees[asked.tails]  # start at the end with fewer edges
         kinds, owners = [], []
         for forward in (True, False):
             of = np.flatnonzero(from_heads == forward)
             costs = degrees[(asked.heads if forward else asked.tails)[of]]
-            for part in np.split(of, np.flatnonzero(np.diff(np.cumsum(costs) // AT_ONCE)) + 1):
+            for part in np.split(of, np.flatnonzero(np.diff(np.cumsum(costs) // MAX_ROWS)) + 1):
                 found = self._walked(asked.take(part), forward)
                 kinds += [each for each, _ in found]
                 owners += [part[each] for _, each in found]
         return np.concatenate(kinds), np.concatenate(owners)
 
     def _walked(self, asked: QueriedPairs, forward: bool) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Kinds of paths and whose they are, of one edge and of two; the walk starts at heads, or else at tails."""
+        """The kinds of paths of one edge and of two, with their pairs; the walk starts at heads, or else at tails."""
         graph, signed = self.graph, self.signed
         own, out_own, relation = asked, (asked.out_heads, asked.out_tails), self.relation
         if not forward:
@@ -274,7 +278,10 @@ class RelationEvidence:
 
 
 class PathWorth(NamedTuple):
-    """How often each kind of path joins right and wrong pairs: `kinds` (p,) sorted, `joined` (2, p), `pairs` (2,)."""
+    """How often each kind of path joins right and wrong pairs.
+
+    Shapes: `kinds` (p,), sorted; `joined` (2, p), the number of right and wrong pairs; `pairs` (2,), of all pairs.
+    """
 
     kinds: np.ndarray
     joined: np.ndarray
@@ -282,7 +289,7 @@ class PathWorth(NamedTuple):
 
     @classmethod
     def of(cls, kinds: np.ndarray, owners: np.ndarray, right: np.ndarray, counted: np.ndarray) -> PathWorth:
-        """From kinds of paths and whose they are (m,), and which pairs (n,) are right; only those `counted` count."""
+        """Count kinds of paths (m,) by their pairs, `owners` (m,); `right` and `counted` (n,) describe the pairs."""
         known, which = np.unique(kinds, return_inverse=True)
         sides = np.stack([right & counted, ~right & counted])
         joined = np.stack([np.bincount(which, side[owners], minlength=len(known)) for side in sides])
@@ -296,14 +303,14 @@ class PathWorth(NamedTuple):
         right: np.ndarray | None = None,
         counted: np.ndarray | None = None,
     ) -> list[np.ndarray]:
-        """What the paths of pairs say: three columns (n,). A counted pair is left out of what is known for it."""
+        """The evidence in the paths of pairs: three columns (n,). A counted pair does not count for itself."""
         places = _find(self.kinds, kinds)
         used = places >= 0
         places, owners = places[used], owners[used]
         yes, no = self.joined[:, places]
         if right is not None and counted is not None:
             yes, no = yes - (right & counted)[owners], no - (~right & counted)[owners]
-        worth = np.log((yes + SMOOTH) / (self.pairs[0] + 1)) - np.log((no + SMOOTH) / (self.pairs[1] + 1))
+        worth = np.log((yes + SMOOTHING) / (self.pairs[0] + 1)) - np.log((no + SMOOTHING) / (self.pairs[1] + 1))
         worth = np.where(yes + no > 0, worth, 0.0)
         best = np.zeros(count)
         np.maximum.at(best, owners, worth)
@@ -329,31 +336,32 @@ def _slot_table(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def slot_weights(graph: Graph, counts: np.ndarray, number: int, own: Sequence[int]) -> tuple[np.ndarray, float]:
-    """What having each slot says for an end of a relation (S,), and what having none of them says.
+    """The weight (S,) of each slot at one end of a relation, and the weight of having none.
 
-    `counts` (S,): how many of the `number` entities at this end have each; the relation's `own` slots say nothing.
+    `counts` (S,) says how many of the `number` entities at this end have each slot; the relation's `own` slots have no
+    weight.
     """
     everywhere = slot_table(graph)[1]
-    share = (counts + SMOOTH) / (number + 1)
-    present = np.log(share / (everywhere + SMOOTH / len(graph.entities)))
+    share = (counts + SMOOTHING) / (number + 1)
+    present = np.log(share / (everywhere + SMOOTHING / len(graph.entities)))
     missing = np.log((1 - share + 0.01) / (1 - everywhere + 0.01))
     present[own] = missing[own] = 0
     return (present - missing).astype(np.float32), float(missing.sum())
 
 
 class Slots(NamedTuple):
-    """The slots and types of each entity: `offsets` (entities + 1,) into `of` (n,)."""
+    """The slots and types `of` (n,) each entity, from `offsets` (entities + 1,)."""
 
     offsets: np.ndarray
     of: np.ndarray
 
     def sums(self, entities: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The sum (n,) of the values (S,) of the slots of entities (n,)."""
+        """The sum (n,) of `values` (S,) over the slots of each entity (n,)."""
         at, rows = spans(self.offsets[entities], self.offsets[entities + 1])
         return np.bincount(rows, values[self.of[at]], minlength=len(entities))
 
     def pair_sums(self, heads: np.ndarray, tails: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The sum (n,) of the values (S, S) of all pairs of a slot of the head and one of the tail."""
+        """The sum (n,) of `values` (S, S) over all pairs of a slot of the head and a slot of the tail."""
         at, rows = spans(self.offsets[heads], self.offsets[heads + 1])
         to, which = spans(self.offsets[tails[rows]], self.offsets[tails[rows] + 1])
         return np.bincount(rows[which], values[self.of[at[which]], self.of[to]], minlength=len(heads))
@@ -365,7 +373,7 @@ def _slots_of(graph: Graph) -> Slots:
 
 
 def _edges_by_ends(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted keys of head and tail of all edges, and the relation of each."""
+    """The sorted keys (head, tail) of all edges, and their relations."""
     keys = graph.head_ids.astype(np.int64) * len(graph.entities) + graph.tail_ids
     order = np.argsort(keys, kind="stable")
     return keys[order], graph.relation_ids[order]
@@ -378,7 +386,7 @@ def _all_edge_keys(graph: Graph) -> np.ndarray:
 
 
 def _find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The place of each wanted value in sorted keys, -1 if it is not there."""
+    """The index of each wanted value in sorted keys, or -1."""
     places = np.searchsorted(keys, wanted)
     places[places == len(keys)] = 0
     return np.where(keys[places] == wanted, places, -1) if len(keys) else np.full(len(wanted), -1)

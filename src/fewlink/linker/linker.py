@@ -1,4 +1,4 @@
-"""A model ready for queries: references of a relation in, ranked, calibrated and explained tails out."""
+"""The linker: a model on a graph that ranks, calibrates and explains the tails of heads, given a few references."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
 from fewlink.core.errors import FewlinkError, shown
-from fewlink.curation.learning import learning_scorer
+from fewlink.curation.learning import LearningScorer
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.linker import drawing, saving
 from fewlink.linker.adjustment import ProjectReading
 from fewlink.linker.answer_sets import answer_sets
-from fewlink.linker.calibration import TOP, Calibration, calibrate_on_dev, calibration_of, shipped_calibration
+from fewlink.linker.calibration import Calibration, calibration_of, shipped_calibration
+from fewlink.linker.card import UNKNOWN_LICENSE
 from fewlink.linker.check import CheckedTriple, check
 from fewlink.linker.complete import (
     MAX_REFERENCES,
@@ -31,7 +32,7 @@ from fewlink.linker.complete import (
     write_completion,
 )
 from fewlink.linker.constraints import ConstraintChoice, Constraints, check_kinds
-from fewlink.linker.explanation import Explanation
+from fewlink.linker.explanation import Explanation, explain_pair
 from fewlink.linker.names import Names
 from fewlink.linker.predictions import Prediction, Predictions
 from fewlink.linker.query import (
@@ -51,38 +52,49 @@ from fewlink.linker.query import (
     relations_of,
 )
 from fewlink.linker.ranking import RankedPairs, rank_tails
-from fewlink.linker.reasons import explain_pair
 from fewlink.linker.relations import RelationFit, best_relations, described_fit
 from fewlink.linker.tables import Answers
-from fewlink.linker.trust import Trust, already_there, head_fans, measure_trust
+from fewlink.linker.trust import Trust, head_fans, known_relation_note, measure_trust
 from fewlink.scorers import GraphScorer, Question, Scorer, capabilities
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
 
-REMEMBERED_TRUST = 64  # queries whose trust is remembered
-REMEMBERED_LISTS = 16  # queries whose candidates and constraints are remembered
-POOL_FACTOR, MIN_POOL = 100, 10_000  # pairs of all heads that are compared: a multiple of k, and at least so many
+TRUST_CACHE_SIZE = 64  # queries
+LIST_CACHE_SIZE = 16  # queries whose candidates and constraints are cached
+POOL_FACTOR, MIN_POOL = 100, 10_000  # pairs kept for constraints between pairs: this multiple of k, and at least this
 T = TypeVar("T")
 
 
+class QueryOptions(TypedDict, total=False):
+    """The options that `predict`, `heads` and `predict_pairs` share; `Linker.predict` describes them."""
+
+    candidates: Choice
+    exclude_known: bool
+    relation: str | None
+    explain: bool
+    shots: int | None
+    constraints: ConstraintChoice
+    rejected: Pairs
+
+
 class Linker:
-    """Ranks tails for heads, given a handful of references of a relation. Entities are ids or readable names.
+    """Ranks tails for heads, given a few references of a relation. Entities are ids or readable names.
 
     benchmark    the graph that predictions use, with its tasks
     scorer       the model
-    shots        how many references are taken if a query only names a relation
+    shots        the number of references if a query only names a relation
     calibration  turns scores into probabilities; None if the model is not calibrated
     run, step    the run folder that the model was loaded from, and the training step of its weights
-    measured     the benchmark that the run was trained and measured on, if it is another one
+    measured     the benchmark that the run was trained and measured on, if predictions use another one
     names        finds and completes entities
 
     `predict`, `heads`, `predict_pairs`, `explain`, `complete`, `relations` and `check` take and return names.
 
-    Every answer takes the same stages, each of them a method: `resolve` turns names into a `Query` of ids; `candidates`
-    lists the tails to rank; `trust` holds out references; `rank` scores and ranks the tails of each head; `settle`
-    applies constraints between pairs; `probabilities` calibrates; `predictions` adds names and reasons. `answer` runs
-    them one after another. A server calls them one by one, some heads at a time.
+    Every answer passes through the same stages, each of them a method: `resolve` turns names into a `Query` of ids;
+    `candidates` lists the tails to rank; `trust` holds out references; `rank` scores and ranks the tails of each head;
+    `settle` applies constraints between pairs; `probabilities` calibrates; `predictions` adds names and reasons.
+    `answer` runs them in order. The server calls them one by one, some heads at a time.
     """
 
     origin = ""  # where the model was loaded from: a path, or its name on the hub with its commit
@@ -113,7 +125,7 @@ class Linker:
         self.recent_trust: dict[object, Trust] = {}
         self._recent_candidates: dict[object, np.ndarray] = {}
         self._recent_constraints: dict[object, Constraints] = {}
-        _ = self.graph.slots  # candidates are looked up in them: computed now, not during the first query
+        _ = self.graph.slots  # computed now rather than during the first query
 
     # Opening and saving
 
@@ -127,11 +139,11 @@ class Linker:
         as_measured: bool = False,
         names: bool = True,
     ) -> Self:
-        """The best model of a run folder, or of a folder of `save_pretrained`, with its calibration if it has one.
+        """Open the best model of a run folder, or a folder that `save_pretrained` wrote, with its calibration if any.
 
-        `bench` is the run's benchmark or its place, if it has moved. If `fewlink fit` or `fewlink data append` gave the
-        run a larger graph, predictions use that one; with `as_measured`, the graph its metrics were measured on.
-        Without `names`, a fitted run does not read the names of entities.
+        `bench` is the run's benchmark, or its new path if it has moved. If `fewlink fit` or `fewlink data append` gave
+        the run a larger graph, predictions use that graph; with `as_measured`, they use the graph that the run was
+        measured on. Without `names`, a fitted run ignores the names of entities.
         """
         folder = saving.fetch(run)
 
@@ -165,7 +177,7 @@ class Linker:
         text_model: str | Path | None = None,
         descriptions: str | Path | None = None,
     ) -> Self:
-        """TRAIL with the weights that come with fewlink, on what is known of a benchmark: background and train.
+        """TRAIL with its built-in weights on the known graph of a benchmark.
 
         `names`, `text_model` and `descriptions` are as in `fewlink.load`.
         """
@@ -176,33 +188,34 @@ class Linker:
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
-        """The model that `save_pretrained` wrote; `load` opens it too."""
+        """Open a folder that `save_pretrained` wrote; `load` opens it too."""
         return cls.load(folder, device=device)
 
-    def save_pretrained(self, folder: str | Path, *, license: str = saving.UNKNOWN) -> Path:
+    def save_pretrained(self, folder: str | Path, *, license: str = UNKNOWN_LICENSE) -> Path:
         """Write a self-contained folder: model, vectors, graph, calibration and card, with checksums.
 
-        What only training needs is left out. `license` is the identifier in the card, such as "apache-2.0"; consider
-        the licence of the data too.
+        Files that only training needs are left out. `license` is the identifier in the card, such as "apache-2.0";
+        consider the licence of the data too.
         """
-        return saving.save(self._trained(), self.measured, Path(folder), origin=self.origin, license=license)
+        return saving.save(self._require_run(), self.measured, Path(folder), origin=self.origin, license=license)
 
-    def push_to_hub(self, name: str, *, private: bool = False, license: str = saving.UNKNOWN) -> str:
-        """Publish the folder of `save_pretrained` on the Hugging Face hub as `owner/name`; returns its address.
+    def push_to_hub(self, name: str, *, private: bool = False, license: str = UNKNOWN_LICENSE) -> str:
+        """Publish the folder of `save_pretrained` on the Hugging Face hub as `owner/name`, and return its address.
 
         `fewlink.load("hub:owner/name")` opens it. Log in first: `hf auth login`. The folder contains the graph.
         """
         return saving.publish(
-            self._trained(), self.measured, name, origin=self.origin, private=private, license=license
+            self._require_run(), self.measured, name, origin=self.origin, private=private, license=license
         )
 
-    def _trained(self) -> Path:
+    def _require_run(self) -> Path:
+        """The run folder; raises if the model was not opened from one."""
         if self.run is None:
             raise FewlinkError(f"{self.scorer.name} was not opened from a run: only a trained run can be saved")
         return self.run
 
     def as_measured(self) -> Linker:
-        """The linker on the benchmark that the run was measured on: this one unless predictions use another graph."""
+        """The linker on the benchmark that the run was measured on: itself unless predictions use another graph."""
         if self.measured is self.benchmark or self.run is None:
             return self
         other = Linker.load(
@@ -217,134 +230,89 @@ class Linker:
         return other
 
     def with_project(self, file: str | Path, name: str | None = None) -> Self:
-        """The linker for a project of a file, as `fewlink serve --project` keeps it.
+        """A linker that uses the decisions of a project; `fewlink serve --project` keeps such a file.
 
-        `predict`, `predict_pairs` and `heads` then use its references and accepted pairs, unless a query gives
-        references or a relation; `complete` always does. Its rejected pairs count as rejected, and its decisions adjust
-        probabilities.
+        `predict`, `predict_pairs` and `heads` take the project's references and accepted pairs as references unless a
+        query has its own references or names a relation; `complete` always adds them. Rejected pairs lower the pairs
+        that resemble them, and all decisions adjust probabilities.
         """
-        read = ProjectReading.of(file, name)
+        project = ProjectReading.of(file, name)
         find = self.graph.entities.find
-        lacking = {pair: None for pair in (*read.references, *read.rejected) if None in map(find, pair)}
+        lacking = {pair: None for pair in (*project.references, *project.rejected) if None in map(find, pair)}
         other = copy.copy(self)
         other.project = dataclasses.replace(
-            read,
-            references=tuple(pair for pair in read.references if pair not in lacking),
-            rejected=tuple(pair for pair in read.rejected if pair not in lacking),
+            project,
+            references=tuple(pair for pair in project.references if pair not in lacking),
+            rejected=tuple(pair for pair in project.rejected if pair not in lacking),
             lacking=tuple(lacking),
         )
         return other
 
     def limit_edges(self, edges: int) -> None:
-        """Read about this many edges of the graph around each head: faster for many heads, slightly less accurate."""
+        """Limit the edges that the model reads around each head: faster for many heads, slightly less accurate."""
         if not isinstance(self.scorer, GraphScorer):
             raise FewlinkError(f"{self.scorer.name} cannot limit the edges it reads: only trail on a CPU can")
         self.scorer.limit_edges(edges)
         self.recent_trust.clear()
 
-    # Questions by name
+    # Queries by name
 
     def predict(
         self,
         references: Pairs | None = None,
         heads: str | Iterable[str] = (),
         k: int = 10,
-        candidates: Choice = None,
-        exclude_known: bool = True,
-        relation: str | None = None,
-        explain: bool = False,
-        shots: int | None = None,
-        constraints: ConstraintChoice = None,
-        rejected: Pairs = (),
+        **options: Unpack[QueryOptions],
     ) -> Predictions:
         """The k best tails of each head, heads in their order.
 
-        `references`: pairs of a head and a tail; by default the first `shots` of the relation. `candidates`: None or
-        "open", tails that resemble those of the references; "full", the range of the task relation; "all"; the name of
-        a type; entities; or a predicate of entity ids. A pair is known if it is a reference or a pair of the named
-        relation; known pairs do not compete, and are left out unless `exclude_known=False`. `constraints`: names of
-        `fewlink.linker.constraints.KINDS`, "auto" or "none"; by default a head is not its own tail unless a known
-        pair says so. `rejected`: wrong pairs; pairs that resemble them rank lower. Ranks are the evaluator's, except
-        that ruled-out and rejected tails do not compete.
+        References are pairs of a head and a tail; by default, the first `shots` pairs of the relation are used. The
+        other options, all by keyword:
+
+        candidates     None or "open" (tails that resemble those of the references), "full" (the range of the task
+                       relation), "all", the name of a type, entities, or a predicate of entity ids
+        exclude_known  whether known pairs, which are the references and the pairs of the named relation, are left out
+                       of the answer (default); in either case they do not compete
+        relation       the name of the relation, if the graph has it
+        explain        add the reasons for each prediction
+        shots          how many pairs of the relation to use as references
+        constraints    names from `fewlink.linker.constraints.KINDS`, "auto" or "none"; by default a head is not its own
+                       tail unless a known pair says so
+        rejected       wrong pairs; pairs that resemble them rank lower
+
+        Ranks are the evaluator's, except that ruled-out and rejected tails do not compete.
         """
-        query = self.resolve(
-            references,
-            heads,
-            k,
-            candidates,
-            exclude_known,
-            relation,
-            explain,
-            shots,
-            constraints,
-            rejected,
-        )
-        return self.answer(query)
+        return self.answer(self.resolve(references, heads, k, **options))
 
     def heads(
         self,
         tails: str | Iterable[str] = (),
         references: Pairs | None = None,
         k: int = 10,
-        candidates: Choice = None,
-        exclude_known: bool = True,
-        relation: str | None = None,
-        explain: bool = False,
-        shots: int | None = None,
-        constraints: ConstraintChoice = None,
-        rejected: Pairs = (),
+        **options: Unpack[QueryOptions],
     ) -> Predictions:
         """The k best heads of each tail: `predict` for the inverse relation, with references as pairs of head and tail.
 
-        `candidates` are heads, by default those that resemble the references' heads; constraints keep their names.
+        The options are those of `predict`. Candidates are heads, by default those that resemble the references' heads;
+        constraints keep their names.
         """
-        query = self.resolve(
-            references,
-            tails,
-            k,
-            candidates,
-            exclude_known,
-            relation,
-            explain,
-            shots,
-            constraints,
-            rejected,
-            inverse=True,
-        )
-        return self.answer(query)
+        return self.answer(self.resolve(references, tails, k, inverse=True, **options))
 
     def predict_pairs(
         self,
         references: Pairs | None = None,
         type_or_heads: str | Iterable[str] = (),
         k: int = 10,
-        candidates: Choice = None,
-        exclude_known: bool = True,
-        relation: str | None = None,
-        explain: bool = False,
-        shots: int | None = None,
-        constraints: ConstraintChoice = None,
-        rejected: Pairs = (),
+        **options: Unpack[QueryOptions],
     ) -> Predictions:
-        """The k best pairs of all heads of a type, or of these heads, best first: by probability, or else by score.
+        """The k best pairs among all heads of a type, or among these heads, by probability or else by score.
 
-        `rank` is a tail's rank for its own head. Heads are scored in batches to limit memory.
+        The options are those of `predict`. `rank` is the rank of the tail for its head.
         """
-        of_type = isinstance(type_or_heads, str)
-        query = self.resolve(
-            references,
-            () if of_type else type_or_heads,
-            k,
-            candidates,
-            exclude_known,
-            relation,
-            explain,
-            shots,
-            constraints,
-            rejected,
-            heads_of_type=str(type_or_heads) if of_type else None,
-            across_heads=True,
-        )
+        if isinstance(type_or_heads, str):
+            query = self.resolve(references, (), k, heads_of_type=type_or_heads, across_heads=True, **options)
+        else:
+            query = self.resolve(references, type_or_heads, k, across_heads=True, **options)
         return self.answer(query)
 
     def explain(
@@ -357,7 +325,7 @@ class Linker:
         shots: int | None = None,
         inverse: bool = False,
     ) -> Explanation:
-        """What contributed to the score of one pair: evidence, paths, references and neighbours, also as sentences.
+        """Explain the score of one pair: evidence, paths, references and neighbours, also as sentences.
 
         If `inverse`, the score is that of the head as an answer for the tail, as in `heads`.
         """
@@ -367,7 +335,7 @@ class Linker:
         return self.explain_pair(query.references, *ends)
 
     def references_of(self, relation: str, shots: int | None = None) -> list[tuple[str, str]]:
-        """The first `shots` pairs of a relation as ids: the references of a query that gives none."""
+        """The first `shots` pairs of a relation as ids: the default references of a query that names it."""
         return id_texts(self.graph, self.find_references(None, relation, shots).pairs)
 
     def complete(
@@ -385,13 +353,13 @@ class Linker:
         exact: bool = False,
         on_heads: Callable[[int, int], None] = lambda done, count: None,
     ) -> Predictions:
-        """The `top` best missing pairs of a relation, of all entities like its heads, or of these `heads` or a type.
+        """The `top` best missing pairs of a relation, for all entities like its heads or for `heads`, names or a type.
 
-        Each head contributes up to k pairs. A relation of the graph is hidden from TRAIL, and known pairs from all over
-        it are the references. With `out`, pairs are written to that file (JSON lines or TSV, by its suffix), and an
-        interrupted call resumes where it stopped; `exact` is as in `Predictions.to_tsv`. `on_heads` is called with the
-        number of heads done and their total. With a project (`with_project`), its references and accepted pairs are
-        references too, pairs that resemble its rejected ones rank lower, and decided pairs are left out.
+        Each head contributes up to k pairs. A relation of the graph is hidden from TRAIL, and known pairs spread over
+        the relation are the references. With `out`, pairs are written to that file (JSON lines or TSV, by its suffix),
+        and an interrupted call resumes where it stopped; `exact` is as in `Predictions.to_tsv`. `on_heads` is called
+        with the number of heads done and their total. With a project (`with_project`), its references and accepted
+        pairs are references too, pairs that resemble its rejected ones rank lower, and decided pairs are left out.
         """
         top, k, file = check_count(top, "top"), check_count(k), None if out is None else Path(out)
         if file is not None:
@@ -402,7 +370,7 @@ class Linker:
             references,
             () if heads is None or isinstance(heads, str) else heads,
             top,
-            candidates,
+            candidates=candidates,
             relation=relation,
             constraints=constraints,
             heads_of_type=heads if isinstance(heads, str) else None,
@@ -438,8 +406,11 @@ class Linker:
         return predictions
 
     def _hiding_relation(self, query: Query, *, spread: bool) -> tuple[Linker, Query]:
-        """A linker whose model does not see the relation of a query, if the model reads it in the graph and can do
-        without; and the query for it. If `spread`, references are taken from all over the relation."""
+        """A linker whose model does not see the query's relation in the graph, and the query for that linker.
+
+        Both are unchanged if the graph lacks the relation or the model cannot hide it. If `spread`, the references are
+        pairs spread evenly over the relation.
+        """
         references, scorer = query.references, self.scorer
         relation = references.relation
         if relation is None or not isinstance(scorer, GraphScorer) or (relation.number < 0 and not relation.trained):
@@ -454,7 +425,7 @@ class Linker:
         return other, dataclasses.replace(query, references=references)
 
     def _facts(self, query: Query, relation: str | None) -> dict[str, Any]:
-        """What decides the pairs of a completion: stored batches are used again only if all of it is the same."""
+        """Everything that determines the pairs of a completion: stored batches are reused only if it is the same."""
         able, heads, tails = capabilities(self.scorer), np.array(query.heads, np.int32), self.candidates(query)
         facts = {
             "model": self.scorer.name,
@@ -477,9 +448,9 @@ class Linker:
     def relations(
         self, head: str, tail: str, described: Mapping[str, Pairs] | None = None, k: int = 10
     ) -> Answers[RelationFit]:
-        """The k relations that fit a pair best: relations of the graph, and `described` ones, given as references.
+        """The k relations that fit a pair best, among those of the graph and the `described` ones.
 
-        A triple of the graph does not count as evidence for itself.
+        `described` maps the name of a new relation to its references. A triple of the graph is no evidence for itself.
         """
         head_id, tail_id = self.names.find(head, "head", "head"), self.names.find(tail, "tail", "tail")
         fits = {
@@ -494,13 +465,13 @@ class Linker:
         top: int | None = None,
         on_relation: Callable[[int], None] = lambda done: None,
     ) -> Answers[CheckedTriple]:
-        """The triples of a relation, or of all relations, the oddest first: likely errors. It needs no model."""
+        """The triples of a relation, or of all relations, the oddest first: likely errors. No model is needed."""
         return check(self.benchmark, relation, top, on_relation)
 
     # The stages of an answer
 
     def answer(self, query: Query) -> Predictions:
-        """The predictions for a query: all stages."""
+        """Answer a query: run all stages."""
         self._check_heads(query)
         trust = self.trust(query)
         pairs = self.settle(query, self.rank(query, trust), trust)
@@ -511,6 +482,7 @@ class Linker:
         references: Pairs | None = None,
         heads: str | Iterable[str] = (),
         k: int = 10,
+        *,
         candidates: Choice = None,
         exclude_known: bool = True,
         relation: str | None = None,
@@ -518,16 +490,15 @@ class Linker:
         shots: int | None = None,
         constraints: ConstraintChoice = None,
         rejected: Pairs = (),
-        *,
         heads_of_type: str | None = None,
         across_heads: bool = False,
         inverse: bool = False,
     ) -> Query:
-        """A query by ids; the arguments are those of `predict`.
+        """Turn names into a query of ids; the arguments are those of `predict`.
 
-        `heads_of_type` takes all entities of a type as heads. `across_heads`: the k best pairs of all heads together.
-        `inverse`: `heads` are tails, and heads are ranked for them. Raises `UnknownName`, with the field of the name,
-        for a name that the graph lacks. Heads may be left out and added to the query later.
+        With `heads_of_type`, all entities of a type are heads. With `across_heads`, the answer is the k best pairs of
+        all heads together. With `inverse`, `heads` are tails, and heads are ranked for them. Raises `UnknownName`, with
+        the field of the name, for a name that the graph lacks. Heads can be left out and added to the query later.
         """
         notes: list[str] = []
         adjustment, answered = None, frozenset[int]()
@@ -538,16 +509,16 @@ class Linker:
             if not inverse:  # decisions are about tails
                 adjustment = self.project.adjustment
                 answered = frozenset(self.graph.entities.id(head) for head in self.project.answered())
-        given = self.find_references(references, relation, shots, notes)
-        wrong = find_pairs(self.names, rejected, "rejected pair", "rejected")
-        given = given.with_rejected(wrong, self.names, notes)
+        true_pairs = self.find_references(references, relation, shots, notes)
+        wrong_pairs = find_pairs(self.names, rejected, "rejected pair", "rejected")
+        resolved = true_pairs.with_rejected(wrong_pairs, self.names, notes)
         if heads_of_type is not None:
-            found = tuple(self.names.members(heads_of_type, "heads_of_type").tolist())
+            head_ids = tuple(self.names.members(heads_of_type, "heads_of_type").tolist())
         else:
-            found = find_heads(self.names, heads, notes, "tail" if inverse else "head")
+            head_ids = find_heads(self.names, heads, notes, "tail" if inverse else "head")
         return Query(
-            references=given.inverted() if inverse else given,
-            heads=found,
+            references=resolved.inverted() if inverse else resolved,
+            heads=head_ids,
             k=check_count(k),
             candidates=find_candidates(self.graph, self.names, candidates),
             exclude_known=exclude_known,
@@ -566,7 +537,7 @@ class Linker:
         shots: int | None = None,
         notes: list[str] | None = None,
     ) -> References:
-        """References by name, or the first `shots` pairs of a relation; adds remarks to `notes`."""
+        """Resolve references, or take the first `shots` pairs of a relation; append remarks to `notes`."""
         notes = [] if notes is None else notes
         named = None if relation is None else find_relation(self.benchmark, relation)
         if named is not None and self.run is not None and named.name in RunConfig.read(self.run).benchmark["train"]:
@@ -575,62 +546,66 @@ class Linker:
             raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")
         if pairs is None and named is not None:
             return References(first_pairs(named, self.shots if shots is None else shots), named)
-        found = find_pairs(self.names, pairs or ())
-        if not found:
+        ids = find_pairs(self.names, pairs or ())
+        if not ids:
             raise FewlinkError("no references: give at least one pair of a head and a tail that the relation holds for")
-        distinct = distinct_pairs(self.names, found, notes)
-        if named is None and self.calibration is None and (present := relations_of(self.graph, distinct)):
-            notes.append(already_there(present[0]))  # if there is a calibration, the trust of the query says so
-        read = capabilities(self.scorer).references_read(len(distinct))
-        if len(distinct) > read:
-            notes.append(f"{self.scorer.name} reads the first {read} of {len(distinct)} references")
+        distinct = distinct_pairs(self.names, ids, notes)
+        if named is None and self.calibration is None:  # otherwise the trust of the query says so
+            present = relations_of(self.graph, distinct)
+            if present:
+                notes.append(known_relation_note(present[0]))
+        count = capabilities(self.scorer).references_read(len(distinct))
+        if count < len(distinct):
+            notes.append(f"{self.scorer.name} reads the first {count} of {len(distinct)} references")
         return References(distinct, named)
 
     def _check_heads(self, query: Query) -> None:
         if not query.heads:
-            given, found = ("tail", "head") if query.inverse else ("head", "tail")
-            raise FewlinkError(f"no {given}s: name at least one entity to find {found}s for")
+            missing, wanted = ("tail", "head") if query.inverse else ("head", "tail")
+            raise FewlinkError(f"no {missing}s: name at least one entity to find {wanted}s for")
 
     def candidates(self, query: Query) -> np.ndarray:
-        """The tails to rank (c,), sorted; those of the last few queries are remembered."""
+        """The tails to rank (c,), sorted; cached for the last few queries."""
         key = query.candidates, query.references
-        return _remembered(
+        return _cached(
             self._recent_candidates,
             key,
             lambda: candidate_ids(self.benchmark, self.names, query.candidates, query.references),
-            REMEMBERED_LISTS,
+            LIST_CACHE_SIZE,
         )
 
     def constraints(self, query: Query) -> Constraints:
-        """The constraints of a query; those of the last few are remembered."""
+        """The constraints of a query; cached for the last few queries."""
         key = query.constraints, query.references
-        return _remembered(
+        return _cached(
             self._recent_constraints,
             key,
             lambda: Constraints.of(query.constraints, self.graph, query.references),
-            REMEMBERED_LISTS,
+            LIST_CACHE_SIZE,
         )
 
     def trust(self, query: Query) -> Trust | None:
-        """What is known of a query besides its scores, remembered; None if the model is not calibrated."""
+        """How well the references of a query predict each other, cached; None if the model is not calibrated."""
         if self.calibration is None:
             return None
         references = dataclasses.replace(query.references, rejected=())
 
         def measure() -> Trust:
             forward = references.inverted() if references.inverse else references
-            if references.relation is None and (present := relations_of(self.graph, forward.pairs)):
-                return Trust(len(references.pairs), known=True, relation=present[0])
+            if references.relation is None:
+                present = relations_of(self.graph, forward.pairs)
+                if present:
+                    return Trust(len(references.pairs), known=True, relation=present[0])
             candidates = None if query.candidates == "open" else self.candidates(query)
             return measure_trust(self.scorer, self.graph, references, candidates)
 
-        return _remembered(self.recent_trust, (references, query.candidates), measure, REMEMBERED_TRUST)
+        return _cached(self.recent_trust, (references, query.candidates), measure, TRUST_CACHE_SIZE)
 
     def rank(self, query: Query, trust: Trust | None = None) -> RankedPairs:
-        """The best tails of each head, scored and ranked among the candidates that no constraint rules out.
+        """Score and rank the candidates of each head that no constraint rules out, and keep the best.
 
-        There are k of each head, or as many as `settle` needs to apply constraints between pairs. If the query is
-        `across_heads`, only the best pairs of all are kept; by probability, which needs the `trust`.
+        These are k tails of each head, or as many as `settle` needs to apply constraints between pairs. If the query is
+        `across_heads`, they are the best pairs of all heads, by probability, which depends on the `trust`.
         """
         used, references = self.constraints(query), query.references
         heads = np.array(query.heads, np.int32)
@@ -640,18 +615,28 @@ class Linker:
             heads=used.open_heads(heads) if query.exclude_known else heads,
             candidates=self.candidates(query),
         )
-        scorer = learning_scorer(self.scorer, known_graph(self.benchmark), references.ids, references.rejected_ids)
         depth = query.k + query.competing_heads if used.between_pairs else query.k
         kept = self._pool(query)
         parts: list[RankedPairs] = []
         for of_head in rank_tails(
-            scorer, question, depth, references.known_tails, with_known=not query.exclude_known, allowed=used.allowed
+            self._scorer_for(references),
+            question,
+            depth,
+            references.known_tails,
+            with_known=not query.exclude_known,
+            allowed=used.allowed,
         ):
             parts.append(of_head)
             if query.across_heads and sum(map(len, parts)) > 2 * max(kept, MIN_POOL):
                 parts = [self.best_pairs(query, RankedPairs.joined(parts), trust, kept)]
         pairs = RankedPairs.joined(parts)
         return self.best_pairs(query, pairs, trust, kept) if query.across_heads else pairs
+
+    def _scorer_for(self, references: References) -> Scorer:
+        """The model, corrected by what the rejected pairs show if there are any."""
+        if not references.rejected:
+            return self.scorer
+        return LearningScorer(self.scorer, known_graph(self.benchmark), references.ids, references.rejected_ids)
 
     def rank_batch(self, queries: Sequence[Query], trust: Trust | None = None) -> list[RankedPairs]:
         """`rank` for several queries of one `Query.batch_key`, in one call: their heads are scored together."""
@@ -663,19 +648,21 @@ class Linker:
         pairs = self.rank(dataclasses.replace(deepest, heads=heads), trust)
         begins = np.flatnonzero(np.diff(pairs.heads, prepend=-1))  # the rows of a head are consecutive
         rows = dict(zip(pairs.heads[begins].tolist(), np.split(np.arange(len(pairs)), begins[1:]), strict=False))
-        none = np.zeros(0, np.int64)
-        between = self.constraints(first).between_pairs
-        return [
-            pairs.take(
-                np.concatenate([rows.get(head, none)[: None if between else query.k] for head in query.heads] or [none])
-            )
-            for query in queries
-        ]
+        no_rows = np.zeros(0, np.int64)
+        keep_all = self.constraints(first).between_pairs
+        results = []
+        for query in queries:
+            chosen = [no_rows]
+            for head in query.heads:
+                of_head = rows.get(head, no_rows)
+                chosen.append(of_head if keep_all else of_head[: query.k])
+            results.append(pairs.take(np.concatenate(chosen)))
+        return results
 
     def settle(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> RankedPairs:
-        """The pairs that are left after constraints between pairs; if `across_heads`, the k best of all.
+        """Apply constraints between pairs; if `across_heads`, keep the k best pairs of all heads.
 
-        `pairs` are those of `rank`, of all parts of the query joined.
+        `pairs` come from `rank`; if the query was ranked some heads at a time, they are joined.
         """
         used = self.constraints(query)
         if query.across_heads:
@@ -685,45 +672,47 @@ class Linker:
         return used.settle(pairs, self.sort_keys(query, pairs, trust), query.k, query.across_heads)
 
     def _pool(self, query: Query) -> int:
-        """How many of the best pairs of all heads are kept: k, or more of which constraints leave k."""
+        """The number of best pairs of all heads to keep: k, or more if constraints between pairs may remove some."""
         return max(POOL_FACTOR * query.k, MIN_POOL) if self.constraints(query).between_pairs else query.k
 
     def best_pairs(self, query: Query, pairs: RankedPairs, trust: Trust | None, count: int) -> RankedPairs:
-        """The best pairs of all heads: by probability, or else by score."""
+        """The `count` best pairs of all heads, by probability or else by score."""
         keys = self.sort_keys(query, pairs, trust)
         return pairs.take(np.lexsort((pairs.tails, pairs.heads, -pairs.scores, -keys))[:count])
 
     def sort_keys(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> np.ndarray:
-        """What pairs of several heads are compared by (n,): probabilities, or else scores."""
+        """The values (n,) that order pairs of several heads: probabilities, or else scores."""
         probabilities = self.probabilities(query, pairs, trust)
         return pairs.scores if probabilities is None else probabilities[1]
 
     def probabilities(
         self, query: Query, pairs: RankedPairs, trust: Trust | None
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """The model's probabilities (n,) of pairs, and the same as decisions adjust them; None if not calibrated."""
+        """The calibrated probabilities (n,) of pairs before and after adjustment; None if not calibrated."""
         if self.calibration is None:
             return None
-        own = self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
+        base = self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
         if query.adjustment is None:
-            return own, own
-        return own, query.adjustment(own, np.isin(pairs.heads, list(query.answered)))
+            return base, base
+        return base, query.adjustment(base, np.isin(pairs.heads, list(query.answered)))
 
     def predictions(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> Predictions:
-        """Settled pairs as rows with names, probabilities if they can be trusted, and reasons if the query wants them.
+        """Turn settled pairs into rows with names, probabilities if trusted, and reasons if the query wants them.
 
-        Notes on constraints and on heads without candidates follow those of the query. Unless `across_heads`, there are
-        answer sets too.
+        Notes on constraints and on heads without candidates follow the query's notes. Unless the query is
+        `across_heads`, each head gets an answer set.
         """
-        graph, both = self.graph, self.probabilities(query, pairs, trust)
+        graph = self.graph
+        probabilities = self.probabilities(query, pairs, trust)
+        base, adjusted = (None, None) if probabilities is None else probabilities
         note = None
-        if self.calibration is not None and both is not None and len(pairs):
-            first = both[0][pairs.ranks < 2]
+        if self.calibration is not None and base is not None and len(pairs):
+            first = base[pairs.ranks < 2]
             note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0)
-        shown_probabilities = both[1].tolist() if both is not None and note is not None and note.shown else None
+        percentages_shown = note is not None and note.shown
         rows = []
-        for i, (asked, found) in enumerate(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)):
-            head, tail = (found, asked) if query.inverse else (asked, found)
+        for i, (query_head, answer) in enumerate(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)):
+            head, tail = (answer, query_head) if query.inverse else (query_head, answer)
             rows.append(
                 Prediction(
                     head=graph.entities[head],
@@ -732,21 +721,21 @@ class Linker:
                     tail=graph.entities[tail],
                     tail_name=graph.name(tail),
                     score=float(pairs.scores[i]),
-                    probability=None if shown_probabilities is None else shown_probabilities[i],
+                    probability=float(adjusted[i]) if adjusted is not None and percentages_shown else None,
                     known=bool(pairs.known[i]),
-                    base_probability=None if both is None else float(both[0][i]),
-                    reasons=self.explain_pair(query.references, asked, found) if query.explain else None,
+                    base_probability=None if base is None else float(base[i]),
+                    reasons=self.explain_pair(query.references, query_head, answer) if query.explain else None,
                 )
             )
         predictions = Predictions(rows, self._notes(query, pairs), note, query.inverse)
-        if self.calibration is None or both is None or query.across_heads or (trust is not None and trust.known):
+        if self.calibration is None or base is None or query.across_heads or (trust is not None and trust.known):
             return predictions
         return predictions.with_sets(
             answer_sets(
                 self.calibration.sets,
                 graph,
                 pairs.heads,
-                both[0],
+                base,
                 ~pairs.known,
                 len(self.candidates(query)),
                 "head" if query.inverse else "tail",
@@ -763,13 +752,13 @@ class Linker:
         return notes
 
     def explain_pair(self, references: References, head: int, tail: int) -> Explanation:
-        """What contributed to the score of a pair of ids, from tail to head if the references are inverse."""
+        """Explain the score of a pair of ids, which is read from tail to head if the references are inverse."""
         explanation = explain_pair(self.scorer, self.graph, references.ids, head, tail, inverse=references.inverse)
         if not references.rejected:
             return explanation
         question = Question("", references.ids, np.array([head]), np.array([tail]))
-        learning = learning_scorer(self.scorer, known_graph(self.benchmark), references.ids, references.rejected_ids)
-        change = float(np.asarray(learning(question))[0, 0]) - float(np.asarray(self.scorer(question))[0, 0])
+        corrected = self._scorer_for(references)
+        change = float(np.asarray(corrected(question))[0, 0]) - float(np.asarray(self.scorer(question))[0, 0])
         return dataclasses.replace(
             explanation,
             score=explanation.score + change,
@@ -797,13 +786,13 @@ class Linker:
         return drawing.block(drawing.facts(facts))
 
 
-def _remembered(memory: dict[object, T], key: object, make: Callable[[], T], most: int) -> T:
-    """The value of a key, made if it is not remembered; of more than `most` values the oldest are forgotten."""
-    value = memory.get(key)
+def _cached(cache: dict[object, T], key: object, compute: Callable[[], T], size: int) -> T:
+    """The cached value of a key, computed if it is missing; of more than `size` values, the oldest are dropped."""
+    value = cache.get(key)
     if value is None:
-        memory[key] = value = make()
-        for oldest in list(memory)[:-most]:  # of a copy: another thread may change it meanwhile
-            memory.pop(oldest, None)
+        cache[key] = value = compute()
+        for oldest in list(cache)[:-size]:  # a copy, because another thread may change the cache
+            cache.pop(oldest, None)
     return value
 
 
@@ -817,41 +806,22 @@ def load(
     text_model: str | Path | None = None,
     descriptions: str | Path | None = None,
 ) -> Linker:
-    """A model ready for queries: of a run folder, a folder of `save_pretrained`, or `hub:owner/name[@revision]`.
+    """Open a trained model, or put TRAIL with its built-in weights on a graph; nothing is trained.
 
-    For a file of triples, a compiled graph or a benchmark, the weights that come with fewlink: nothing is trained.
-    `bench`: the benchmark of a run, if it has moved; `types` and `names`: files of entity types and readable names that
-    describe a file of triples. The names of entities are evidence unless `names=False`; `text_model` is the folder of a
-    sentence-transformers or model2vec model whose vectors of the names count too; it also reads the file of
-    `descriptions`, an id, a tab and a text per line.
+    source        a model: a run folder, a folder of `save_pretrained`, or `hub:owner/name[@revision]`; or a graph: a
+                  file of triples, a compiled graph or a benchmark
+    bench         the benchmark of a run, if it has moved
+    types, names  files of entity types and readable names that describe a file of triples; with `names=False`, names
+                  are not evidence
+    text_model    the folder of a sentence-transformers or model2vec model whose vectors of the names are evidence too
+    descriptions  a file for the text model to read: an id, a tab and a text per line
     """
     read_names, names = names is not False, names or None
     if saving.is_model(source):
-        if any(each is not None for each in (types, names, text_model, descriptions)):
-            raise FewlinkError(f"types, names and text models are for graphs, and {source} is a trained model")
+        if any(value is not None for value in (types, names, text_model, descriptions)):
+            raise FewlinkError(f"{source} is a trained model: leave out types, names, text_model and descriptions")
         return Linker.load(source, bench=bench, device=device, names=read_names)
     if bench is not None:
-        raise FewlinkError(f"bench is the benchmark of a trained model, and {source} is not a trained model")
+        raise FewlinkError(f"{source} is not a trained model: leave out bench, the benchmark of a trained model")
     benchmark = saving.graph_of(source, types, names)
     return Linker.shipped(benchmark, device=device, names=read_names, text_model=text_model, descriptions=descriptions)
-
-
-def calibrate(
-    run: str | Path | Linker,
-    *,
-    bench: str | Path | None = None,
-    device: str = "cpu",
-    shots: int | None = None,
-    top: int = TOP,
-) -> Calibration:
-    """Calibrate a run on dev and write `calibration.json` into its folder; an opened linker uses it from then on."""
-    given = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device, as_measured=True)
-    linker = given.as_measured()
-    if linker.run is not None:
-        saving.check_not_saved(linker.run)
-    shots = linker.shots if shots is None else check_count(shots, "shots")
-    calibration = calibrate_on_dev(linker.benchmark, linker.scorer, shots, check_count(top, "top"), linker.step)
-    given.calibration = linker.calibration = calibration
-    if linker.run is not None:
-        calibration.save(linker.run)
-    return calibration

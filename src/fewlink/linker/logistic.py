@@ -1,10 +1,10 @@
-"""Logistic regression with a penalty on the distance from given weights."""
+"""Logistic regression with a ridge penalty around prior weights."""
 
 from __future__ import annotations
 
 import numpy as np
 
-STEPS, TOLERANCE = 100, 1e-10  # of Newton's method
+MAX_STEPS, TOLERANCE = 100, 1e-10  # of Newton's method
 
 
 def fit_logistic(
@@ -15,10 +15,10 @@ def fit_logistic(
     towards: np.ndarray | None = None,
     offsets: np.ndarray | float = 0.0,
 ) -> np.ndarray:
-    """Weights (f,) of least weighted log loss plus ridge / 2 · |weights − towards|², by default towards 0.
+    """The weights (f,) that minimise weighted log loss plus ridge / 2 · |weights − towards|², by Newton's method.
 
-    Shapes: `features` (n, f); `right` (n,) bool; `counts` (n,), what each row counts; `offsets` (n,) are
-    added to the logits. By Newton's method.
+    Shapes: `features` (n, f); `right` (n,) bool; `counts` (n,), the weights of rows; `towards` (f,), by default 0;
+    `offsets` (n,) are added to the logits.
     """
     centre = np.zeros(features.shape[1]) if towards is None else towards
     weights = centre.copy()
@@ -27,7 +27,7 @@ def fit_logistic(
         logits, apart = features @ at + offsets, at - centre
         return float((counts * (np.logaddexp(0, logits) - right * logits)).sum() + ridge / 2 * apart @ apart)
 
-    for _ in range(STEPS):
+    for _ in range(MAX_STEPS):
         predicted = np.exp(-np.logaddexp(0, -(features @ weights + offsets)))
         gradient = features.T @ (counts * (predicted - right)) + ridge * (weights - centre)
         hessian = (features.T * (counts * predicted * (1 - predicted))) @ features + ridge * np.eye(len(weights))

@@ -1,4 +1,4 @@
-"""Entities and types by what people call them: exact lookup, completion, and suggestions for misspelt names."""
+"""Find entities and types by name: exact lookup, completion, and suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ from fewlink.core.errors import FewlinkError, UnknownName, did_you_mean
 from fewlink.core.threads import distinct
 from fewlink.graph import Graph, Vocabulary
 
-LISTED = 5  # ids that an error lists
-READ_EDGES = 1_000  # edges of an entity from which a neighbour is chosen
-SHORTLIST = 200  # names that suggestions are chosen from
-NEAR = 0.6  # least similarity of a suggestion, from 0 to 1
-WIDTH = 16  # bytes that word starts are sorted by; longer queries are filtered byte by byte after that
-MANY, POPULAR = 100_000, 20_000  # of more words than that, those of the entities with most edges are looked at first
-CHUNK = 1 << 22  # bytes that are processed together
+MAX_LISTED = 5  # ids in an error message
+MAX_EDGES_READ = 1_000  # of an entity, to choose a neighbour from
+SHORTLIST = 200  # names to choose suggestions from
+MIN_SIMILARITY = 0.6  # of a suggestion, from 0 to 1
+SORTED_BYTES = 16  # word starts are sorted by these; longer queries are then filtered byte by byte
+MANY_WORDS = 100_000  # if more words match, the entities with most edges are searched first
+POPULAR = 20_000  # entities with most edges
+CHUNK_BYTES = 1 << 22  # processed together
 NEWLINE = 10
 
 _CONCEPT = re.compile(r"^concept:(?:[^\n]*:)?", re.MULTILINE)
-_EDGES = re.compile(r"^[^\S\n]+|[^\S\n]+$", re.MULTILINE)
+_OUTER_SPACES = re.compile(r"^[^\S\n]+|[^\S\n]+$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Entity:
-    """An entity by its id and its readable name."""
+    """The id and the readable name of an entity."""
 
     id: str
     name: str
 
 
 def entity_of(graph: Graph, number: int) -> Entity:
+    """The id and the readable name of an entity of a graph."""
     return Entity(graph.entities[number], graph.name(number))
 
 
 class Names:
-    """The names of a graph's entities; search indexes are built on first use."""
+    """Finds the entities and types of a graph by name; search indexes are built on first use."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -57,9 +59,10 @@ class Names:
         return NameIndex(lines_of(self.graph.entities, len(self.graph.entities)), words=False)
 
     def find(self, name: str, what: str = "entity", field: str = "") -> int:
-        """The entity with this id; else with this readable name; else with either, ignoring case.
+        """The entity with this id, or else with this readable name, or else with either, ignoring case.
 
-        Raises if no entity or several match; the error lists entities to choose from, and has `field`.
+        Raises if no entity or several match; the error lists entities to choose from. `what` describes the name in
+        the message, and `field` says where the user wrote it.
         """
         if not isinstance(name, str):
             raise FewlinkError(f"{what} {name!r} is not a name: give an id or a readable name as text")
@@ -67,15 +70,18 @@ class Names:
         if len(matches) == 1:
             return matches[0]
         if matches:
-            listed = "; ".join(self.described(matches[:LISTED])) + ("; …" if len(matches) > LISTED else "")
+            listed = "; ".join(self.described(matches[:MAX_LISTED])) + ("; …" if len(matches) > MAX_LISTED else "")
             message = f"{what} '{name}' is the name of {len(matches):,} entities: give the id of one: {listed}"
             raise UnknownName(message, name, field)
-        near = [self.quoted(e) for e in self.nearest(name)]
-        hint = f"; did you mean {' or '.join(near)}?" if near else ": no entity has this id or name, or a similar one"
+        similar = [self.quoted(entity) for entity in self.nearest(name)]
+        if similar:
+            hint = f"; did you mean {' or '.join(similar)}?"
+        else:
+            hint = ": no entity has this id or name, or a similar one"
         raise UnknownName(f"unknown {what} '{name}'{hint}", name, field)
 
     def matches(self, name: str) -> list[int]:
-        """The entities that `find` takes for this name: none, one or several."""
+        """The entities that match a name, by the rules of `find`: none, one or several."""
         exact = self.graph.entities.find(name)
         if exact is not None:
             return [exact]
@@ -86,48 +92,51 @@ class Names:
         return same_case or [int(e) for e in np.union1d(named, self._ids.equal(folded))]
 
     def id_of(self, name: str) -> str | None:
-        """The id of the one entity with this name or id; None if there is none, or if there are several."""
+        """The id of the entity with this name or id; None if no entity or several match."""
         matches = self.matches(name)
         return self.graph.entities[matches[0]] if len(matches) == 1 else None
 
     def quoted(self, entity: int) -> str:
-        """An entity as messages show it: its name in quotes and, if different, its id."""
+        """An entity for messages: its name in quotes and, if different, its id."""
         named = entity_of(self.graph, entity)
         return f"'{named.name}'" if named.id == named.name else f"'{named.name}' ({named.id})"
 
     def described(self, entities: Sequence[int]) -> list[str]:
-        """Entities of one name told apart: each id with a type and a neighbour that no other of them has, if any."""
+        """Tell entities of the same name apart: each id with a type and, if possible, a neighbour of its own."""
         graph = self.graph
-        read = [self._edges(entity) for entity in entities]
-        sets = [dict.fromkeys(zip(relations.tolist(), tails.tolist(), strict=True)) for relations, tails in read]
+        edges_of = []
+        for entity in entities:
+            relations, tails = self._edges(entity)
+            edges_of.append(list(dict.fromkeys(zip(relations.tolist(), tails.tolist(), strict=True))))
         texts = []
         for number, entity in enumerate(entities):
-            others = set().union(*(edges for i, edges in enumerate(sets) if i != number))
+            others = {edge for i, edges in enumerate(edges_of) if i != number for edge in edges}
             facts = self.types_of(entity)[:1]
-            if sets[number]:
-                relation, other = next((edge for edge in sets[number] if edge not in others), next(iter(sets[number])))
+            if edges_of[number]:
+                distinctive = [edge for edge in edges_of[number] if edge not in others]
+                relation, neighbour = (distinctive or edges_of[number])[0]
                 inverse, forward = divmod(relation, len(graph.relations))
-                verb, neighbour = graph.relation_name(forward), graph.name(other)
-                facts.append(f"{neighbour} {verb} it" if inverse else f"{verb} {neighbour}")
+                verb, name = graph.relation_name(forward), graph.name(neighbour)
+                facts.append(f"{name} {verb} it" if inverse else f"{verb} {name}")
             texts.append(f"{graph.entities[entity]} ({', '.join(facts)})" if facts else graph.entities[entity])
         return texts
 
     def _edges(self, entity: int) -> tuple[np.ndarray, np.ndarray]:
         """The relations and neighbours of the first edges of an entity: (n,) each."""
         first = int(self.graph.offsets[entity])
-        at = slice(first, min(first + READ_EDGES, int(self.graph.offsets[entity + 1])))
+        at = slice(first, min(first + MAX_EDGES_READ, int(self.graph.offsets[entity + 1])))
         return self.graph.relation_ids[at], self.graph.tail_ids[at]
 
     def types_of(self, entity: int) -> list[str]:
-        """The types of an entity, by name."""
+        """The names of the types of an entity."""
         types = self.graph.types
         return [types.names[int(kind)] for kind in types.of_entities(np.array([entity]))] if types else []
 
     def complete(self, text: str, limit: int = 10) -> list[Entity]:
-        """At most `limit` entities that complete the text.
+        """At most `limit` entities whose name or id completes the text.
 
-        In order: name equals the text, name starts with it, a word starts with it, id starts with it, name contains it;
-        within each group, entities with more edges first.
+        First the names equal to the text, then names that start with it, names with a word that starts with it, ids
+        that start with it, and names that contain it; within each group, entities with more edges come first.
         """
         if limit < 1:
             raise FewlinkError(f"limit must be at least 1, got {limit}")
@@ -145,38 +154,38 @@ class Names:
             matches.update(dict.fromkeys(self._names.containing(typed, 2 * limit)))
         return [entity_of(self.graph, entity) for entity in list(matches)[:limit]]
 
-    def _starting(self, text: str, first: bool, most: int) -> np.ndarray:
-        """Entities with a word that starts with the text, and it is the first word of the name or another one.
+    def _starting(self, text: str, first: bool, enough: int) -> np.ndarray:
+        """The entities whose name has a word that starts with the text: the `first` word, or a later one.
 
-        Of very many, only those among the entities with most edges are given, if these are at least `most`.
+        If very many words match, the result is limited to popular entities, provided that these are `enough`.
         """
         starts = self._names.starting(text)
-        if len(starts) > MANY:
+        if len(starts) > MANY_WORDS:
             popular, names = self._popular
-            some = names.starting(text)
-            owners = np.unique(names.owners(some[names.starts_name(some) == first]))
-            if len(owners) >= most:
+            popular_starts = names.starting(text)
+            owners = np.unique(names.owners(popular_starts[names.starts_name(popular_starts) == first]))
+            if len(owners) >= enough:
                 return np.asarray(popular[owners])
         return self._names.owners(starts[self._names.starts_name(starts) == first])
 
     @functools.cached_property
     def _popular(self) -> tuple[np.ndarray, NameIndex]:
-        """The entities with most edges (n,), sorted, and their names."""
+        """The entities with most edges (n,), sorted by id, and their names."""
         entities = np.sort(np.argsort(-self.graph.degrees, kind="stable")[:POPULAR])
-        return entities, NameIndex("".join(f"{self._names[one]}\n" for one in entities.tolist()), words=True)
+        return entities, NameIndex("".join(f"{self._names[entity]}\n" for entity in entities.tolist()), words=True)
 
     def _add(self, matches: dict[int, None], group: np.ndarray, limit: int) -> None:
-        """Add the entities of a group with most edges until there are `limit`."""
+        """Add a group of entities, those with most edges first, until there are at least `limit`."""
         if len(matches) >= limit or not len(group):
             return
         group = distinct(group)
         degrees = self.graph.degrees[group]
-        most = limit + len(matches)
-        best = np.argpartition(-degrees, most)[:most] if most < len(group) else np.arange(len(group))
+        count = limit + len(matches)  # some may be matches already
+        best = np.argpartition(-degrees, count)[:count] if count < len(group) else np.arange(len(group))
         matches.update(dict.fromkeys(group[best[np.lexsort((group[best], -degrees[best]))]].tolist()))
 
     def nearest(self, name: str, count: int = 3) -> list[int]:
-        """At most `count` entities whose name or id is similar to this one, most similar first."""
+        """At most `count` entities with a similar name or id, the most similar first."""
         folded = fold(name.replace("\n", " "))
         similarity: dict[int, float] = {}
         for index, text in ((self._names, spaced(folded)), (self._ids, folded)):
@@ -186,12 +195,15 @@ class Names:
             matcher.set_seq2(text)
             for entity in index.similar(text, SHORTLIST).tolist():
                 matcher.set_seq1(index[entity])
-                if matcher.quick_ratio() >= NEAR and (ratio := matcher.ratio()) >= NEAR:
+                if matcher.quick_ratio() < MIN_SIMILARITY:  # an upper bound
+                    continue
+                ratio = matcher.ratio()
+                if ratio >= MIN_SIMILARITY:
                     similarity[entity] = max(ratio, similarity.get(entity, 0.0))
         return sorted(similarity, key=lambda entity: (-similarity[entity], entity))[:count]
 
     def members(self, kind: str, field: str = "") -> np.ndarray:
-        """The entities of a type, by its name, (n,) int32, sorted; raises if there are none."""
+        """The entities (n,) int32 of a type, sorted by id; raises if the type is unknown or empty."""
         types = self.graph.types
         if types is None:
             raise FewlinkError(f"the graph has no types, so '{kind}' is not one: list the entities instead")
@@ -211,9 +223,9 @@ class Names:
         return self.graph.types is not None and self.graph.types.names.find(kind) is not None
 
     def complete_types(self, text: str, limit: int = 10) -> list[tuple[str, int]]:
-        """At most `limit` types that contain the text, with their numbers of members, which are not 0.
+        """At most `limit` types that have members and whose name contains the text, with the number of members.
 
-        First those that start with it; within each group, types with more members first.
+        Names that start with the text come first; within each group, types with more members.
         """
         pattern = fold(text.strip())
         matches = [
@@ -233,8 +245,9 @@ class Names:
         return [(name, fold(name), count) for name, count in zip(table.names, counts, strict=True)]
 
     def hint(self, entity: int) -> str:
-        """What tells an entity from others of its name: its first types, and its neighbour with most edges."""
-        graph, (relations, tails), hints = self.graph, self._edges(entity), self.types_of(entity)[:2]
+        """A short description that tells an entity from its namesakes: its types and its best-known neighbour."""
+        graph, hints = self.graph, self.types_of(entity)[:2]
+        relations, tails = self._edges(entity)
         if len(tails):
             best = np.lexsort((-graph.degrees[tails], relations >= len(graph.relations)))[0]
             inverse, forward = divmod(int(relations[best]), len(graph.relations))
@@ -244,24 +257,24 @@ class Names:
 
 
 def fold(text: str) -> str:
-    """Text without differences of case and of character composition; lines stay lines."""
+    """Text in lower case and in one Unicode normal form, so that equal-looking names compare equal."""
     if text.isascii():
         return text.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def readable(text: str) -> str:
-    """Each line as `Graph.name` writes it: without `concept:type:`, underscores and spaces at the ends."""
+    """Each line as `Graph.name` writes it: without `concept:type:`, underscores and outer spaces."""
     return spaced(_CONCEPT.sub("", text) if "concept:" in text else text)
 
 
 def spaced(text: str) -> str:
-    """Each line with spaces for underscores, and none at the ends."""
-    return _EDGES.sub("", text.replace("_", " "))
+    """Each line with underscores replaced by spaces, and without outer spaces."""
+    return _OUTER_SPACES.sub("", text.replace("_", " "))
 
 
 def lines_of(names: Vocabulary, count: int) -> str:
-    """The first `count` names, one per line; a line break inside a name becomes a space."""
+    """The first `count` names, one per line; a space replaces each line break inside a name."""
     ends = np.asarray(names.ends[:count])
     text = np.array(names.text[: int(ends[-1]) if count else 0])
     text[text == NEWLINE] = 32
@@ -273,10 +286,10 @@ def lines_of(names: Vocabulary, count: int) -> str:
 
 
 class NameIndex:
-    """Folded names, searched by how they or their words start, without a loop over names.
+    """A search index over folded names: by the beginning of a name or word, by substring, or by similarity.
 
-    Shapes: `raw`, all names as bytes, each preceded by a line break; `begins` (names,), where each name starts in
-    `raw`; `starts` (words,), where words start, sorted by the text that follows.
+    Shapes: `raw` holds all names as bytes, each preceded by a line break; `begins` (names,) are the offsets of names in
+    `raw`; `starts` (words,) are the offsets of words, sorted by the text that follows.
     """
 
     def __init__(self, lines: str, *, words: bool) -> None:
@@ -293,7 +306,7 @@ class NameIndex:
         return self.raw[begin : self.raw.index(b"\n", begin)].decode()
 
     def _words(self) -> np.ndarray:
-        """Where words start; the start of a name is always the start of a word."""
+        """The offsets of words; a name always starts with a word."""
         letter = np.zeros(256, bool)
         letter[[*range(48, 58), *range(97, 123), *range(128, 256)]] = True
         inside = letter[self.bytes]
@@ -303,9 +316,10 @@ class NameIndex:
         return np.flatnonzero(first)
 
     def _sorted(self, starts: np.ndarray) -> np.ndarray:
-        padded = np.append(self.bytes, np.zeros(WIDTH, np.uint8))
+        """Sort offsets by the bytes that follow them."""
+        padded = np.append(self.bytes, np.zeros(SORTED_BYTES, np.uint8))
         keys = []
-        for half in range(0, WIDTH, 8):
+        for half in range(0, SORTED_BYTES, 8):
             key = np.zeros(len(starts), np.uint64)
             for place in range(half, half + 8):
                 key = (key << np.uint64(8)) | padded[starts + place]
@@ -314,9 +328,9 @@ class NameIndex:
         return ordered.astype(np.int32) if len(self.raw) < 2**31 else ordered
 
     def starting(self, text: str) -> np.ndarray:
-        """Word starts that are followed by this text (n,), sorted by what follows."""
+        """The offsets (n,) of words that start with this text, in sorted order."""
         pattern = text.encode(errors="surrogatepass")
-        width = min(len(pattern), WIDTH)
+        width = min(len(pattern), SORTED_BYTES)
 
         def key(place: int) -> bytes:
             start = int(self.starts[place])
@@ -331,59 +345,62 @@ class NameIndex:
         return starts
 
     def equal(self, text: str) -> np.ndarray:
-        """The names that equal this text, in their order."""
+        """The names that equal this text, in order."""
         starts = self.starting(f"{text}\n")
         return np.sort(self.owners(starts[self.starts_name(starts)]))
 
     def starts_name(self, starts: np.ndarray) -> np.ndarray:
-        """Whether each word start is also the start of a name."""
+        """Whether each word, by its offset, is the first of its name."""
         return np.asarray(self.bytes[starts - 1] == NEWLINE)
 
-    def owners(self, places: np.ndarray) -> np.ndarray:
-        """The name that each place of `raw` belongs to."""
-        return np.searchsorted(self.begins, places, "right") - 1
+    def owners(self, offsets: np.ndarray) -> np.ndarray:
+        """The name at each offset of `raw`."""
+        return np.searchsorted(self.begins, offsets, "right") - 1
 
-    def containing(self, text: str, most: int) -> list[int]:
-        """The first names that contain this text, at most `most`."""
-        pattern, at = text.encode(errors="surrogatepass"), 0
+    def containing(self, text: str, limit: int) -> list[int]:
+        """The first names that contain this text, at most `limit`."""
         names: list[int] = []
-        while pattern and len(names) < most and (at := self.raw.find(pattern, at)) >= 0:
+        pattern = text.encode(errors="surrogatepass")
+        if not pattern:
+            return names
+        at = self.raw.find(pattern)
+        while at >= 0 and len(names) < limit:
             names.append(int(self.owners(np.array(at))))
-            at = self.raw.index(b"\n", at)
+            at = self.raw.find(pattern, self.raw.index(b"\n", at))
         return names
 
-    def similar(self, text: str, most: int) -> np.ndarray:
-        """The `most` names that share the largest part of their byte trigrams with this text."""
+    def similar(self, text: str, limit: int) -> np.ndarray:
+        """The `limit` names that share the largest proportion of their byte trigrams with this text."""
         pattern = np.frombuffer(f"\n{text}\n".encode(errors="replace"), np.uint8)
         table = np.zeros(1 << 24, bool)
         table[_trigrams(pattern)] = True
         counts = np.zeros(len(self), np.int32)
-        for begin in range(0, len(self.bytes), CHUNK):
-            hits = np.flatnonzero(table[_trigrams(self.bytes[begin : begin + CHUNK + 2])]) + begin
+        for begin in range(0, len(self.bytes), CHUNK_BYTES):
+            hits = np.flatnonzero(table[_trigrams(self.bytes[begin : begin + CHUNK_BYTES + 2])]) + begin
             owners, times = np.unique(self.owners(hits + 1), return_counts=True)
             counts[owners[owners < len(self)]] += times[owners < len(self)].astype(np.int32)
         lengths = np.diff(self.begins, append=len(self.bytes))
         shares = 2 * counts / (lengths + len(pattern))
-        best = np.argpartition(-shares, most)[:most] if most < len(shares) else np.arange(len(shares))
+        best = np.argpartition(-shares, limit)[:limit] if limit < len(shares) else np.arange(len(shares))
         best = best[shares[best] > 0]
         return np.asarray(best[np.lexsort((best, -shares[best]))])
 
 
 def _trigrams(text: np.ndarray) -> np.ndarray:
-    """Each three consecutive bytes as one number."""
+    """Every three consecutive bytes as one number."""
     wide = text.astype(np.int32)
     return (wide[:-2] << 16) | (wide[1:-1] << 8) | wide[2:]
 
 
 def hop(relation: str, inverse: bool) -> str:
-    """A relation as an arrow."""
+    """A relation as an arrow: —relation→, or ←relation— if it is inverse."""
     return f"←{short_relation(relation)}—" if inverse else f"—{short_relation(relation)}→"
 
 
 def short_relation(name: str) -> str:
-    """The telling end of a relation written as a path or an address: "profession" of "/people/person/profession".
+    """The last segment of a relation written as a path or IRI: "profession" for "/people/person/profession".
 
-    Of a path in two parts, joined by a dot as in Freebase, the ends of both: "awards won / award winner".
+    A Freebase path that joins two with a dot gives the last segments of both: "awards won / award winner".
     """
     if not name.startswith(("/", "http://", "https://")):
         return name

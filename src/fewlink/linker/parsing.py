@@ -1,4 +1,4 @@
-"""Names, pairs and triples as commands take them: in files and in options."""
+"""Parse the names, pairs and triples that commands take in files and options."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ ARROW = "=>"
 
 
 def read_names(path: Path) -> list[str]:
-    """The names in a file, one per line; empty lines and spaces around names are ignored."""
+    """Read the names in a file, one per line; empty lines and spaces around names are ignored."""
     names = [text for _, line in _lines(path) if (text := line.strip())]
     if not names:
-        raise InputError(path, "holds no names: write one entity on each line")
+        raise InputError(path, "has no names: write one entity per line")
     return names
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """The pairs in a file, `head<TAB>tail` on each line; empty lines are ignored."""
+    """Read the pairs in a file, `head<TAB>tail` per line; empty lines are ignored."""
     pairs = []
     for number, line in _lines(path):
         if not line.strip():
@@ -34,7 +34,7 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
 
 
 def parse_pair(text: str) -> tuple[str, str]:
-    """`head => tail`, or head and tail separated by a tab, for names that contain an arrow."""
+    """Parse `head => tail`; a tab may replace the arrow, for names that contain one."""
     parts = [part.strip() for part in text.split("\t" if "\t" in text else ARROW)]
     if len(parts) != 2 or not all(parts):
         raise FewlinkError(
@@ -44,7 +44,7 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 
 def parse_triple(text: str) -> tuple[str, str, str]:
-    """`head => relation => tail`, or the three separated by tabs, for names that contain an arrow."""
+    """Parse `head => relation => tail`; tabs may replace the arrows, for names that contain one."""
     parts = [part.strip() for part in text.split("\t" if "\t" in text else ARROW)]
     if len(parts) != 3 or not all(parts):
         raise FewlinkError(f"'{text}' is not a triple: write 'HEAD => RELATION => TAIL', or tabs instead of the arrows")

@@ -1,4 +1,4 @@
-"""How a graph joins two entities: direct edges, paths along given relations, and the shortest distance."""
+"""How a graph joins two entities: direct edges, paths along a sequence of relations, and the shortest distance."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from fewlink.core.threads import distinct
 from fewlink.graph import Graph
 
-MAX_HOPS = 6  # within which two entities count as joined
-MAX_TRIED = 2_000  # entities that the search for a path without a repeated entity visits
-MAX_EDGES = 1 << 22  # of a neighbourhood: a larger one is not searched
+MAX_HOPS = 6  # two entities further apart do not count as joined
+MAX_VISITED = 2_000  # entities, in the search for a path without a repeated entity
+MAX_EDGES = 1 << 22  # larger neighbourhoods are not searched
 
 
 def direct_relations(graph: Graph, head: int, tail: int) -> list[int]:
@@ -22,10 +22,10 @@ def direct_relations(graph: Graph, head: int, tail: int) -> list[int]:
 
 
 def simple_path(graph: Graph, head: int, relations: Sequence[int], tail: int) -> list[int]:
-    """The entities of a path from head to tail along these relations, inverse ones included, none of them twice.
+    """The entities of a path from head to tail along these relations, which may be inverse, without repeats.
 
-    Of several paths it takes one over entities with few edges, which tell more. Empty if there is none, or if none is
-    found among the first entities tried.
+    Of several paths it prefers one through entities with few edges, which are more informative. Empty if there is no
+    path, or if the search visits too many entities.
     """
     if head == tail:
         return []
@@ -35,20 +35,21 @@ def simple_path(graph: Graph, head: int, relations: Sequence[int], tail: int) ->
         ends = np.unique(graph.tail_ids[at[graph.relation_ids[at] == relation]])
         last = place == len(relations) - 1
         reached.append(np.intersect1d(ends, [tail]) if last else np.setdiff1d(ends, [head, tail]))
-    count, tried = len(graph.relations), 0
+    count, visited = len(graph.relations), 0
 
     def back(walked: list[int]) -> list[int]:
-        nonlocal tried
-        place = len(relations) - len(walked)  # of the relation into the entity walked last
+        """Extend a path, from its tail backwards, to the head."""
+        nonlocal visited
+        place = len(relations) - len(walked)  # of the relation that leads to the last entity
         if place < 0:
             return walked[::-1]
-        tried += 1
+        visited += 1
         at, _ = graph.edges_of(np.array([walked[-1]]))
         inverse = (relations[place] + count) % (2 * count)
         beside = np.intersect1d(graph.tail_ids[at[graph.relation_ids[at] == inverse]], reached[place])
         beside = np.setdiff1d(beside, walked)
         for before in beside[np.lexsort((beside, graph.degrees[beside]))].tolist():
-            if tried > MAX_TRIED:
+            if visited > MAX_VISITED:
                 break
             if found := back([*walked, before]):
                 return found
@@ -57,13 +58,13 @@ def simple_path(graph: Graph, head: int, relations: Sequence[int], tail: int) ->
     return back([tail]) if len(reached[-1]) else []
 
 
-def distance(graph: Graph, head: int, tail: int, most: int = MAX_HOPS) -> int | None:
-    """The hops of the shortest path from head to tail: 0 if there is none of up to `most`, None if that takes long."""
+def distance(graph: Graph, head: int, tail: int, max_hops: int = MAX_HOPS) -> int | None:
+    """The length of the shortest path from head to tail: 0 if it exceeds `max_hops`, None if the search is too long."""
     seen = [np.zeros(len(graph.entities), bool) for _ in range(2)]
     fronts = [np.array([head]), np.array([tail])]
     for mask, front in zip(seen, fronts, strict=True):
         mask[front] = True
-    for hops in range(1, most + 1):
+    for hops in range(1, max_hops + 1):
         side = int(graph.degrees[fronts[0]].sum() > graph.degrees[fronts[1]].sum())
         if graph.degrees[fronts[side]].sum() > MAX_EDGES:
             return None

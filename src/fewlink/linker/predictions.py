@@ -1,4 +1,4 @@
-"""Predictions as users see them: rows with names, text, JSON, TSV, data frames and HTML."""
+"""Predictions as users see them: rows with names that convert to text, JSON, TSV, data frames and HTML."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     import pandas
 
 COLUMNS = ("head", "head_name", "rank", "tail", "tail_name", "score", "probability", "known", "in_set", "reasons")
-OPTIONAL = ("in_set", "reasons")  # columns that are left out of tab-separated text where no row has them
+OPTIONAL = ("in_set", "reasons")  # columns that TSV leaves out if no row has them
 SHOWN = 20  # rows in a repr
 
 
 @dataclass(frozen=True)
 class TrustNote:
-    """How far the answers to a question can be trusted, in a `sentence`; `shown`: whether they have probabilities.
+    """How far the answers to a question can be trusted, as a `sentence`.
 
-    If trust is `low` they have none. `found` of `tested` references were in the first ten when they were held out.
+    `shown` says whether they have probabilities; if trust is `low` they have none. `found` of `tested` references
+    ranked in the first ten when each was held out.
     """
 
     low: bool
@@ -38,14 +39,16 @@ class TrustNote:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A tail for a head, or a head for a tail if heads were asked for, by id and readable name.
+    """A ranked tail for a head, or a ranked head for a tail, by id and readable name.
 
-    `rank` is the tail's rank among the head's candidates that are not known answers, as the evaluator computes it:
-    tails with equal scores share the mean of their ranks, so it may end in .5. `probability` is None if the run is not
-    calibrated, if its calibration has a large error, or if the question is of low trust; `known` says whether the pair
-    is a reference or a known answer; `reasons` are present if requested; `in_set`: whether the row is in the answer set
-    of its question (`Predictions.sets`), None if there is none. `base_probability` is the model's own, before decisions
-    of a project adjusted it: what a decision is stored with, also where no percentage is shown.
+    rank              among the head's candidates that are not known answers, as the evaluator computes it: tails with
+                      equal scores share the mean of their ranks, so it may end in .5
+    probability       None if the model is not calibrated, its calibration has a large error, or trust is low
+    known             whether the pair is a reference or a pair of the named relation
+    reasons           the explanation, if the query wanted one
+    in_set            whether the row is in the answer set of its query entity; None if there is no answer set
+    base_probability  the model's probability before a project adjusted it, even if no percentage is shown; decisions
+                      are stored with it
     """
 
     head: str
@@ -73,9 +76,10 @@ class Prediction:
 class Predictions(Sequence[Prediction]):
     """Ranked tails: an immutable sequence of `Prediction`.
 
-    `notes` are remarks on the query, one line each; `trust` says how far to trust the probabilities, or why there are
-    none; it is None if nothing was calibrated. `inverse`: heads of tails were asked for, and `rank` is that of a head.
-    `sets` say of each entity asked about how many of its answers it takes to have a right one among them.
+    notes    remarks on the query, one line each
+    trust    how far to trust the probabilities, or why there are none; None if the model is not calibrated
+    inverse  whether the rows are heads ranked for tails
+    sets     the answer set of each query entity
     """
 
     rows: Sequence[Prediction]
@@ -104,18 +108,18 @@ class Predictions(Sequence[Prediction]):
         """The rows of one head, by its id or its readable name."""
         rows = [row for row in self.rows if row.head == head] or [row for row in self.rows if row.head_name == head]
         if not rows:
-            raise FewlinkError(f"no prediction for the head '{head}': it is not a query head, or has no candidate left")
+            raise FewlinkError(f"no prediction for the head '{head}': it is not in the query, or has no candidate left")
         return replace(self, rows=rows)
 
     def for_tail(self, tail: str) -> Predictions:
         """The rows of one tail, by its id or its readable name."""
         rows = [row for row in self.rows if row.tail == tail] or [row for row in self.rows if row.tail_name == tail]
         if not rows:
-            raise FewlinkError(f"no prediction for the tail '{tail}': it was not asked about, or has no candidate left")
+            raise FewlinkError(f"no prediction for the tail '{tail}': it is not in the query, or has no candidate left")
         return replace(self, rows=rows)
 
     def with_sets(self, sets: Sequence[AnswerSet]) -> Predictions:
-        """With answer sets, and whether each row is in that of its question."""
+        """Add answer sets, and mark the rows in them."""
         sizes = {each.asked: each.size for each in sets}
         rows = []
         for row in self.rows:
@@ -133,11 +137,11 @@ class Predictions(Sequence[Prediction]):
     def to_tsv(self, *, exact: bool = False) -> str:
         """A header and a line for each row; a tab or line break inside a name is written \\t or \\n.
 
-        A name that a spreadsheet would take for a formula gets an apostrophe in front, unless `exact`. Reasons, if
-        there are any, are written as sentences in one column.
+        A name that a spreadsheet would read as a formula gets an apostrophe in front, unless `exact`. Reasons, if
+        there are any, are sentences in one column.
         """
-        given = {c for c in OPTIONAL if any(getattr(row, c) is not None for row in self.rows)}
-        columns = [c for c in COLUMNS if c not in OPTIONAL or c in given]
+        used = {column for column in OPTIONAL if any(getattr(row, column) is not None for row in self.rows)}
+        columns = [column for column in COLUMNS if column not in OPTIONAL or column in used]
         lines = [columns, *([_cell(row, column, exact) for column in columns] for row in self.rows)]
         return "".join("\t".join(line) + "\n" for line in lines)
 
@@ -169,14 +173,14 @@ class Predictions(Sequence[Prediction]):
             ends = (group[0].tail_name, group[0].tail) if self.inverse else (group[0].head_name, group[0].head)
             of_head[0].insert(0, Cell(drawing.named(*ends), rows=len(of_head), heading=True))
             lines += of_head
-        legend = f"Ranks with a bar beside them: the first {found}s that are meant above."
+        legend = f"A bar beside the rank marks the first {found}s counted above."
         marked = [legend] if self.sets and any(row.in_set for row in rows) else []
         above, below = (drawing.paragraphs(texts, "fl-soft") for texts in (self._header(), [*marked, *self._more()]))
         shown = drawing.table(columns, lines) if rows else drawing.paragraphs(["no predictions"])
         return drawing.block(above, shown, below)
 
     def _lines(self, row: Prediction, calibrated: bool, known: bool, opened: bool) -> Iterator[list[Cell]]:
-        """A prediction as cells without the entity asked about, and its reasons in a line below."""
+        """Yield the cells of a prediction without its query entity, then a line with its reasons."""
         found = (row.head_name, row.head) if self.inverse else (row.tail_name, row.tail)
         cells = [Cell(str(plain_rank(row.rank)), "fl-number fl-set" if row.in_set and self.sets else "fl-number")]
         cells.append(Cell(drawing.named(*found)))
@@ -208,7 +212,7 @@ class Predictions(Sequence[Prediction]):
         return [*([shown(self.trust.sentence)] if self.trust else []), *self.set_sentences()]
 
     def set_sentences(self, most: int = 3) -> list[str]:
-        """What the answer sets say, the first of them where several entities were asked about."""
+        """The sentences of the first answer sets, with names if there are several."""
         name = len(self.sets) > 1
         lines = [f"{each.asked_name}: {each.sentence}" if name else each.sentence for each in self.sets[:most]]
         return [
@@ -222,7 +226,7 @@ class Predictions(Sequence[Prediction]):
 
 
 def plain_rank(rank: float) -> int | float:
-    """A rank as people write it: 3, or 2.5 if it is shared."""
+    """A rank without needless decimals: 3, or 2.5 if it is shared."""
     return int(rank) if rank == int(rank) else rank
 
 

@@ -1,4 +1,4 @@
-"""A query: names that users write resolved to the ids of a graph, as a value that can be compared and remembered."""
+"""Queries: the names that users write, resolved to the ids of a graph, as hashable values."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fewlink.linker.names import Names, fold
 if TYPE_CHECKING:
     from fewlink.linker.adjustment import Adjustment
 
-CANDIDATE_WORDS = ("open", "full", "all")  # any other text is the name of a type
+CANDIDATE_WORDS = ("open", "full", "all")  # any other text names a type
 Pairs = Iterable[tuple[str, str]]
 Choice = str | Iterable[str] | Callable[[str], bool] | None
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation of the benchmark by name: a task, or a relation of the graph (`number`).
+    """A relation of the benchmark: a task, or a relation of the graph by its `number`.
 
-    If `inverse`, its pairs are read from tail to head. `trained`: it is a task of the train split.
+    `trained` says that it is a task of the train split. If `inverse`, its pairs are read from tail to head.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Relation:
         return dataclasses.replace(self, inverse=not self.inverse)
 
     def pairs(self) -> np.ndarray:
-        """Its pairs (n, 2), in the order of the benchmark or of the graph's file."""
+        """The pairs (n, 2), in the order of the benchmark or of the file of triples."""
         return self._pairs()[:, ::-1] if self.inverse else self._pairs()
 
     def _pairs(self) -> np.ndarray:
@@ -75,8 +75,8 @@ class Relation:
 class References:
     """The references of a query as pairs of ids, and the relation if the query names one.
 
-    `rejected` are pairs known to be wrong: they are not ranked, and pairs that resemble them rank lower. If `inverse`,
-    the query asks for heads: all pairs and the relation are read from tail to head.
+    `rejected` are wrong pairs: they are not ranked, and pairs that resemble them rank lower. If `inverse`, the query is
+    for heads, and all pairs and the relation are read from tail to head.
     """
 
     pairs: tuple[tuple[int, int], ...]
@@ -85,9 +85,13 @@ class References:
     inverse: bool = False
 
     def inverted(self) -> References:
-        """The same references read the other way round."""
-        pairs, rejected = (tuple((tail, head) for head, tail in own) for own in (self.pairs, self.rejected))
-        return References(pairs, self.relation.inverted() if self.relation else None, rejected, not self.inverse)
+        """The same references read in the other direction."""
+        return References(
+            tuple((tail, head) for head, tail in self.pairs),
+            self.relation.inverted() if self.relation else None,
+            tuple((tail, head) for head, tail in self.rejected),
+            not self.inverse,
+        )
 
     @functools.cached_property
     def ids(self) -> np.ndarray:
@@ -100,7 +104,7 @@ class References:
         return np.array(self.rejected, np.int32).reshape(-1, 2)
 
     def with_rejected(self, rejected: Iterable[tuple[int, int]], names: Names, notes: list[str]) -> References:
-        """These references with rejected pairs; raises if a pair is both. Adds a note if there are any."""
+        """Add rejected pairs, with a note; raise if a pair is also a reference."""
         distinct = tuple(dict.fromkeys(rejected))
         for head, tail in distinct:
             if (head, tail) in self.pairs:
@@ -112,30 +116,30 @@ class References:
         return dataclasses.replace(self, rejected=distinct)
 
     def may_be_tails(self, head: int, candidates: np.ndarray) -> np.ndarray:
-        """Which candidates (c,) were not rejected for this head."""
+        """Whether each candidate (c,) was not rejected for this head."""
         return ~np.isin(candidates, self.rejected_ids[self.rejected_ids[:, 0] == head, 1])
 
     def known_tails(self, head: int) -> np.ndarray:
-        """The known tails (m,) of a head: those of the references and those of the relation."""
+        """The known tails (m,) of a head in the references and in the relation."""
         tails = self.ids[self.ids[:, 0] == head, 1]
         return tails if self.relation is None else np.concatenate([tails, self.relation.tails(head)])
 
 
 @dataclass(frozen=True)
 class Query:
-    """Which tails fit these heads, given some references? All names are resolved; `Linker.resolve` makes one.
+    """A query by ids: which tails fit these heads, given the references? `Linker.resolve` makes one from names.
 
-    references      pairs of the relation, rejected pairs, and the relation itself if it is named
-    heads           entities to find tails for (or, if the references are inverse, tails to find heads for)
-    k               how many tails of each head; if `across_heads`, how many pairs of all heads together
+    references      pairs of the relation, rejected pairs, and the relation if it is named
+    heads           entities to find tails for; if the references are inverse, tails to find heads for
+    k               the number of tails per head; if `across_heads`, of pairs of all heads together
     candidates      "open", "full", "all", the name of a type, or ids
     exclude_known   whether known pairs are left out of the answer
     constraints     names of `fewlink.linker.constraints.KINDS`, "auto" or "none"
     explain         whether each prediction comes with its reasons
-    adjustment      what the decisions of a project add to probabilities; `answered` are heads with a true tail
-    notes           remarks on the query for its author
-
-    A query is hashable; notes do not count. `part` takes some of its heads, for answers that are computed in turns.
+    adjustment      the adjustment of probabilities by the decisions of a project
+    answered        heads that have a true tail in the project
+    notes           remarks on the query for its author; they do not count in comparisons
+    heads_in_all    the number of heads of the whole query, if this is a `part` of one; otherwise 0
     """
 
     references: References
@@ -149,25 +153,25 @@ class Query:
     adjustment: Adjustment | None = None
     answered: frozenset[int] = frozenset()
     notes: tuple[str, ...] = field(default=(), compare=False)
-    heads_in_all: int = 0  # of the query that this one is a part of; 0: it is whole
+    heads_in_all: int = 0
 
     @property
     def inverse(self) -> bool:
-        """Whether the query asks for the heads of tails."""
+        """Whether the query is for the heads of tails."""
         return self.references.inverse
 
     @property
     def competing_heads(self) -> int:
-        """The number of heads whose pairs may rule out each other."""
+        """The number of heads whose pairs may rule each other out."""
         return self.heads_in_all or len(self.heads)
 
     def part(self, heads: Sequence[int]) -> Query:
-        """The query for some of its heads. `Linker.rank` keeps as many tails of each as the whole query needs."""
+        """The query for some of its heads. `Linker.rank` keeps as many tails of each head as the whole query needs."""
         return dataclasses.replace(self, heads=tuple(heads), heads_in_all=self.competing_heads)
 
     @property
     def batch_key(self) -> Hashable:
-        """Queries with equal keys differ only in their heads and k: `Linker.rank_batch` scores them in one call."""
+        """A key for batching: queries with equal keys differ only in heads and k, so `Linker.rank_batch` takes them."""
         alone = self.across_heads or bool(self.constraints)
         return (
             self.references,
@@ -199,9 +203,9 @@ def find_relation(benchmark: Benchmark, name: str) -> Relation:
 
 
 def find_pairs(names: Names, pairs: Pairs, what: str = "reference", field: str = "references") -> list[tuple[int, int]]:
-    """Pairs of names as pairs of ids. `what` and `field` tell an error what the pairs are and where they stand."""
+    """Resolve pairs of names to pairs of ids. Errors describe the pairs as `what` and locate them in `field`."""
     if isinstance(pairs, str):
-        raise FewlinkError(f"{what}s are pairs of a head and a tail, not the text {pairs!r}")
+        raise FewlinkError(f"{what}s must be pairs of a head and a tail, not the text {pairs!r}")
     ids = []
     for place, pair in enumerate(pairs):
         if isinstance(pair, str) or len(pair) != 2:
@@ -212,7 +216,7 @@ def find_pairs(names: Names, pairs: Pairs, what: str = "reference", field: str =
 
 
 def distinct_pairs(names: Names, pairs: Iterable[tuple[int, int]], notes: list[str]) -> tuple[tuple[int, int], ...]:
-    """References without duplicates, in their order; each duplicate adds a note."""
+    """Remove duplicate references, with a note for each."""
     distinct: dict[tuple[int, int], None] = {}
     for head, tail in pairs:
         if (head, tail) in distinct:
@@ -226,8 +230,8 @@ def relations_of(graph: Graph, pairs: Iterable[tuple[int, int]]) -> list[str]:
     common: set[int] | None = None
     for head, tail in pairs:
         edges = slice(int(graph.offsets[head]), int(graph.offsets[head + 1]))
-        own = set(graph.relation_ids[edges][graph.tail_ids[edges] == tail].tolist())
-        common = own if common is None else common & own
+        relations = set(graph.relation_ids[edges][graph.tail_ids[edges] == tail].tolist())
+        common = relations if common is None else common & relations
     return [graph.relations[relation] for relation in sorted(common or ()) if relation < len(graph.relations)]
 
 
@@ -244,7 +248,7 @@ def first_pairs(relation: Relation, shots: int) -> tuple[tuple[int, int], ...]:
 def find_heads(
     names: Names, heads: str | Iterable[str], notes: list[str], what: str = "head", field: str = "heads"
 ) -> tuple[int, ...]:
-    """Query heads by name, in their order; each duplicate adds a note. `what` is "tail" if the query is inverse."""
+    """Resolve query heads, in order and without duplicates, with a note for each. `what` may be "tail"."""
     distinct: dict[int, None] = {}
     for place, name in enumerate([heads] if isinstance(heads, str) else heads):
         head = names.find(name, what, f"{field}.{place}")
@@ -255,9 +259,9 @@ def find_heads(
 
 
 def find_candidates(graph: Graph, names: Names, choice: Choice) -> str | tuple[int, ...]:
-    """Candidates as a `Query` has them: a word or the name of a type as it is, else sorted ids.
+    """Resolve a choice of candidates for a `Query`: a word or the name of a type stays, entities become sorted ids.
 
-    Entities are given by name, or by a predicate of entity ids.
+    Entities are chosen by name or by a predicate of entity ids.
     """
     if choice is None:
         return "open"
@@ -268,7 +272,9 @@ def find_candidates(graph: Graph, names: Names, choice: Choice) -> str | tuple[i
     else:
         ids = {names.find(name, "candidate", f"candidates.{place}") for place, name in enumerate(choice)}
     if not ids:
-        raise FewlinkError("no candidates: " + ("the predicate accepts no entity" if callable(choice) else "name some"))
+        if callable(choice):
+            raise FewlinkError("no candidates: the predicate accepts no entity")
+        raise FewlinkError("no candidates: name at least one entity")
     return tuple(sorted(ids))
 
 
@@ -290,18 +296,19 @@ def candidate_ids(
     if candidates != "full":
         return names.members(candidates, "candidates")
     if relation is None:
-        raise FewlinkError("candidates 'full' are the range of a relation: name the relation, or leave candidates out")
+        raise FewlinkError("candidates 'full' need a relation: name it, or leave candidates out")
     if relation.task is None or relation.inverse:
         return likely_tails(graph, np.concatenate([relation.pairs()[:, 1], references.ids[:, 1]]))
     return candidates_of("full", relation.task, references.ids, graph).ids
 
 
 def check_count(k: int, what: str = "k") -> int:
+    """The number, if it is whole and at least 1; raises otherwise."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise FewlinkError(f"{what} must be a whole number of at least 1, got {k!r}")
     return int(k)
 
 
 def id_texts(graph: Graph, pairs: Sequence[Sequence[int]] | np.ndarray) -> list[tuple[str, str]]:
-    """Pairs of entities by their ids as texts."""
+    """Pairs of entities as their ids in the graph's files."""
     return [(graph.entities[int(head)], graph.entities[int(tail)]) for head, tail in pairs]

@@ -1,4 +1,4 @@
-"""The best tails of each head as arrays, with the ranks that the evaluator would give them."""
+"""Rank the tails of heads as the evaluator does, and keep the best as arrays."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class RankedPairs:
     """Ranked pairs of a head and a tail, as arrays.
 
     Shapes: all (n,). `heads`, `tails` entities; `scores`; `ranks` among the candidates that are not known answers, ties
-    at their mean, as in evaluation; `log_softmax` over the same candidates and the tail itself; `margins` between the
-    scores of the head's best two of them, at most `MAX_MARGIN`; `known` bool.
+    at their mean, as in evaluation; `log_softmax` over the same candidates and the tail itself; `margins`, the
+    difference between the head's two best scores, at most `MAX_MARGIN`; `known` bool.
     """
 
     heads: np.ndarray
@@ -45,9 +45,9 @@ class RankedPairs:
         return replace(self, heads=self.tails, tails=self.heads)
 
     def moved(self, by: np.ndarray) -> Self:
-        """With scores moved by (n,): ranks, softmax and margins follow; tails that are not listed keep their scores.
+        """Add `by` (n,) to the scores, and update ranks, softmax and margins; unlisted tails keep their scores.
 
-        The rows of a head are consecutive, and stay where they are.
+        The rows of a head are consecutive, and keep their order.
         """
         scores = self.scores + by
         ranks, log_softmax, margins = scores.copy(), scores.copy(), scores.copy()
@@ -77,7 +77,7 @@ def rank_tails(
     with_known: bool = False,
     allowed: Callable[[int, np.ndarray], np.ndarray] | None = None,
 ) -> Iterator[RankedPairs]:
-    """The k best tails of each head of a question; `known_tails` maps a head to its known answers (m,).
+    """Yield the k best tails of each head of a question; `known_tails` maps a head to its known answers (m,).
 
     `allowed` maps a head and the candidates (c,) to whether each of them competes (c,); by default all do.
     """
@@ -90,7 +90,7 @@ def rank_tails(
 
 
 def score_heads(scorer: Scorer, question: Question) -> Iterator[tuple[int, np.ndarray]]:
-    """The place of each head and its scores (c,); as many heads are scored together as memory allows."""
+    """Yield the index of each head and its scores (c,); as many heads are scored together as memory allows."""
     most = max(1, SCORES_PER_CALL // max(1, len(question.candidates)))
     for begin in range(0, len(question.heads), most):
         heads = question.heads[begin : begin + most]
@@ -130,7 +130,7 @@ def rank_head(
 
 
 def _margin(scores: np.ndarray) -> float:
-    """Between the two highest scores, at most `MAX_MARGIN`."""
+    """The difference between the two highest scores, at most `MAX_MARGIN`."""
     if len(scores) < 2:
         return MAX_MARGIN
     first, second = _highest(scores, 2).astype(float)
@@ -138,12 +138,12 @@ def _margin(scores: np.ndarray) -> float:
 
 
 def _highest(scores: np.ndarray, k: int) -> np.ndarray:
-    """The k highest scores (k,), highest first; `np.partition` takes seconds where millions of scores are equal."""
+    """The k highest scores (k,), highest first. `np.partition` is slow if millions of scores are equal."""
     return np.asarray(torch.from_numpy(scores).topk(k).values)
 
 
 def _top(scores: np.ndarray, k: int) -> np.ndarray:
-    """The places of the k highest scores, highest first; ties in order."""
+    """The indexes of the k highest scores, highest first; ties in order."""
     if k < len(scores):
         least = _highest(scores, k)[-1]
         above = np.flatnonzero(scores > least)

@@ -1,8 +1,8 @@
-"""Which relation of a graph holds between two entities.
+"""Find the relation that holds between two entities.
 
-First the kinds of the two entities, as told by the relations and types that they have, leave some relations; for these
-the evidence of `check` is read: paths, entities like the two, and kinds. A triple that is in the graph is left out of
-the evidence for it, so that knowing it is no proof.
+A first pass keeps the relations that suit the kinds of the two entities: the relations and types that they have. For
+these, the evidence of `check` is read: paths, similar entities and kinds. A triple of the graph does not count as
+evidence for itself.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fewlink.core.seeds import generator
 from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.linker.check import (
-    LEAST,
-    OTHERS,
+    MIN_RELATIONS,
+    MIN_TRIPLES,
     RelationReading,
     RelationWeights,
     fit_all,
@@ -32,18 +32,18 @@ from fewlink.linker.ranking import score_heads
 from fewlink.linker.tables import Answers
 from fewlink.scorers import Question, Scorer
 
-GOOD_FIT = 0.5  # if no relation reaches it, the answer says so
-KEPT = 20  # relations whose evidence is read for a pair
-FITTED = 300  # triples of a relation that its weights are fitted to
-NONE = -1  # no entity
-OCCURS = 4.0  # what it counts that the head has the relation to others, or the tail from others
+GOOD_FIT = 0.5  # if no relation reaches it, a note says so
+MAX_READ = 20  # relations whose evidence is read for a pair
+MAX_FITTED = 300  # triples of a relation to fit its weights to
+NO_ENTITY = -1
+HAS_RELATION = 4.0  # bonus if the head has the relation to other tails, or the tail from other heads
 
 
 @dataclass(frozen=True)
 class RelationFit:
     """A relation and how well it fits a pair, from 0 to 1.
 
-    `known`: the graph has it between the two; `by`: "graph", or "references" if references describe it.
+    `known` says whether the graph has the triple; `by` is "graph", or "references" if references describe the relation.
     """
 
     relation: str
@@ -54,7 +54,7 @@ class RelationFit:
 
 
 def best_relations(graph: Graph, head: int, tail: int, described: Mapping[str, float], k: int) -> Answers[RelationFit]:
-    """The k relations that fit a pair best: those of the graph, and described ones with their fits."""
+    """The k best relations of a pair, among those of the graph and `described` ones, which come with their fits."""
     rows = [
         RelationFit(graph.relations[relation], graph.relation_name(relation), fit, known, "graph")
         for relation, fit, known in graph.once(RelationFinder).rank(head, tail)
@@ -66,19 +66,21 @@ def best_relations(graph: Graph, head: int, tail: int, described: Mapping[str, f
 
 
 def described_fit(scorer: Scorer, graph: Graph, references: References, head: int, tail: int) -> float:
-    """How well a relation described by references fits a pair: the share of entities like the references' tails that
-    are no better tail, times the same for heads."""
+    """How well a relation that references describe fits a pair.
+
+    It is the share of candidates for the head that score no higher than the tail, times the same share for the inverse.
+    """
     fit = 1.0
-    for each, asked, found in ((references, head, tail), (references.inverted(), tail, head)):
-        candidates = np.union1d(open_candidates(graph, each.ids), [found]).astype(np.int32)
-        question = Question("", each.ids, np.array([asked], np.int32), candidates)
+    for directed, query, answer in ((references, head, tail), (references.inverted(), tail, head)):
+        candidates = np.union1d(open_candidates(graph, directed.ids), [answer]).astype(np.int32)
+        question = Question("", directed.ids, np.array([query], np.int32), candidates)
         (_, scores), *_ = score_heads(scorer, question)
-        fit *= float((scores <= scores[candidates == found]).mean())
+        fit *= float((scores <= scores[candidates == answer]).mean())
     return fit
 
 
 class Fit(NamedTuple):
-    """How well a relation fits a pair: `fit` from 0 to 1; `known`: whether the graph has the triple."""
+    """How well a relation fits a pair, from 0 to 1, and whether the graph has the triple."""
 
     relation: int
     fit: float
@@ -86,32 +88,32 @@ class Fit(NamedTuple):
 
 
 class RelationFinder:
-    """Ranks the relations of a graph for pairs; what is read of a relation is kept for further pairs."""
+    """Ranks the relations of a graph for pairs; the evidence of each relation is read once."""
 
-    def __init__(self, graph: Graph, kept: int = KEPT, seed: int = 0) -> None:
-        self.graph, self.kept, self.seed = graph, kept, seed
+    def __init__(self, graph: Graph, max_read: int = MAX_READ, seed: int = 0) -> None:
+        self.graph, self.max_read, self.seed = graph, max_read, seed
         self.counts = np.bincount(graph.triples()[:, 1], minlength=len(graph.relations))
         self._read: dict[int, RelationReading] = {}
         self._fitted: dict[int, RelationWeights] = {}
         self._kinds = _kind_weights(graph)
-        self._all = fit_all([self._reading(relation) for relation in typical_relations(self.counts)[:OTHERS]])
+        self._all = fit_all([self._reading(relation) for relation in typical_relations(self.counts)[:MIN_RELATIONS]])
 
     def rank(self, head: int, tail: int) -> list[Fit]:
-        """The relations from head to tail, the best first; those whose kinds do not fit are left out."""
+        """The relations that may hold from head to tail, the best first."""
         known = self._known(head, tail)
         chosen = self.plausible(head, tail, known)
         fits = [Fit(r, self._fit(r, head, tail, r in known), r in known) for r in chosen]
         return sorted(fits, key=lambda each: -each.fit)
 
     def plausible(self, head: int, tail: int, known: Sequence[int] = ()) -> list[int]:
-        """The relations that fit the kinds of head and tail best, and those that the graph has between them."""
+        """The known relations from head to tail, and those that suit the kinds of both best."""
         table, _ = slot_table(self.graph)
         scores, count = np.zeros(len(self.counts)), len(self.counts)
         for (weights, base), end, own in zip(self._kinds, (head, tail), (0, count), strict=True):
             worth = weights @ table[end] + base
-            scores += np.sign(worth) * np.sqrt(np.abs(worth)) + OCCURS * table[end, own : own + count]
-        scores[self.counts < LEAST] = -np.inf
-        best = np.argsort(-scores, kind="stable")[: self.kept]
+            scores += np.sign(worth) * np.sqrt(np.abs(worth)) + HAS_RELATION * table[end, own : own + count]
+        scores[self.counts < MIN_TRIPLES] = -np.inf
+        best = np.argsort(-scores, kind="stable")[: self.max_read]
         return [*dict.fromkeys([*known, *best[np.isfinite(scores[best])].tolist()])]
 
     def _known(self, head: int, tail: int) -> list[int]:
@@ -121,25 +123,25 @@ class RelationFinder:
         return [int(r) for r in relations if r < len(graph.relations)]
 
     def _fit(self, relation: int, head: int, tail: int, known: bool) -> float:
-        if self.counts[relation] < LEAST:
+        if self.counts[relation] < MIN_TRIPLES:
             return 0.0  # too few triples to compare with
-        out = (head, tail) if known else (NONE, NONE)
-        asked = QueriedPairs(*(np.array([each], np.int64) for each in (head, tail, *out)))
+        left_out = (head, tail) if known else (NO_ENTITY, NO_ENTITY)
+        pair = QueriedPairs(*(np.array([entity], np.int64) for entity in (head, tail, *left_out)))
         if relation not in self._fitted:
             self._fitted[relation] = fit_relation(self._reading(relation), self._all)
-        return float(self._fitted[relation].chances(self._reading(relation).ask(asked))[0])
+        return float(self._fitted[relation].chances(self._reading(relation).evidence_for(pair))[0])
 
     def _reading(self, relation: int) -> RelationReading:
         if relation not in self._read:
             triples = self.graph.triples()
             pairs = triples[triples[:, 1] == relation][:, [0, 2]]
             random = generator(self.seed, "relations", relation)
-            self._read[relation] = read_relation(self.graph, relation, pairs, random, FITTED)
+            self._read[relation] = read_relation(self.graph, relation, pairs, random, MAX_FITTED)
         return self._read[relation]
 
 
 def _kind_weights(graph: Graph) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For heads and for tails, what each slot and type says for each relation (R, S), and for none at all (R,)."""
+    """For heads and for tails, the weight of each slot and type for each relation (R, S), and the base (R,)."""
     table, _ = slot_table(graph)
     result = []
     for shift in (0, len(graph.relations)):

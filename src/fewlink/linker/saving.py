@@ -9,12 +9,10 @@ manifest.json                     every file with its sha256
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shlex
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +26,7 @@ from fewlink.data.catalogue import check_source, open_graph
 from fewlink.data.nell_layout import is_layout
 from fewlink.data.training_graph import known_graph
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
+from fewlink.linker.card import CARD, UNKNOWN_LICENSE, saved_card
 from fewlink.models.trail.family import FAMILY as TRAIL
 from fewlink.models.trail.text import open_text_model, read_descriptions, text_vectors
 from fewlink.scorers import GraphScorer, Scorer
@@ -38,17 +37,14 @@ from fewlink.training.folder import BENCHMARK, CALIBRATION, EMBEDDINGS, check_co
 from fewlink.training.run import Deployed, vectors_of
 
 FORMAT = "fewlink-pretrained/1"
-CARD, RELIABILITY = "README.md", "reliability.svg"
+RELIABILITY = "reliability.svg"
 T = TypeVar("T")
-SHIPPED = "trail"  # the model that reads a graph without training
 HUB, HUB_NAME = "hub:", re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
-TAGS = ("knowledge-graph", "knowledge-graph-completion", "link-prediction", "few-shot-learning")
-UNKNOWN = "unknown"  # the hub's word for a licence that is not stated
 
 
 def save(
-    run: Path, benchmark: Benchmark, folder: Path, *, origin: str = "", place: str = "", license: str = UNKNOWN
+    run: Path, benchmark: Benchmark, folder: Path, *, origin: str = "", place: str = "", license: str = UNKNOWN_LICENSE
 ) -> Path:
     """Write the folder atomically; an existing folder of this format is replaced. `origin`: as of `origin_of`.
 
@@ -216,7 +212,13 @@ def shipped_scorer(
 
 
 def publish(
-    run: Path, benchmark: Benchmark, name: str, *, origin: str = "", private: bool = False, license: str = UNKNOWN
+    run: Path,
+    benchmark: Benchmark,
+    name: str,
+    *,
+    origin: str = "",
+    private: bool = False,
+    license: str = UNKNOWN_LICENSE,
 ) -> str:
     """Publish the folder of `save` on the Hugging Face hub as `owner/name`; returns its address."""
     name = name.removeprefix(HUB)
@@ -238,70 +240,3 @@ def publish(
             message = " ".join(str(error).split())
             raise FewlinkError(f"{name} cannot be published ({type(error).__name__}: {message})") from None
     return f"https://huggingface.co/{name}"
-
-
-def front_matter(model: str, benchmark: str, figures: Sequence[tuple[str, str, float]] = ()) -> str:
-    """The head of a card, which the hub reads. `figures`: a split, the name of a metric and its value."""
-    lines = [f"license: {UNKNOWN}", "library_name: fewlink", "pipeline_tag: graph-ml", "tags:"]
-    lines += [f"- {tag}" for tag in (*TAGS, json.dumps(model))]
-    if figures:
-        lines += ["model-index:", f"- name: {json.dumps(f'{model} on {benchmark}')}", "  results:"]
-    for split in dict.fromkeys(split for split, _, _ in figures):
-        lines += ["  - task:", "      type: graph-ml", "      name: Few-shot link prediction"]
-        lines += ["    dataset:", f"      type: {json.dumps(benchmark)}", f"      name: {json.dumps(benchmark)}"]
-        lines += [f"      split: {split}", "    metrics:"]
-        for _, name, value in (figure for figure in figures if figure[0] == split):
-            kind = name.partition(",")[0].lower()
-            lines += [f"    - type: {kind}", f"      name: {json.dumps(name)}", f"      value: {value:.4f}"]
-    return "\n".join(["---", *lines, "---", ""])
-
-
-def introduction(title: str, place: str, references: Sequence[tuple[str, str]], head: str) -> str:
-    """The first part of a card: what the model does, and how to use it in three lines of Python or with a command."""
-    return f"""# {title}
-
-Ranks the tails that fit a head, given a handful of pairs of a relation that the graph does not contain, without \
-further training. Made with fewlink: `pip install 'fewlink[hub]'`.
-
-## How to use it
-
-```python
-import fewlink
-linker = fewlink.load({place!r})
-print(linker.predict(references={list(references)!r}, heads=[{head!r}], k=10))
-```
-
-```
-fewlink predict {shlex.quote(place)} --references pairs.tsv --head {shlex.quote(head)} --top 10 --explain
-```
-"""
-
-
-def saved_card(run: Path, benchmark: Benchmark, place: str, license: str) -> str:
-    """The run's card, or a short one if it has none, for a model that is loaded from `place`."""
-    model = RunConfig.read(run).settings.model
-    if (run / CARD).is_file():
-        text = (run / CARD).read_text("utf-8")
-    else:
-        graph, tasks = benchmark.graph, [task for split in ("dev", "test", "train") for task in benchmark.split(split)]
-        pairs = tasks[0].pairs if tasks else graph.triples()[:4, [0, 2]]
-        named = [(graph.entities[head], graph.entities[tail]) for head, tail in pairs[:4].tolist()]
-        text = f"""{introduction(f"{model} on {benchmark.name}", place, named[:-1] or named, named[-1][0])}
-## Data
-
-Benchmark {benchmark.name}, sha256 `{benchmark.fingerprint}`: {len(graph.entities):,} entities, \
-{len(graph.relations):,} relations, {graph.triple_count:,} triples.
-
-## Figures
-
-Not measured. `fewlink card RUN` measures a run, calibrates its probabilities and writes both into its card.
-"""
-    if not text.startswith("---\n"):
-        text = front_matter(model, benchmark.name) + text
-    for pattern, line in (
-        (r"^linker = fewlink\.load\(.*\)$", f"linker = fewlink.load({place!r})"),
-        (r"^fewlink predict (?:'[^']*'|\S+)", f"fewlink predict {shlex.quote(place)}"),
-        *([] if license == UNKNOWN else [(r"^license: .*$", f"license: {license}")]),
-    ):
-        text = re.sub(pattern, line.replace("\\", r"\\"), text, count=1, flags=re.MULTILINE)
-    return text

@@ -1,4 +1,4 @@
-"""Rows of answers as a sequence that shows itself as text, JSON, TSV and HTML."""
+"""Rows of answers as a sequence that converts to text, JSON, TSV and HTML."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Answers(Sequence[T], Generic[T]):
     def to_tsv(self, *, exact: bool = False) -> str:
         """A header and a line for each row; a tab or line break inside a name is written \\t or \\n.
 
-        A name that a spreadsheet would take for a formula gets an apostrophe in front, unless `exact`.
+        A name that a spreadsheet would read as a formula gets an apostrophe in front, unless `exact`.
         """
         columns = self._columns()
         lines = [columns, *([_cell(getattr(row, column), exact) for column in columns] for row in self.rows)]
@@ -70,7 +70,7 @@ class Answers(Sequence[T], Generic[T]):
         return drawing.block(table, drawing.paragraphs([*self._more(), *self.notes], "fl-soft"))
 
     def _more(self) -> list[str]:
-        """How many rows are not shown."""
+        """The line that counts the rows that are not shown."""
         return [f"… and {len(self.rows) - SHOWN:,} more"] if len(self.rows) > SHOWN else []
 
 

@@ -1,7 +1,7 @@
-"""What tells how far answers can be trusted besides their scores: are the references found when they are held out?
+"""How far answers can be trusted: whether the model finds the references again when each is held out.
 
-`Trust` is what is known of a question; `row_features` are what a calibration reads of its answers; `expected_error` is
-how far probabilities are off.
+`Trust` holds the result for one question, `row_features` turns it and the scores into the features of a calibration,
+and `expected_error` measures how far probabilities are off.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, score_heads
 from fewlink.scorers import Question, Scorer
 
-MOST = 3  # references that are held out: each costs as much as a new relation
+MAX_HELD_OUT = 3  # references: each costs as much as a new relation
 BINS = 10
-FIRST = 10  # ranks up to which a reference counts as found
+FOUND_RANK = 10  # the last rank at which a reference counts as found
 
-# What the regression reads of each row, and the sign that keeps a better rank of a head at least as probable.
+# The features of the regression, and the sign of each weight that keeps a better rank at least as probable.
 SIGNS = {
     "constant": 0,
     "log softmax": 1,
@@ -35,7 +35,7 @@ SIGNS = {
     "fan": 0,
     "head fan": 0,
     "one reference": 0,
-    "found first": 0,  # share of the held-out references with rank 1, less one half
+    "found first": 0,  # share of the held-out references with rank 1, minus one half
     "found in ten": 0,
 }
 FEATURES = tuple(SIGNS)
@@ -44,12 +44,15 @@ Weights = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Trust:
-    """What is known about a question besides its scores.
+    """How well the references of a question predict each other.
 
-    `shots`: the number of references. `ranks` (n,): of the tails of references that were held out, with the others as
-    references; empty if there is one reference, or if the graph has the relation itself, so that nothing can be held
-    out (`known`; `relation` is its name if the user did not give it). `fan`: the logarithm of the number of entities
-    like the references' tails over that of entities like their heads; a high one suggests several tails for each head.
+    shots     the number of references
+    ranks     the ranks of the tails of held-out references, with the others as references; empty if there is only one
+              reference, or if the graph has the relation, so that nothing can be held out
+    fan       log(entities like the references' tails / entities like their heads); a high value suggests several
+              tails for each head
+    known     whether the graph has the relation
+    relation  the name of that relation, if the user did not name it
     """
 
     shots: int
@@ -63,29 +66,28 @@ class Trust:
         """The number of references that were held out."""
         return len(self.ranks)
 
-    def found(self, first: int = FIRST) -> int:
-        """The number of held-out references with a rank up to `first`."""
-        return sum(rank <= first for rank in self.ranks)
+    def found(self, last_rank: int = FOUND_RANK) -> int:
+        """The number of held-out references that rank at `last_rank` or better."""
+        return sum(rank <= last_rank for rank in self.ranks)
 
     @property
     def share_found(self) -> float:
-        """The share of the held-out references that was found in the first ten; 1 if none was held out."""
+        """The share of the held-out references in the first ten; 1 if none was held out."""
         return self.found() / self.tested if self.ranks else 1.0
 
     def sentence(self) -> str:
-        """What was found, in words."""
+        """The result in words."""
         if self.known:
-            return already_there(self.relation) if self.relation else "the graph has this relation"
+            return known_relation_note(self.relation) if self.relation else "the graph has this relation"
         if not self.ranks:
             return "one reference alone cannot be held out"
-        tried = f"the {self.tested} tried" if self.tested < self.shots else f"your {self.tested}"
-        return f"it would have found {self.found()} of {tried} references in its first ten"
+        tested = f"the {self.tested} tested" if self.tested < self.shots else f"your {self.tested}"
+        return f"it would have found {self.found()} of {tested} references in its first ten"
 
 
-def already_there(relation: str) -> str:
-    """What is said of references that a relation of the graph, which the user did not name, holds for."""
-    between = f"the graph has the relation {relation} between all references"
-    return f"{between}: name it as the relation to leave out what it already holds"
+def known_relation_note(relation: str) -> str:
+    """The note on references that are all pairs of one relation of the graph, which the user did not name."""
+    return f"the graph has the relation {relation} between all references: name it as the relation to skip known pairs"
 
 
 def measure_trust(
@@ -94,10 +96,10 @@ def measure_trust(
     references: References,
     candidates: np.ndarray | None = None,
 ) -> Trust:
-    """Hold out the first references in turn, and rank their tails among the candidates (c,) of the question.
+    """Hold out each of the first references in turn, and rank its tail among the candidates (c,) of the question.
 
-    By default the candidates are the entities like the tails of the other references. The rank of a tail that is not
-    among them is infinite.
+    By default the candidates are the entities like the tails of the other references. A tail that is not a candidate
+    has an infinite rank.
     """
     pairs, relation = references.ids, references.relation
     tails, heads = (len(open_candidates(graph, each)) for each in (pairs, pairs[:, ::-1]))
@@ -106,26 +108,24 @@ def measure_trust(
     if known or len(pairs) < 2:
         return Trust(len(pairs), fan=fan, known=known)
     ranks = []
-    for place in range(min(len(pairs), MOST)):
+    for place in range(min(len(pairs), MAX_HELD_OUT)):
         rest, (head, tail) = np.delete(pairs, place, axis=0), pairs[place].tolist()
         among = open_candidates(graph, rest) if candidates is None else candidates
         (_, scores), *_ = score_heads(scorer, Question("", rest, pairs[place : place + 1, 0], among))
-        rivals, own = scores[~np.isin(among, references.known_tails(head))], scores[among == tail]
-        ranks.append(_rank(rivals, float(own[0])) if len(own) else np.inf)
+        rivals = scores[~np.isin(among, references.known_tails(head))]
+        score = scores[among == tail]  # (1,), or (0,) if the tail is not a candidate
+        rank = realistic_rank((rivals > score).sum(), (rivals == score).sum()) if len(score) else np.inf
+        ranks.append(float(rank))
     return Trust(len(pairs), tuple(ranks), fan)
 
 
-def _rank(rivals: np.ndarray, score: float) -> float:
-    return float(realistic_rank((rivals > score).sum(), (rivals == score).sum()))
-
-
 def trust_note(trust: Trust | None, low: bool, error: float, rough: bool) -> TrustNote:
-    """How far to trust the answers, in words; `error` is the measured one of percentages, `rough` if it is large."""
+    """How far to trust the answers, in words; `error` is that of the percentages, and `rough` says it is large."""
     if trust is not None and low:
         sentence = f"low trust: {trust.sentence()}; ranks only, no percentages"
         return TrustNote(True, False, sentence, trust.found(), trust.tested)
     if trust is not None and trust.known:
-        return TrustNote(False, False, f"{trust.sentence()}; no percentages: they are for relations that it lacks")
+        return TrustNote(False, False, f"{trust.sentence()}; no percentages, which are for new relations")
     if trust is not None and trust.ranks and not trust.found():
         return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", 0, trust.tested)
     measured = f"were off by {100 * error:.0f} points on average on relations that were held out"
@@ -136,7 +136,7 @@ def trust_note(trust: Trust | None, low: bool, error: float, rough: bool) -> Tru
 
 
 def head_fans(graph: Graph) -> np.ndarray:
-    """For each entity (entities,), the logarithm of its mean number of edges in a relation; computed once."""
+    """The logarithm of the mean number of edges per relation of each entity (entities,); computed once per graph."""
     return graph.once(_head_fans)
 
 
@@ -146,7 +146,7 @@ def _head_fans(graph: Graph) -> np.ndarray:
 
 
 def row_features(pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> np.ndarray:
-    """The features (n, FEATURES) of pairs whose heads have these fans (n,)."""
+    """The features (n, FEATURES) of ranked pairs; `fans` (n,) are those of their heads."""
     rows = np.repeat(question_features(trust or Trust(0))[None], len(pairs), 0)
     shared = max(0.0, trust.fan if trust else 0.0)
     columns = {
@@ -164,9 +164,9 @@ def row_features(pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> n
 
 
 def question_features(trust: Trust) -> np.ndarray:
-    """The features (FEATURES,) that all rows of a question share; 0 for the others.
+    """The features (FEATURES,) that all rows of a question share; the others are 0.
 
-    A reference that is not found says the less, the more right tails its head may have.
+    The more right tails a head may have, the less it means that a reference was not found.
     """
     share = float(np.exp(-max(0.0, trust.fan)))
     values = {
@@ -180,22 +180,23 @@ def question_features(trust: Trust) -> np.ndarray:
 
 
 def _smoothed(found: int, tested: int) -> float:
-    """The share found, less one half, drawn towards 0 where few were tested."""
+    """The share found minus one half, shrunk towards 0 if few were tested."""
     return (found + 0.5) / (tested + 1) - 0.5
 
 
 def vector(weights: Weights) -> np.ndarray:
-    """Weights by name as an array (FEATURES,)."""
+    """Named weights as an array (FEATURES,)."""
     return np.array([weights.get(name, 0.0) for name in FEATURES])
 
 
 def named(weights: np.ndarray) -> Weights:
+    """An array of weights (FEATURES,) by name."""
     return dict(zip(FEATURES, weights.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Predictions with a probability from `low` to `high`: how many, their mean, and the share of right ones."""
+    """Predictions with a probability from `low` to `high`: their count, mean probability and share of right ones."""
 
     low: float
     high: float
@@ -205,7 +206,7 @@ class Bin:
 
 
 def reliability_bins(predicted: np.ndarray, right: np.ndarray) -> tuple[Bin, ...]:
-    """Bins of equal width; empty ones are left out."""
+    """Sort predictions into bins of equal width, without the empty ones."""
     which = np.minimum((predicted * BINS).astype(int), BINS - 1)
     return tuple(
         Bin(
