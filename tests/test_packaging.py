@@ -201,7 +201,7 @@ def test_the_tests_of_the_sdist_run(built: Path, tmp_path: Path) -> None:
     here = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
     collected = {line.partition("::")[0] for line in run("--collect-only").splitlines() if "::" in line}
     assert collected == here
-    run("-m", "not slow", *QUICK_TESTS)
+    run("-m", "not slow and not long", *QUICK_TESTS)
 
 
 def first_commands() -> list[str]:
