@@ -47,7 +47,7 @@ def test_tools_have_descriptions_and_schemas() -> None:
     tools = with_client(make_server(trail()), lambda client: client.list_tools()).tools
     assert {"about", "find", "ask", "explain", "check", "relations"} == {tool.name for tool in tools}
     for tool in tools:
-        assert tool.description, tool.name
+        assert tool.description and len(tool.description) > 40, tool.name
         assert tool.output_schema and tool.annotations.read_only_hint
     ask = next(tool for tool in tools if tool.name == "ask")
     assert ask.input_schema["required"] == ["heads"]

@@ -16,7 +16,6 @@ from fewlink.core.errors import (
     FewlinkError,
     InputError,
     MissingExtra,
-    ScoreError,
     UnknownName,
     json_shown,
     reading,
@@ -34,7 +33,6 @@ from fewlink.core.progress import progress
         (InputError("a.tsv", "cannot be read"), "a.tsv: cannot be read"),
         (MissingExtra("tuning", "hpo"), "tuning needs the extra 'hpo': pip install 'fewlink[hpo]'"),
         (UnknownName("unknown task 'x'"), "unknown task 'x'"),
-        (ScoreError("a score is nan"), "a score is nan"),
     ],
 )
 def test_an_error_survives_pickling(error: FewlinkError, message: str) -> None:

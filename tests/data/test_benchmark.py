@@ -79,11 +79,15 @@ def test_a_saved_benchmark_opens_the_same(tmp_path: Path) -> None:
     assert opened.fingerprint == benchmark.fingerprint
 
 
-def test_a_benchmark_without_tasks_and_a_task_without_pairs_can_be_saved(tmp_path: Path) -> None:
+def test_a_benchmark_without_tasks_can_be_saved(tmp_path: Path) -> None:
+    opened = Benchmark.open(benchmark_of(GRAPH).save(tmp_path / "b"))
+    assert [len(opened.tasks[s]) for s in SPLITS] == [0, 0, 0]
+
+
+def test_a_task_without_pairs_can_be_saved(tmp_path: Path) -> None:
     empty = task_of([], range=[], name="empty")
-    for tasks, sizes in (({}, []), ({"train": [LIKES, empty], "test": [VISITS]}, [2, 0, 4])):
-        opened = Benchmark.open(benchmark_of(GRAPH, **tasks).save(tmp_path / "b"))
-        assert [len(t.pairs) for s in SPLITS for t in opened.tasks[s]] == sizes
+    opened = Benchmark.open(benchmark_of(GRAPH, train=[LIKES, empty], test=[VISITS]).save(tmp_path / "b"))
+    assert [len(t.pairs) for s in SPLITS for t in opened.tasks[s]] == [2, 0, 4]
 
 
 def test_the_fingerprint_depends_on_every_part_of_a_task() -> None:
@@ -106,6 +110,14 @@ def test_a_damaged_benchmark_is_an_error(tmp_path: Path, file: str) -> None:
     content[-3] ^= 1
     path.write_bytes(content)
     with pytest.raises(InputError, match=f"{file}"):
+        Benchmark.open(tmp_path / "b")
+
+
+@pytest.mark.parametrize("fact", ["tasks", "fingerprint", "name"])
+def test_a_manifest_without_its_facts_is_an_error(tmp_path: Path, fact: str) -> None:
+    path = benchmark_of(GRAPH, test=[VISITS]).save(tmp_path / "b") / "manifest.json"
+    path.write_text(path.read_text().replace(f'"{fact}"', f'"{fact}s"', 1))
+    with pytest.raises(InputError):
         Benchmark.open(tmp_path / "b")
 
 

@@ -180,3 +180,9 @@ def test_tasks_that_become_copies_when_pairs_are_dropped_are_not_both_kept() -> 
     graph = graph_of(*BACKGROUND, *itertools.chain(*TASKS.values()), *copy, "p0 adores ghost")
     benchmark, _ = carve(graph, "mine", SMALL)
     assert "adores" not in {t.name for s in SPLITS for t in benchmark.tasks[s]}
+
+
+@given(st.integers(0, 5))
+def test_the_same_seed_gives_the_same_benchmark(seed: int) -> None:
+    one, two = (carve(GRAPH, "mine", CarveSettings(3, 6, seed=seed))[0].fingerprint for _ in range(2))
+    assert one == two

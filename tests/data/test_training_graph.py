@@ -43,6 +43,13 @@ def test_the_known_graph_is_the_background_with_the_train_relations(benchmark: B
     assert known_graph(benchmark) is graph
 
 
+def test_pairs_of_dev_and_test_relations_are_not_in_the_known_graph() -> None:
+    graph = known_graph(SMALL)
+    edges = set(zip(graph.head_ids.tolist(), graph.tail_ids.tolist(), strict=True))
+    for task in (*SMALL.split("dev"), *SMALL.split("test")):
+        assert not edges & set(map(tuple, task.known.tolist()))
+
+
 def test_entities_types_and_readable_names_are_those_of_the_benchmark() -> None:
     types = TypeTable.of([b"even", b"odd"], np.arange(COUNT), np.arange(COUNT) % 2, COUNT)
     labels = Vocabulary.of([*(f"the {n}" for n in SMALL.graph.entities), "next"])

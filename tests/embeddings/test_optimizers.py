@@ -48,3 +48,15 @@ def test_each_row_equals_torch_over_its_own_steps(name: str) -> None:
         gradients_of_row = [g[row : row + 1] for g, rows in zip(steps, touched, strict=True) if row in rows]
         torch.testing.assert_close(table[row : row + 1], dense_result(name, start[:1], gradients_of_row, 0.1))
     assert torch.equal(table[4], start[4])
+
+
+def test_untouched_rows_of_adagrad_equal_dense_with_zero_gradient() -> None:
+    start, steps = torch.ones(3, 2, dtype=torch.float64), gradients(4, 3, 2)
+    for gradient in steps:
+        gradient[1] = 0
+    rule = OPTIMIZERS["adagrad"]()
+    table = start.clone()
+    state = rule.start(table)
+    for gradient in steps:
+        rule.step(table, state, gradient[[0, 2]], 0.1, torch.tensor([0, 2]))
+    torch.testing.assert_close(table, dense_result("adagrad", start, steps, 0.1))

@@ -173,15 +173,21 @@ def test_other_settings_or_triples_raise(tmp_path: Path) -> None:
         train(triples, ENTITIES, 4, small(epochs=2, schedule="linear"), resume=tmp_path / "falling")
 
 
-@pytest.mark.parametrize("flip", [False, True])
-def test_a_damaged_state_is_named(flip: bool, tmp_path: Path) -> None:
+def test_a_damaged_state_raises(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.write_bytes(b"not a state")
+    with pytest.raises(FewlinkError, match=str(state)):
+        train(planted(), ENTITIES, 4, small(), resume=state)
+
+
+def test_a_flipped_bit_in_a_state_is_noticed(tmp_path: Path) -> None:
     state = tmp_path / "state"
     train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
-    content = state.read_bytes()
-    state.write_bytes(content[:-5] + bytes([content[-5] ^ 16]) + content[-4:] if flip else b"not a state")
-    with pytest.raises(InputError) as error:
+    content = bytearray(state.read_bytes())
+    content[-5] ^= 16
+    state.write_bytes(content)
+    with pytest.raises(InputError, match=str(state)):
         train(planted(), ENTITIES, 4, small(epochs=2), resume=state)
-    assert error.value.path == state
 
 
 def test_a_state_without_its_checksum_or_of_several_processes_is_refused(tmp_path: Path) -> None:
@@ -240,6 +246,13 @@ def test_early_stopping_keeps_the_best_table() -> None:
     mrrs = [trace["held_out_mrr"] for trace in traces]
     assert len(traces) < 200
     assert table.facts["held_out_mrr"] == max(mrrs) == mrrs[-3]
+
+
+def test_a_trace_has_the_seconds_of_each_phase() -> None:
+    traces: list[dict[str, Any]] = []
+    train(planted(), ENTITIES, 4, small(epochs=1), on_epoch=traces.append)
+    assert set(traces[0]["seconds"]) == {"sampling", "step", "evaluation", "saving"}
+    assert traces[0]["triples_per_second"] > 0 and traces[0]["held_out_mrr"] is None
 
 
 @pytest.mark.parametrize(

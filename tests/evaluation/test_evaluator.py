@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import benchmark_of, graph_of, id_graph, id_triples, task_of
 
-from fewlink.core.errors import FewlinkError, ScoreError
+from fewlink.core.errors import FewlinkError, InputError, MissingExtra, ScoreError
 from fewlink.data import PROTOCOLS, Task, candidates_of, likely_tails, open_benchmark
 from fewlink.evaluation import Evaluation, Protocol, TaskRanks, evaluate, evaluator, merge, rank_split, rank_task
 from fewlink.evaluation.examples import example_predictions
@@ -129,18 +130,23 @@ def test_ranks_equal_a_literal_loop(
     assert by_query([ranked]) == literal_ranks(graph, task, protocol, score)
 
 
-def test_paper_ranks_equal_a_literal_loop_over_a_sample_of_a_thousand() -> None:
+def test_paper_ranks_among_at_most_a_thousand_candidates() -> None:
     graph = id_graph([(0, 0, 1)], entities=3000)
-    task = task_of([(i % 7, 29 * i) for i in range(100)], range=range(3000))
+    task = task_of([(i, 29 * i) for i in range(100)], range=range(3000))
+    ranked = rank_task(graph, By(lambda h, c: c), task, Protocol(candidates="paper"))
+    assert ranked.candidates.max() <= 1001  # a thousand rivals where the answer is not among them
+    assert ranked.row()["candidates"] == 1000
+
+
+def test_paper_ranks_equal_a_literal_loop_over_the_sample() -> None:
+    graph = id_graph([(0, 0, 1)], entities=3000)
+    task = task_of([(i % 7, 29 * i) for i in range(20)], range=range(3000))
     protocol = Protocol(candidates="paper")
 
     def score(head: int, tail: int) -> float:
         return float((head * 1009 + tail * 769) % 501)
 
-    ranked = rank_task(graph, By(score), task, protocol)
-    assert by_query([ranked]) == literal_ranks(graph, task, protocol, score)
-    assert ranked.candidates.max() <= 1001  # a thousand rivals where the answer is not among them
-    assert ranked.row()["candidates"] == 1000
+    assert by_query([rank_task(graph, By(score), task, protocol)]) == literal_ranks(graph, task, protocol, score)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
@@ -181,12 +187,13 @@ def test_a_true_tail_outside_a_closed_range_raises() -> None:
         rank_task(GRAPH, By(lambda h, c: c), task, Protocol(shots=1))
 
 
+@pytest.mark.parametrize("name", LEARNING_FREE)
 @pytest.mark.parametrize("candidates", PROTOCOLS)
 def test_ranks_do_not_depend_on_the_number_of_scores_in_memory(
-    candidates: str, monkeypatch: pytest.MonkeyPatch
+    name: str, candidates: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     benchmark, protocol = open_benchmark("umls"), Protocol(candidates=candidates, draw=1)
-    scorer = learning_free("rules", benchmark.graph)
+    scorer = learning_free(name, benchmark.graph)
     whole = rank_split(benchmark, scorer, protocol)
     for size in (1, 300):
         monkeypatch.setattr(evaluator, "MAX_SCORES", size)
@@ -222,6 +229,14 @@ def test_there_may_be_more_shards_than_heads() -> None:
     benchmark, scorer = benchmark_of(GRAPH, test=[task]), By(lambda h, c: c)
     merged = merge([rank_split(benchmark, scorer, Protocol(shots=1), (i, 4)) for i in range(4)])
     assert by_query(merged) == by_query(rank_split(benchmark, scorer, Protocol(shots=1)))
+
+
+@pytest.mark.parametrize(
+    "error", [FewlinkError("x"), InputError("file", "is bad", 3), MissingExtra("this", "that"), ScoreError("y")]
+)
+def test_errors_can_be_pickled(error: FewlinkError) -> None:
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert (type(again), str(again)) == (type(error), str(error))
 
 
 @pytest.mark.parametrize(
@@ -286,7 +301,6 @@ def slow_evaluation(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env={**os.environ, **path}, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     process = slow_evaluation(tmp_path / "ranking")
@@ -302,10 +316,14 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     assert not any(map(is_running, workers))
 
 
-@pytest.mark.slow
 def test_a_lost_process_is_reported_in_one_line(tmp_path: Path) -> None:
     process = slow_evaluation(tmp_path / "end")
     assert "FewlinkError: one of the 2 " in process.communicate()[1]
+
+
+def test_zero_processes_raise() -> None:
+    with pytest.raises(FewlinkError, match="processes"):
+        evaluate(benchmark_of(GRAPH), By(lambda h, c: 0.0), processes=0)
 
 
 def test_random_scores_have_an_amri_of_zero_on_average() -> None:

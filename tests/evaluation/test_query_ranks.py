@@ -150,6 +150,17 @@ def test_a_damaged_file_is_named(tmp_path: Path, benchmark: Benchmark) -> None:
             read_ranks(file, record)
 
 
+def test_half_ranks_and_large_ones_are_kept(tmp_path: Path, benchmark: Benchmark) -> None:
+    record, evaluation = measured(benchmark)
+    tasks = [replace(task, ranks=np.arange(len(task.ranks)) * 70000 + 1.5) for task in evaluation.tasks]
+    record = make_record(replace(evaluation, tasks=tasks), benchmark="small", data_sha256="1" * 64, model="popularity")
+    ranks = QueryRanks.of(replace(evaluation, tasks=tasks))
+    file = RecordStore(tmp_path).add(record, ranks=ranks)
+    stored = read_ranks(file, record)
+    assert stored is not None
+    assert stored.ranks.tolist() == ranks.ranks.tolist()
+
+
 def test_two_thousand_ranks_need_three_kilobytes(tmp_path: Path, benchmark: Benchmark) -> None:
     record, evaluation = measured(benchmark)
     drawn = np.random.default_rng(0)
@@ -168,7 +179,6 @@ def test_the_gains_of_a_metric(benchmark: Benchmark) -> None:
     assert ranks.gains("hits@10").tolist() == [1, 1, 1]
 
 
-@pytest.mark.long
 def test_the_stored_ranks_of_the_repository_give_its_figures() -> None:
     places = RecordStore(Path(__file__).parents[2] / "results").places
     found = {

@@ -26,19 +26,30 @@ def rank(true: int, excluded: list[int] | None = None, counted: list[bool] | Non
     return float(ranks[0]), int(counts[0])
 
 
-def test_ranks_and_numbers_of_candidates_by_hand() -> None:
+def test_ranks_without_ties_start_at_one() -> None:
     assert rank(0) == (1, 5)
     assert rank(3) == (5, 5)
-    assert rank(1) == rank(2) == rank(4) == (3, 5)  # one higher, two tied: places 2, 3 and 4
-    # other known answers do not compete
+
+
+def test_ties_have_their_mean_rank() -> None:
+    assert rank(1) == (3, 5)  # one higher, two tied: places 2, 3 and 4
+    assert rank(2) == rank(4) == (3, 5)
+
+
+def test_other_known_answers_do_not_compete() -> None:
     assert rank(3, excluded=[0, 1]) == (3, 3)
     assert rank(1, excluded=[2]) == (2.5, 4)
     assert rank(1, excluded=[1, 2]) == (2.5, 4)  # the true tail may be among them
-    assert rank(0, excluded=[1, 2, 3, 4]) == (1, 1)
-    # nor do columns that are not counted
+
+
+def test_uncounted_columns_do_not_compete() -> None:
     assert rank(3, counted=[False, True, True, True, False]) == (3, 3)
     assert rank(3, counted=[False, True, True, False, False]) == (3, 3)  # the true tail always counts
     assert rank(3, excluded=[0, 1], counted=[False, True, True, True, False]) == (2, 2)
+
+
+def test_a_single_candidate_has_rank_one() -> None:
+    assert rank(0, excluded=[1, 2, 3, 4]) == (1, 1)
 
 
 class Problem(NamedTuple):

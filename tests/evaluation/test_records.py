@@ -92,6 +92,11 @@ def test_a_lost_line_is_missed_when_the_file_is_read(tmp_path: Path) -> None:
     assert json.loads(stored(tmp_path, record(seed=9)).read_bytes().splitlines()[0])["lines"] == 4
 
 
+def test_the_same_measurement_has_the_same_key() -> None:
+    again = record().model_copy(update={"seconds": 9.0, "hardware": "another machine", "command": "another"})
+    assert record().key == again.key
+
+
 def test_different_measurements_have_different_keys() -> None:
     records = [
         record(),
@@ -108,8 +113,6 @@ def test_different_measurements_have_different_keys() -> None:
         record().model_copy(update={"data_sha256": "0" * 64}),
     ]
     assert len({r.key for r in records}) == len(records)
-    again = record().model_copy(update={"seconds": 9.0, "hardware": "another machine", "command": "another"})
-    assert again.key == record().key
 
 
 def test_a_repeated_measurement_is_stored_once(tmp_path: Path) -> None:
@@ -253,6 +256,12 @@ def test_a_record_without_a_checksum_is_read_and_gets_one_with_the_next(tmp_path
     assert [r.seed for r in read_records(tmp_path)] == [0]
     stored(tmp_path, record(seed=1))
     assert all("sha256" in json.loads(line) for line in path.read_text().splitlines())
+
+
+def test_records_of_a_model_that_no_longer_exists_are_listed(tmp_path: Path) -> None:
+    gone = record({"settings": {"model": "trail-0.1", "views": 3}}).model_copy(update={"model": "trail-0.1"})
+    assert stored(tmp_path, gone).name == "trail-0.1.jsonl"
+    assert [r.model for r in read_records(tmp_path)] == ["trail-0.1"]
 
 
 def test_other_json_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:

@@ -625,3 +625,9 @@ def test_a_run_of_an_earlier_version_lists_no_parts(tmp_path: Path) -> None:
     os.unlink(run / "fit.json")
     (run / "config.json").write_text(json.dumps(config))
     Linker.load(run)
+
+
+def test_fewlink_fit_is_the_function_after_its_module_was_imported() -> None:
+    import fewlink
+
+    assert fewlink.fit is fit and fewlink.fit is fit

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conftest import ENTITIES, RELATIONS, id_graph, id_triples
+from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
 from fewlink.core.errors import FewlinkError
 from fewlink.graph.check import NEAR_COPY_SHARE, _component_sizes, _near_copies, check_graph
@@ -52,6 +52,29 @@ def test_problems_are_reported(tmp_path: Path) -> None:
         assert token in text
 
 
+def test_names_with_white_space_around_them_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "g.tsv").write_text("a\tr \tb\n")
+    assert any("('r ')" in problem for problem in check_graph(tmp_path / "g.tsv")["problems"])
+
+
+def test_a_graph_of_one_relation_or_few_tasks_is_reported(tmp_path: Path) -> None:
+    problems = check(tmp_path, "a r b", smallest=2, largest=5)["problems"]
+    assert [problem[:16] for problem in problems] == ["only 0 relations", "only one relatio"]
+
+
+def test_a_file_of_bad_lines_shows_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "spaces.txt").write_text("a r b\nb r c\n")
+    with pytest.raises(FewlinkError, match=r"2 bad lines.*spaces.txt:1: "):
+        check_graph(tmp_path / "spaces.txt")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"])
+def test_an_empty_or_binary_file_is_an_error(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "graph.tsv").write_bytes(content)
+    with pytest.raises(FewlinkError, match=r"graph.tsv"):
+        check_graph(tmp_path / "graph.tsv")
+
+
 def test_readable_names_are_checked_and_shown(tmp_path: Path) -> None:
     (tmp_path / "graph.tsv").write_text("Q1\tP1\tQ2\n")
     (tmp_path / "names.tsv").write_text("Q1\tOslo\nP1\tis in\n")
@@ -63,19 +86,13 @@ def test_readable_names_are_checked_and_shown(tmp_path: Path) -> None:
         check_graph(tmp_path / "graph.tsv", names=tmp_path / "names.tsv")
 
 
-@pytest.mark.parametrize(
-    ("content", "token"),
-    [
-        ("a\tr \tb\n", "('r ')"),
-        ("h\tr\tt\na\tr\tb\n", "header: h r t"),
-        ("a\tr\tb\n", "only one relation"),
-        ("a\tr\tb\n", "only 0 relations"),
-    ],
-    ids=["white space", "header", "one relation", "few tasks"],
-)
-def test_a_problem_names_what_it_is_about(content: str, token: str, tmp_path: Path) -> None:
-    (tmp_path / "g.tsv").write_text(content)
-    assert any(token in problem for problem in check_graph(tmp_path / "g.tsv")["problems"])
+def test_a_header_row_is_reported(tmp_path: Path) -> None:
+    assert "header: h r t" in check(tmp_path, "h r t", "a r b")["problems"][0]
+
+
+def test_components_of_a_chain_a_loop_and_an_isolated_entity() -> None:
+    graph = graph_of("a r b", "c r b", "c r d", "x r y", "y r x", "z r z")
+    assert sorted(_component_sizes(graph).tolist()) == [1, 2, 4]
 
 
 @given(id_triples)

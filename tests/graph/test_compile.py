@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import compiled, named
 
-from fewlink.core.errors import FewlinkError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.graph import CompileReport, compile_graph
 
 
@@ -46,29 +46,37 @@ def test_files_of_bad_lines_only_are_an_error_that_shows_the_first() -> None:
         compiled(b"a r b\nb r c\n", on_error="skip")
 
 
-@pytest.mark.parametrize("option", ["types", "names"])
-@pytest.mark.parametrize(
-    "content",
-    [None, b"a Alpha\n", b"A\tletter\nB\tletter\n", b"a\tr\tb\nb\tr\tc\n"],
-    ids=["missing", "one column", "of another graph", "triples"],
-)
-def test_a_wrong_side_file_is_an_error_that_names_it(option: str, content: bytes | None, tmp_path: Path) -> None:
-    """With types of another graph, the range of a relation would be its true tails and no others."""
-    if content is not None:
-        (tmp_path / "side.tsv").write_bytes(content)
-    with pytest.raises(FewlinkError, match=r"side.tsv"):
-        compiled(b"a\tr\tb\nb\tr\tc\n", **{option: tmp_path / "side.tsv"})
+def test_a_bad_side_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"types.tsv"):
+        compiled(b"a\tr\tb\n", types=tmp_path / "types.tsv")
+    (tmp_path / "names.tsv").write_text("a Alpha\n")
+    with pytest.raises(InputError, match=r"names.tsv:1"):
+        compiled(b"a\tr\tb\n", names=tmp_path / "names.tsv")
 
 
-@pytest.mark.parametrize("option", ["types", "names"])
-def test_a_side_file_may_have_three_columns(option: str, tmp_path: Path) -> None:
-    (tmp_path / "side.tsv").write_bytes(b"a\tT\tletter\nb\tT\tletter\n")
-    compiled(b"a\tr\tb\nb\tr\tc\n", **{option: tmp_path / "side.tsv"})
+def test_types_that_name_no_entity_of_the_graph_are_an_error(tmp_path: Path) -> None:
+    """They belong to another graph; with them the range of a relation would be its true tails and no others."""
+    (tmp_path / "types.tsv").write_text("A\tletter\nB\tletter\n")
+    with pytest.raises(FewlinkError, match=r"types.tsv"):
+        compiled(b"a\tr\tb\n", types=tmp_path / "types.tsv")
 
 
-def test_names_may_be_of_relations_alone(tmp_path: Path) -> None:
+def test_names_of_another_graph_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "names.tsv").write_text("A\tAlpha\n")
+    with pytest.raises(FewlinkError, match=r"names.tsv"):
+        compiled(b"a\tr\tb\n", names=tmp_path / "names.tsv")
     (tmp_path / "names.tsv").write_text("A\tAlpha\nr\tis before\n")
     assert compiled(b"a\tr\tb\n", names=tmp_path / "names.tsv")[0].relation_name(0) == "is before"
+
+
+@pytest.mark.parametrize("option", ["types", "names"])
+def test_triples_in_place_of_a_side_file_are_an_error(option: str, tmp_path: Path) -> None:
+    triples = b"a\tr\tb\nb\tr\tc\n"
+    (tmp_path / "side.tsv").write_bytes(triples)
+    with pytest.raises(FewlinkError, match=r"side.tsv"):
+        compiled(triples, **{option: tmp_path / "side.tsv"})
+    (tmp_path / "side.tsv").write_bytes(b"a\tT\tletter\nb\tT\tletter\n")
+    compiled(triples, **{option: tmp_path / "side.tsv"})
 
 
 def test_a_header_that_was_left_out_is_reported() -> None:

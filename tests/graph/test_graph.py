@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples, named
 
+from fewlink.core import storage
 from fewlink.core.errors import InputError, UnknownName
-from fewlink.graph import Graph, neighbour_table
+from fewlink.graph import Graph, Vocabulary, neighbour_table
 from fewlink.graph.graph import EDGE_ARRAYS
 from fewlink.graph.groups import offsets_of, spans
 
@@ -144,10 +145,35 @@ def test_a_damaged_graph_is_an_error(tmp_path: Path, array: str) -> None:
         Graph.open(tmp_path / "g", verify=False)
 
 
+def test_a_folder_of_another_format_is_an_error(tmp_path: Path) -> None:
+    with storage.new_folder(tmp_path / "g", "fewlink-graph/0", {}):
+        pass
+    with pytest.raises(InputError, match="fewlink-graph/0"):
+        Graph.open(tmp_path / "g")
+
+
+def test_a_failed_write_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def disk_full(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(Vocabulary, "save", disk_full)
+    with pytest.raises(RuntimeError):
+        graph_of("a r b").save(tmp_path / "g")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_readable_names_have_no_prefix_and_no_underscores() -> None:
     graph = graph_of("concept:city:new_york lives_in concept:x")
     assert [graph.name(0), graph.name(1)] == ["new york", "x"]
     assert [graph.relation_name(0), graph.relation_name(1)] == ["lives in", "lives in⁻¹"]
+
+
+def test_triples_of_an_opened_graph_make_the_same_graph(tmp_path: Path) -> None:
+    graph = graph_of("b r a", "a q b", "c r a")
+    opened = Graph.open(graph.save(tmp_path / "g"))
+    again = Graph.of(opened.entities, opened.relations, opened.triples())
+    assert named(again) == named(graph)
+    assert again.fingerprint == graph.fingerprint
 
 
 def same(one: Graph, other: Graph) -> bool:
@@ -179,6 +205,11 @@ def test_a_graph_with_new_relations_equals_one_made_from_all_triples(
     new = np.array([t for t in triples if t[1] >= old], int).reshape(-1, 3)
     graph = id_graph([t for t in triples if t[1] < old], relations=old)
     assert same(graph.with_relations([f"r{i}" for i in range(old, RELATIONS)], new), id_graph(triples))
+
+
+def test_triples_are_computed_once() -> None:
+    graph = graph_of("a r b", "b r c")
+    assert graph.triples() is graph.triples()
 
 
 # samples of neighbours

@@ -134,27 +134,24 @@ def test_an_empty_parquet_cell_is_an_error_with_its_row() -> None:
     assert (graph.triple_count, report.skipped) == (1, 2)
 
 
-def same_names() -> bytes:
-    sink = pyarrow.BufferOutputStream()
+def test_parquet_columns_of_the_same_name_are_a_clean_error() -> None:
     columns = [pyarrow.array([n]) for n in ("a", "r", "b")]
+    sink = pyarrow.BufferOutputStream()
     arrow_parquet.write_table(pyarrow.Table.from_arrays(columns, names=["x", "x", "z"]), sink)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    with pytest.raises(InputError, match=r"g.parquet"):
+        compiled(sink.getvalue().to_pybytes(), "g.parquet")
 
 
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
-        (same_names(), "g.parquet"),
-        (GOOD_PARQUET.replace(b"head", b"he\xffd"), "g.parquet"),
-        (parquet({"h": [["a"]], "r": ["r"], "t": ["b"]}), "g.parquet"),
-        (parquet({"h": [b"\xff"], "r": ["r"], "t": ["b"]}), "g.parquet"),
-        (gzip.compress(GOOD_PARQUET), "g.parquet.gz"),
-    ],
-    ids=["same names", "broken name", "lists", "bytes", "compressed"],
-)
-def test_parquet_without_columns_of_names_is_a_clean_error(content: bytes, name: str) -> None:
-    with pytest.raises(InputError, match=name):
-        compiled(content, name)
+def test_a_parquet_column_with_a_broken_name_is_a_clean_error() -> None:
+    with pytest.raises(InputError, match=r"g.parquet"):
+        compiled(GOOD_PARQUET.replace(b"head", b"he\xffd"), "g.parquet")
+
+
+def test_a_parquet_column_without_names_is_a_clean_error() -> None:
+    with pytest.raises(InputError, match=r"g.parquet"):
+        compiled(parquet({"h": [["a"]], "r": ["r"], "t": ["b"]}), "g.parquet")
+    with pytest.raises(InputError, match=r"g.parquet"):
+        compiled(parquet({"h": [b"\xff"], "r": ["r"], "t": ["b"]}), "g.parquet")
 
 
 def test_a_parquet_name_that_is_not_text_is_an_error_with_its_row() -> None:
@@ -165,19 +162,28 @@ def test_a_parquet_name_that_is_not_text_is_an_error_with_its_row() -> None:
         compiled(parquet({"h": names, "r": ["r", "r"], "t": ["b", "b"]}), "g.parquet")
 
 
+def test_a_compressed_parquet_file_is_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(InputError, match=r"g.parquet.gz"):
+        compiled(gzip.compress(GOOD_PARQUET), "g.parquet.gz")
+
+
 # files that are damaged or missing
 
 
 @pytest.mark.parametrize("name", ["graph.tsv", "graph.csv", "graph.nt", "graph.parquet", "graph.tsv.gz"])
-def test_a_missing_file_and_a_folder_are_errors_whatever_is_installed(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_file_is_missing_whatever_is_installed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("pyarrow", "pyoxigraph"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=name):
-        compile_graph(tmp_path / name)
+    with pytest.raises(InputError, match=f"{name}"):
+        compile_graph(name)
+
+
+@pytest.mark.parametrize("name", ["graph.tsv", "graph.csv", "graph.nt", "graph.parquet", "graph.tsv.gz"])
+def test_a_missing_file_and_a_folder_are_errors_that_name_them(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"{name}"):
+        compile_graph([tmp_path / name])
     (tmp_path / name).mkdir()
-    with pytest.raises(InputError, match=name):
+    with pytest.raises(InputError, match=f"{name}"):
         compile_graph([tmp_path / name])
 
 
@@ -190,7 +196,7 @@ def test_a_truncated_or_invalid_compressed_file_is_an_error_that_names_it(ending
             compiled(content, f"graph.tsv{ending}")
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"head\trelation\ttail\n", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"])
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"head\trelation\ttail\n"])
 def test_a_file_without_triples_is_an_error(content: bytes) -> None:
     with pytest.raises(FewlinkError, match=r"graph.tsv"):
         compiled(content)

@@ -21,9 +21,12 @@ def fitted(*decisions: tuple[float, bool, bool]) -> Adjustment:
     return made
 
 
+def test_no_decisions_adjust_nothing() -> None:
+    assert adjustment([]) is None
+
+
 def test_a_worked_example() -> None:
     """One decision of p = ½ that was accepted: 10 a = 1 − σ(a), so a = 0.0488."""
-    assert adjustment([]) is None
     made = fitted((0.5, True, False))
     assert made.shift == pytest.approx(0.0488, abs=1e-4) and made.more == pytest.approx(PRIOR_MORE)
     assert made(np.array([0.5]), np.array([False]))[0] == pytest.approx(1 / (1 + np.exp(-0.0488)), abs=1e-5)

@@ -43,6 +43,11 @@ def test_sets_are_as_large_as_relations_that_were_not_seen_need() -> None:
     assert fit_set_size(ranks, 0.9).size(np.array([0.5]), np.array([1000])).tolist() == [pytest.approx(100, abs=2)]
 
 
+def test_relations_count_the_same() -> None:
+    ranks = Ranks(np.full(4, 0.5), np.full(4, 10), np.ones(4), np.array([0, 0, 0, 1]))
+    assert ranks.counts.tolist() == [1 / 3, 1 / 3, 1 / 3, 1]
+
+
 def test_a_right_answer_that_is_no_candidate_is_beyond_all() -> None:
     ranks = Ranks(np.full(2, 0.5), np.full(2, 10), np.array([np.inf, 2.0]), np.arange(2))
     assert ranks.logs.tolist() == [np.log(10) + 1, np.log(2)]
@@ -55,13 +60,21 @@ def test_sizes_are_at_least_one_and_at_most_all_candidates() -> None:
 
 def test_the_sentence_names_the_highest_level_that_is_listed() -> None:
     near = answer_set(SIZES, ("a", "A"), 0.5, 49, 10)
-    assert "7 tails" in near.sentence and "9 of 10" in near.sentence
+    assert near.sentence == "one of the first 7 tails is right in 9 of 10 such questions"
     assert (near.size, near.level, near.unlikely) == (7, 0.9, False)
     far = answer_set(SIZES, ("a", "A"), 0.5, 10_000, 10, "head")
-    assert "2 heads" in far.sentence and "100" in far.sentence
+    assert (
+        far.sentence
+        == "one of the first 2 heads is right in half of such questions; for 9 of 10 it takes the first 100"
+    )
     assert (far.size, far.level) == (2, 0.5)
-    assert answer_set(SIZES, ("a", "A"), 0.99, 100, 10).size == 1
-    assert answer_set(SIZES, ("a", "A"), 0.1, 10, 10).unlikely
+    sure = answer_set(SIZES, ("a", "A"), 0.99, 100, 10)
+    assert sure.sentence == "the first tail is right in 9 of 10 such questions"
+
+
+def test_probably_none() -> None:
+    none = answer_set(SIZES, ("a", "A"), 0.1, 10, 10)
+    assert none.unlikely and none.sentence.startswith("probably none of the first tails is right: ")
 
 
 def test_the_sets_of_several_entities() -> None:

@@ -8,7 +8,7 @@ from tests.conftest import graph_of
 from tests.linker.graphs import people
 
 from fewlink.graph import Graph
-from fewlink.linker.evidence import COLUMNS, SMOOTHING, PathWorth, QueriedPairs, RelationEvidence
+from fewlink.linker.evidence import COLUMNS, SMOOTHING, PathWorth, QueriedPairs, RelationEvidence, slot_table
 
 
 def evidence(graph: Graph, name: str) -> RelationEvidence:
@@ -90,6 +90,12 @@ def test_the_worth_of_paths_leaves_each_pair_out() -> None:
     assert np.isclose(best[0], max(0, np.log((1 + SMOOTHING) / 3) - np.log((1 + SMOOTHING) / 3)))
     assert np.isclose(best[2], np.log((2 + SMOOTHING) / 3) - np.log(SMOOTHING / 3)) and best[3] == 0
     assert np.allclose(number, np.log1p([1, 1, 1, 0]))
+
+
+def test_slots_of_entities() -> None:
+    graph = graph_of("a in x", "b in x")
+    table, share = slot_table(graph)
+    assert table.shape == (3, 2) and share.tolist() == [2 / 3, 1 / 3]
 
 
 def every_pair(graph: Graph, of: RelationEvidence) -> QueriedPairs:

@@ -144,22 +144,22 @@ def test_candidates_by_type_list_and_predicate() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"references": []}, "references"),
-        ({"references": None}, "references"),
+        ({"references": []}, "no references"),
+        ({"references": None}, "no references"),
         ({"references": "ann"}, "'ann'"),
         ({"references": ["ab"]}, "'ab'"),
         ({"references": [("ann", "bob", "cy")]}, "'cy'"),
         ({"references": [("an", "bob")]}, "head .*'an'.*'ann'"),
         ({"references": [("ann", "bbo")]}, "tail .*'bbo'"),
-        ({"heads": []}, "heads"),
+        ({"heads": []}, "no heads"),
         ({"heads": ["romee"]}, "head 'romee'.*'rome'"),
         ({"k": 0}, "^k .*0"),
         ({"k": 2.5}, "^k .*2.5"),
         ({"k": True}, "^k .*True"),
         ({"candidates": "ghost"}, "'ghost'"),
         ({"candidates": "cty"}, "'cty'.*'city'"),
-        ({"candidates": []}, "candidates"),
-        ({"candidates": lambda name: False}, "candidates"),
+        ({"candidates": []}, "no candidates"),
+        ({"candidates": lambda name: False}, "no candidates"),
         ({"candidates": ["osl"]}, "candidate 'osl'"),
         ({"candidates": "full"}, "'full'"),
     ],
@@ -182,14 +182,14 @@ def test_duplicates_count_once_and_are_noted() -> None:
     linker = small()
     found = linker.predict([("ann", "oslo"), ("Ann", "OSLO")], ["bob", "cy", "bob"], 1)
     assert [row.head for row in found] == ["bob", "cy"]
-    assert any("'ann' → 'oslo'" in note for note in found.notes) and any("'bob'" in note for note in found.notes)
+    assert any("reference 'ann' → 'oslo' is given twice" in note for note in found.notes)
+    assert any("head 'bob' is given twice" in note for note in found.notes)
 
 
 def test_a_head_without_candidates_left_is_noted() -> None:
     found = small().predict([("bob", "oslo")], ["bob", "cy"], candidates=["oslo"])
     assert [row.head for row in found] == ["cy"]
-    (note,) = found.notes
-    assert "'bob'" in note
+    assert found.notes == ("'bob' has no candidate left: all of them are known answers or ruled out",)
 
 
 def test_predict_pairs_ranks_pairs_of_all_heads_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,29 +227,44 @@ def test_caches_do_not_change_predictions() -> None:
     assert model.predict(REFERENCES, ["alga"], 5) == first == Linker.load(trail_run()).predict(REFERENCES, ["alga"], 5)
 
 
-def test_known_relations_are_noted() -> None:
-    trained = umls().split("train")[0].name
-    assert any("trained" in note for note in fsrl().predict(heads=["alga"], relation=trained, k=1).notes)
+def test_each_name_of_a_query_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    linker, resolved = small(), []
+    find = linker.names.find
+    monkeypatch.setattr(linker.names, "find", lambda name, *where: resolved.append(name) or find(name, *where))
+    linker.predict([("ann", "rome")], ["bob", "cy"], relation="visited", candidates=["oslo", "rome"], explain=True)
+    assert sorted(resolved) == ["ann", "bob", "cy", "oslo", "rome", "rome"]
+
+
+def test_a_trained_relation_is_noted() -> None:
+    name = umls().split("train")[0].name
+    found = fsrl().predict(heads=["alga"], relation=name, k=1)
+    assert any("was trained on" in note for note in found.notes)
+
+
+def test_references_of_a_relation_that_the_graph_has_are_noted() -> None:
     linker = small()
     cities = ["oslo", "rome"]
     (note,) = linker.predict([("ann", "oslo"), ("bob", "rome")], ["cy"], candidates=cities).notes
-    assert "lives" in note
+    assert note.startswith("the graph has the relation lives between all references: name it as the relation")
     assert not linker.predict([("bob", "rome")], ["ann"], candidates=["rome"], relation="lives").notes
     assert not linker.predict([("ann", "oslo"), ("ann", "bob")], ["cy"], candidates=cities).notes
     assert not linker.predict([("oslo", "ann")], ["cy"], candidates=cities).notes  # the inverse
 
 
-def test_opening_a_run(tmp_path: Path) -> None:
+def test_opening_a_run() -> None:
     linker = fewlink.load(str(trail_run()))
     assert "trail on umls" in repr(linker)
     assert Markup(linker._repr_html_()).text.startswith("model trail graph umls entities 123 entity types none")
     for name in ("/nowhere", "x" * 300, "a\0b"):
-        with pytest.raises(FewlinkError):
+        with pytest.raises(FewlinkError, match="does not exist"):
             fewlink.load(name)
-    with pytest.raises(FewlinkError, match="nothing"):
+    with pytest.raises(FewlinkError, match="neither a file"):
         fewlink.load(trail_run(), bench="nothing")
-    with pytest.raises(FewlinkError, match="types"):
+    with pytest.raises(FewlinkError, match="types, names, text_model"):
         fewlink.load(trail_run(), types="types.tsv")
-    (tmp_path / "seed-0").symlink_to(trail_run())  # a folder of runs
+
+
+def test_a_folder_of_runs_raises_and_names_one(tmp_path: Path) -> None:
+    (tmp_path / "seed-0").symlink_to(trail_run())
     with pytest.raises(FewlinkError, match="seed-0"):
         fewlink.load(tmp_path)

@@ -82,8 +82,6 @@ def test_repr() -> None:
     assert "a\\tb" in text and "2.5" in text and text.endswith("a note")
     assert repr(Predictions([], ["nothing is left"])) == "no predictions\nnothing is left"
     assert "… and 40 more" in repr(Predictions(ROWS * 20))
-    assert "… and 40 more" in Markup(Predictions(ROWS * 20)._repr_html_()).text
-    assert Markup(Predictions([], ["nothing is left"])._repr_html_()).text == "no predictions nothing is left"
 
 
 EVIL = '<script>alert("1")</script>&\x00\u202e'
@@ -102,6 +100,18 @@ def explained(name: str = "Rome") -> Explanation:
     return Explanation(ann, italy, 3.0, {"head": 2.0, "references": -0.5}, (path,), (reference,), (), **more)
 
 
+def test_html_has_names_ids_bars_and_notes() -> None:
+    trust = TrustNote(False, True, "its references are found")
+    markup = Markup(Predictions(ROWS, ["a note"], trust)._repr_html_())
+    assert markup.text.startswith("its references are found head rank tail probability score known")
+    assert "Oslo Q1 1 a b Q2 50% 3.25 2.5 <script> Q3 2.00 yes Rome Q9" in markup.text
+    assert markup.text.endswith("a note") and markup.text.count("Oslo") == 1  # a head with two tails is named once
+    bars = [attributes["style"] for tag, attributes in markup.tags if tag == "i"]
+    assert bars == ["left:0.0%;width:50.0%", "left:0.0%;width:25.0%"]
+    assert "… and 40 more" in Markup(Predictions(ROWS * 20)._repr_html_()).text
+    assert Markup(Predictions([], ["nothing is left"])._repr_html_()).text == "no predictions nothing is left"
+
+
 def test_html_leaves_out_empty_columns_and_turns_with_the_question() -> None:
     plain = [replace(ROWS[0], probability=None)]
     assert Markup(Predictions(plain)._repr_html_()).text.startswith("head rank tail score Oslo Q1 1 a b")
@@ -115,6 +125,14 @@ def test_rows_are_in_the_answer_set_by_their_rank_unless_they_are_known() -> Non
     assert [row.in_set for row in Predictions(rows).with_sets(sets)] == [False, True, True, False, None]
     turned = Predictions([replace(row, head="Q7", tail=row.head) for row in rows], inverse=True).with_sets(sets)
     assert [row.in_set for row in turned] == [False, True, True, False, None]
+
+
+def test_html_marks_the_answer_set() -> None:
+    sets = [AnswerSet("Q1", "Oslo", 1, 0.9, False, "the first tail is right in 9 of 10 such questions")]
+    page = Predictions(ROWS[:2]).with_sets(sets)._repr_html_()
+    cells = [attributes.get("class", "") for tag, attributes in Markup(page).tags if tag == "td"]
+    assert sum("fl-set" in kind for kind in cells) == 1 and "A bar beside the rank" in page
+    assert "A bar beside" not in Predictions(ROWS[:2])._repr_html_()
 
 
 def test_html_has_the_reasons_below_each_row() -> None:

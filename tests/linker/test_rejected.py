@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 from tests.linker.linkers import umls
 
-from fewlink.core.errors import FewlinkError, UnknownName
+from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.linker import Linker
+from fewlink.linker.parsing import read_pairs
 from fewlink.models.baselines.learning_free import learning_free
 
 REFERENCES = [("virus", "cell"), ("fungus", "plant")]
@@ -27,7 +28,7 @@ def test_a_rejected_pair_is_not_suggested_and_its_likes_rank_lower(linker: Linke
     assert "plant" not in rows
     lost = {tail: before[tail].score - rows[tail].score for tail in rows}
     assert lost["fungus"] > lost["regulation_or_law"]  # fungi take part in relations as plants do
-    assert any("1 rejected pair" in note for note in after.notes)
+    assert "1 rejected pair was used: pairs that resemble it rank lower" in after.notes
 
 
 def test_rejected_pairs_hold_for_pairs_of_all_heads(linker: Linker) -> None:
@@ -35,7 +36,7 @@ def test_rejected_pairs_hold_for_pairs_of_all_heads(linker: Linker) -> None:
     worst = [(row.head, row.tail) for row in before[:5]]
     after = linker.predict_pairs(REFERENCES, ["alga", "bacterium"], k=20, rejected=worst)
     assert not {(row.head, row.tail) for row in after} & set(worst)
-    assert any("5 rejected pairs" in note for note in after.notes)
+    assert "5 rejected pairs were used: pairs that resemble them rank lower" in after.notes
 
 
 def test_without_rejected_pairs_nothing_changes(linker: Linker) -> None:
@@ -45,20 +46,41 @@ def test_without_rejected_pairs_nothing_changes(linker: Linker) -> None:
 
 def test_known_tails_that_were_rejected_are_not_shown(linker: Linker) -> None:
     relation = "interacts_with"
-    options: dict[str, Any] = {"k": 200, "relation": relation, "exclude_known": False, "candidates": "all"}
-    known = linker.predict(None, ["virus"], **options)
+    known = linker.predict(None, ["virus"], k=200, relation=relation, exclude_known=False, candidates="all")
     tail = next(row.tail for row in known if row.known and row.tail not in dict(REFERENCES).values())
-    again = linker.predict(REFERENCES, ["virus"], rejected=[("virus", tail)], **options)
+    again = linker.predict(
+        REFERENCES,
+        ["virus"],
+        k=200,
+        relation=relation,
+        exclude_known=False,
+        candidates="all",
+        rejected=[("virus", tail)],
+    )
     assert tail not in [row.tail for row in again]
 
 
 def test_a_pair_cannot_be_both(linker: Linker) -> None:
     with pytest.raises(FewlinkError, match="'virus' → 'cell'"):
         linker.predict(REFERENCES, ["alga"], rejected=[("virus", "cell")])
-    with pytest.raises(UnknownName, match="'nothing such'"):
+    with pytest.raises(UnknownName, match="tail of a rejected pair"):
         linker.predict(REFERENCES, ["alga"], rejected=[("virus", "nothing such")])
-    with pytest.raises(FewlinkError, match="'virus'"):
+    with pytest.raises(FewlinkError, match=r"rejected pair.*'virus'"):
         linker.predict(REFERENCES, ["alga"], rejected="virus")  # type: ignore[arg-type]
+
+
+def test_trust_is_measured_once_whatever_is_rejected(linker: Linker) -> None:
+    linker.predict(REFERENCES, ["alga"])
+    count = len(linker.recent_trust)
+    linker.predict(REFERENCES, ["alga"], rejected=[("alga", "plant")])
+    assert len(linker.recent_trust) == count
+
+
+def test_a_file_without_pairs_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.tsv"
+    path.write_text("\n")
+    with pytest.raises(InputError, match=r"wrong\.tsv: has no pairs"):
+        read_pairs(path)
 
 
 def test_a_score_is_explained_as_it_was_predicted() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 from tests.linker.graphs import people
 
-from fewlink.linker.relations import RelationFinder
+from fewlink.linker.relations import RelationFinder, _kind_weights
 
 
 def test_the_relation_of_a_hidden_triple_comes_first() -> None:
@@ -47,6 +48,14 @@ def test_an_inverse_triple_is_not_known() -> None:
     finder = RelationFinder(graph)
     assert not any(fit.known for fit in finder.rank(head, tail))
     assert [graph.relations[fit.relation] for fit in finder.rank(tail, head) if fit.known] == ["lives"]
+
+
+def test_a_head_that_lacks_the_relation_is_not_of_another_kind_for_that() -> None:
+    """What an entity says for a relation does not depend on whether it has that relation already."""
+    graph = people()
+    for shift, (weights, _) in zip((0, len(graph.relations)), _kind_weights(graph), strict=True):
+        own = np.arange(len(graph.relations))
+        assert (weights[own, own + shift] == 0).all() and (weights != 0).any(1).all()
 
 
 def test_a_relation_of_one_triple_is_shown_as_known() -> None:

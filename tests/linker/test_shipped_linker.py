@@ -11,7 +11,7 @@ import pytest
 from tests.linker.linkers import REFERENCES, umls
 
 import fewlink
-from fewlink.core.errors import FewlinkError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.data import candidates_of
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, rank_task
@@ -48,7 +48,7 @@ def test_a_relation_of_the_graph_gives_references(triples: Path) -> None:
     known = {t for h, r, t in graph.triples() if graph.relations[r] == "causes" and graph.entities[h] == "virus"}
     assert known and not known & {graph.entities.id(row.tail) for row in found}
     assert found.trust is not None and {row.probability for row in found} == {None}
-    assert not found.trust.shown
+    assert found.trust.sentence.startswith("the graph has this relation; no percentages")
 
 
 def test_references_that_the_graph_joins_give_no_percentages(triples: Path) -> None:
@@ -56,7 +56,19 @@ def test_references_that_the_graph_joins_give_no_percentages(triples: Path) -> N
     pairs = linker.references_of("isa", 3)
     predictions = linker.predict(pairs, [pairs[0][0]], k=3)
     assert predictions.trust is not None and not predictions.trust.shown
-    assert "isa" in predictions.trust.sentence and not any("isa" in note for note in predictions.notes)  # named once
+    assert predictions.trust.sentence.startswith("the graph has the relation isa between all references")
+    assert not any("between all references" in note for note in predictions.notes)  # it is said once
+    assert not any("was trained on" in note for note in linker.predict(relation="isa", heads=["alga"]).notes)
+
+
+def test_types_and_names_describe_a_file(tmp_path: Path) -> None:
+    rows = [("p1", "lives", "c1"), ("p2", "lives", "c2"), ("p3", "lives", "c1"), ("c1", "near", "c2")]
+    (tmp_path / "graph.csv").write_text("".join(",".join(row) + "\n" for row in rows))
+    (tmp_path / "types.tsv").write_text("c1\tcity\nc2\tcity\np1\tperson\n")
+    (tmp_path / "names.tsv").write_text("p3\tCy\nc2\tRome\n")
+    linker = fewlink.load(tmp_path / "graph.csv", types=tmp_path / "types.tsv", names=str(tmp_path / "names.tsv"))
+    rows_ = linker.predict([("p1", "c1")], ["Cy"], candidates="city")
+    assert {(row.head, row.tail_name) for row in rows_} == {("p3", "c1"), ("p3", "Rome")}
 
 
 def test_a_benchmark_is_read_as_by_a_run(tmp_path: Path) -> None:
@@ -80,9 +92,9 @@ def test_a_benchmark_is_read_as_by_a_run(tmp_path: Path) -> None:
 def test_what_needs_a_run_says_so(triples: Path, tmp_path: Path) -> None:
     linker = fewlink.load(triples)
     assert linker.as_measured() is linker
-    with pytest.raises(FewlinkError, match="trail-shipped"):
+    with pytest.raises(FewlinkError, match="trail-shipped was not opened from a run"):
         linker.save_pretrained(tmp_path / "saved")
-    with pytest.raises(FewlinkError, match="dev"):
+    with pytest.raises(FewlinkError, match="has no dev relation"):
         fewlink.calibrate(linker)
 
 
@@ -103,30 +115,23 @@ def test_the_shipped_calibration_is_of_other_graphs_and_says_how_far_it_is_off()
     assert 0 < calibration.least < 0.6 and not calibration.note(Trust(3, (1.0, 2.0, 1.0)), 0.0).low
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "named"),
-    [
-        ("bad.tsv", {}, r"bad\.tsv:2"),
-        ("empty.tsv", {}, r"empty\.tsv"),
-        ("", {}, "is not"),
-        ("graph.tsv", {"types": "nowhere.tsv"}, r"nowhere\.tsv"),
-        ("graph.tsv", {"bench": "umls"}, "bench"),
-    ],
-)
-def test_what_cannot_be_read_raises(
-    source: str, options: dict[str, str], named: str, triples: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_read_raises(triples: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.tsv").write_text("a\tb\tc\na\tb\n")
+    with pytest.raises(InputError, match=r"bad\.tsv:2: has 2 columns"):
+        fewlink.load(tmp_path / "bad.tsv")
     (tmp_path / "empty.tsv").write_text("")
-    with pytest.raises(FewlinkError, match=named):
-        fewlink.load(tmp_path / source, **options)  # type: ignore[arg-type]
-
-
-def test_catalogue_names_are_suggested_and_take_no_file_of_names() -> None:
-    with pytest.raises(FewlinkError, match="'umls'"):
+    with pytest.raises(FewlinkError, match="no triples"):
+        fewlink.load(tmp_path / "empty.tsv")
+    with pytest.raises(InputError, match=tmp_path.name):
+        fewlink.load(tmp_path)
+    with pytest.raises(FewlinkError, match="did you mean 'umls'"):
         fewlink.load("umsl")
+    with pytest.raises(InputError, match=r"nowhere\.tsv"):
+        fewlink.load(triples, types=tmp_path / "nowhere.tsv")
     with pytest.raises(FewlinkError, match="umls"):
         fewlink.load("umls", names="names.tsv")
+    with pytest.raises(FewlinkError, match="leave out bench"):
+        fewlink.load(triples, bench="umls")
 
 
 def test_a_note_says_how_many_references_are_read(triples: Path) -> None:
@@ -134,8 +139,8 @@ def test_a_note_says_how_many_references_are_read(triples: Path) -> None:
     names = list(linker.graph.entities)
     pairs = list(zip(names[:20], names[20:40], strict=True))
     notes = linker.predict(pairs, ["alga"], k=1).notes
-    assert any("16 of 20" in note for note in notes)
-    assert not any("16 of" in note for note in linker.predict(pairs[:16], ["alga"], k=1).notes)
+    assert "trail-shipped reads the first 16 of 20 references" in notes
+    assert not any("reads the first" in note for note in linker.predict(pairs[:16], ["alga"], k=1).notes)
 
 
 def test_a_limit_of_edges_changes_what_is_read(triples: Path) -> None:

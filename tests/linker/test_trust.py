@@ -38,7 +38,7 @@ def test_each_reference_is_ranked_with_the_others_given() -> None:
     trust = measure_trust(scorer, graph, asked, everything)
     assert trust.ranks == (1.0, 10.0, 100.0) and trust.tested == trust.shots == 3
     assert (trust.found(), trust.found(1), trust.share_found) == (2, 1, pytest.approx(2 / 3))
-    assert "2 of your 3 references" in trust.sentence()
+    assert trust.sentence() == "it would have found 2 of your 3 references in its first ten"
     for question, (head, tail) in zip(scorer.asked, asked.pairs, strict=True):
         assert question.heads.tolist() == [head] and [head, tail] not in question.references.tolist()
         assert len(question.references) == 2
@@ -65,17 +65,17 @@ def test_the_number_of_questions_is_bounded() -> None:
     pairs = tuple((number, number + 50) for number in range(16))
     trust = measure_trust(scorer, umls().graph, references(*pairs), np.arange(100, dtype=np.int32))
     assert len(scorer.asked) == trust.tested == MAX_HELD_OUT < trust.shots == 16
-    assert "0 of the 3" in trust.sentence()
+    assert "0 of the 3 tested references" in trust.sentence()
     assert all(len(question.references) == 15 for question in scorer.asked)
 
 
 def test_one_reference_and_a_relation_of_the_graph_cannot_be_held_out() -> None:
     scorer, graph = Numbers(), umls().graph
     one = measure_trust(scorer, graph, references((0, 1)))
-    assert (one.tested, one.known, one.share_found) == (0, False, 1.0)
+    assert (one.tested, one.known, one.share_found) == (0, False, 1.0) and "one reference alone" in one.sentence()
     relation = find_relation(umls(), graph.relations[0])
     known = measure_trust(scorer, graph, References(((0, 1), (2, 3)), relation))
-    assert known.known and not known.tested
+    assert known.known and not known.tested and "the graph has this relation" in known.sentence()
     assert not scorer.asked
     features = [dict(zip(FEATURES, question_features(each), strict=True)) for each in (one, known)]
     assert [each["one reference"] for each in features] == [1.0, 0.0]

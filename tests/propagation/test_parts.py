@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, id_graph, id_triples
 
 from fewlink.graph import Graph
-from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
+from fewlink.propagation.edges import SHARE, EdgeTable, GraphPart, graph_part
 
 Edge = tuple[int, int, int]
 
@@ -62,6 +62,15 @@ def test_a_part_grows_with_what_it_may_take(most: int) -> None:
     graph = random_graph(0)
     sizes = [len(edges_in(graph_part(graph, np.array([1, 2]), count))) for count in (most, 2 * most, 10_000)]
     assert sizes[0] <= 2 * most and sizes[0] <= sizes[1] <= sizes[2]
+
+
+def test_entities_with_too_many_edges_are_not_expanded() -> None:
+    hub = [(h, 0, 0) for h in range(1, 60)]
+    graph = id_graph([*hub, (1, 1, 2), (2, 1, 3)], 60, 2)
+    most = 40
+    assert graph.degrees[0] > SHARE * most
+    found = edges_in(graph_part(graph, np.array([1]), most))
+    assert (1, 0, 0) in found and (1, 1, 2) in found and (30, 0, 0) not in found
 
 
 def test_places_of_entities() -> None:

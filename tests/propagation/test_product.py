@@ -18,9 +18,11 @@ from fewlink.propagation import product as module
 from fewlink.propagation.edges import EdgeTable, Segments
 from fewlink.propagation.product import (
     Norms,
+    kernels_for,
     relation_sums,
     relational_product,
     transposed_product,
+    without_kernels,
 )
 
 both_norms = pytest.mark.parametrize("norms", list(Norms))
@@ -168,6 +170,16 @@ def test_the_type_of_states_is_kept(dtype: torch.dtype) -> None:
     expected = by_loops(graph, x.double(), w.double(), Norms.FOUR)
     assert out.dtype == dtype and relation_sums(x, x, EdgeTable.of(graph)).dtype == torch.float32
     close(out, expected, 1e-6 if dtype == torch.float32 else 0.03)
+
+
+def test_no_kernels_on_the_cpu_and_none_where_they_are_switched_off() -> None:
+    assert kernels_for(torch.zeros(1, 1, 1, 16)) is None
+    with without_kernels(), without_kernels():
+        assert kernels_for(torch.zeros(1, 1, 1, 16)) is None
+    assert module._switch["kernels"]
+    with pytest.raises(ValueError, match="inside"), without_kernels():
+        raise ValueError("inside")
+    assert module._switch["kernels"]
 
 
 # Edges

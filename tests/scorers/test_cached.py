@@ -33,19 +33,16 @@ def scores(scorer: CachedScorer, heads: list[int], candidates: list[int], relati
     return np.asarray(scorer(question)).tolist()
 
 
-@pytest.mark.parametrize("entities", [None, 8])
-def test_cached_candidates_are_not_scored_again(entities: int | None) -> None:
+def test_a_subset_of_cached_candidates_is_not_scored_again() -> None:
     counting = Counting()
-    scorer = CachedScorer(counting, entities=entities)
+    scorer = CachedScorer(counting)
     assert scores(scorer, [1, 2], [5, 3, 4]) == [[15, 13, 14], [25, 23, 24]]
     assert scores(scorer, [2], [4, 5]) == [[24, 25]]
     assert scores(scorer, [2, 1], [3]) == [[23], [13]]
-    if entities is not None:  # all were scored at once
-        assert scores(scorer, [2], [7, 0]) == [[27, 20]]
     assert counting.calls == 1
 
 
-def test_new_candidates_heads_relations_and_references_are_scored() -> None:
+def test_new_candidates_heads_and_relations_are_scored() -> None:
     counting = Counting()
     scorer = CachedScorer(counting)
     scores(scorer, [1], [3, 4])
@@ -55,9 +52,20 @@ def test_new_candidates_heads_relations_and_references_are_scored() -> None:
     assert counting.calls == 4
     assert scores(scorer, [1, 3], [4]) == [[14], [34]]
     assert counting.calls == 4
-    scorer(Question("r", REFERENCES + 1, np.array([1], np.int32), np.array([3, 4], np.int32)))
-    assert counting.calls == 5
+
+
+def test_no_heads_have_no_scores() -> None:
+    scorer = CachedScorer(Counting())
+    scores(scorer, [1], [3, 4])
     assert scores(scorer, [], [3, 4]) == []
+
+
+def test_other_references_are_scored_anew() -> None:
+    counting = Counting()
+    scorer = CachedScorer(counting)
+    for references in (REFERENCES, REFERENCES + 1):
+        scorer(Question("r", references, np.array([1], np.int32), np.array([3, 4], np.int32)))
+    assert counting.calls == 2
 
 
 def test_the_size_of_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +84,14 @@ def test_metrics_equal_those_of_the_uncached_scorer() -> None:
     for candidates in ("full", "paper", "open"):
         protocol = Protocol("dev", 3, candidates)
         assert evaluate(benchmark, scorer, protocol).metrics() == evaluate(benchmark, rules, protocol).metrics()
+
+
+def test_all_entities_are_scored_at_once_for_several_sets_of_candidates() -> None:
+    counting = Counting()
+    scorer = CachedScorer(counting, entities=8)
+    assert scores(scorer, [1, 2], [5, 3]) == [[15, 13], [25, 23]]
+    assert scores(scorer, [2], [7, 0]) == [[27, 20]]
+    assert counting.calls == 1
 
 
 class Learnt:

@@ -274,6 +274,19 @@ def test_two_curators_see_each_others_decisions_and_conflicts(
     browser.until(lambda: not browser.run("return document.querySelector('.row').hidden"))
 
 
+def test_an_export_is_imported_into_another_project(
+    browser: Browser, project: tuple[str, Path], tmp_path: Path
+) -> None:
+    address, path = project
+    file = tmp_path / "more.tsv"
+    file.write_text("head\ttail\tdecision\nalga\tcell\taccepted\n")
+    visit(browser, address, "ann")
+    element = browser.send("/element", {"using": "css selector", "value": "#import-file"})
+    browser.send(f"/element/{next(iter(element.values()))}/value", {"text": str(file)})
+    browser.until(lambda: counts(browser) == ["2", "1", "0"] or browser.text("#project-problem"))
+    assert decided(path)["accepted"] == [("alga", "cell", "ann")]
+
+
 def test_a_failed_read_of_decisions_is_repeated(browser: Browser, project: tuple[str, Path]) -> None:
     address, path = project
     visit(browser, address, "ann", heads='["alga"]')

@@ -92,7 +92,7 @@ def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, monkeypatch:
     ):
         with pytest.raises(FewlinkError, match="started"):
             serve(graph, "--port", "0", *words)
-    with pytest.raises(FewlinkError, match=str(tmp_path / "none" / "log")):
+    with pytest.raises(FewlinkError, match="access log"):
         serve(graph, "--port", "0", "--access-log", tmp_path / "none" / "log")
 
 

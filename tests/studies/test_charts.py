@@ -45,8 +45,11 @@ def test_bars_are_as_long_as_their_values() -> None:
     assert bars == [[0.2], [0.4, 0.5]]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["likes", "visits"]
     assert [text.get_text() for text in axes.texts] == [".200", ".400 ± .100", ".500"]
-    beside = BarChart("", {"r": {"a": (0.1, 0.0)}}, "MRR", limit=0.5)
-    assert drawn(beside).get_xlim() == axes.get_xlim()  # the same scale
+
+
+def test_bars_side_by_side_can_share_a_scale() -> None:
+    other = BarChart("", {"r": {"a": (0.1, 0.0)}}, "MRR", limit=0.5)
+    assert drawn(other).get_xlim() == drawn(BARS).get_xlim()
 
 
 def test_a_style_gives_a_name_the_same_colour_in_every_chart() -> None:

@@ -8,9 +8,10 @@ from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.data import Benchmark
+from fewlink.models import family_of
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.studies import NAMES, open_study
-from fewlink.studies.jobs import finished_records, pending_jobs, run_jobs
+from fewlink.studies.jobs import pending_jobs, run_jobs
 from fewlink.studies.plan import plan_texts, read_plan
 from fewlink.studies.workspace import Workspace
 
@@ -94,9 +95,12 @@ def test_only_shots_that_leave_a_query_of_each_relation_are_run(tmp_path: Path) 
     assert job.shots == [1, 2]
     run_jobs([job], workspace)
     assert pending_jobs(plan, workspace) == []
-    assert len(finished_records(plan, workspace)) == 4
-    changed = replace(workspace, benchmark=small("c r b"))  # records of other data are not shown
-    assert len(pending_jobs(plan, changed)) == 1 and finished_records(plan, changed) == []
+    assert len(pending_jobs(plan, replace(workspace, benchmark=small("c r b")))) == 1  # the data have changed
+
+
+def test_the_family_of_a_model() -> None:
+    families = [family_of(m).name for m in ("rules", "complex", "gmatching-max", "trail")]
+    assert families == ["learning-free", "embedding", "fewshot", "trail"]
 
 
 PLAN = "title = 'x'\nabout = ''\nexpect = ''\n"

@@ -6,17 +6,21 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import same_settings
+from fewlink.core.storage import with_sha256
 from fewlink.data import open_benchmark
-from fewlink.evaluation.records import read_records
-from fewlink.studies import NAMES, open_study
+from fewlink.evaluation.records import Record, RecordStore, read_records
+from fewlink.evaluation.stored import StoredResult
+from fewlink.studies import NAMES, open_study, tables
 from fewlink.studies.embedding import true_and_false
-from fewlink.studies.jobs import finished_records, pending_jobs, run_jobs
+from fewlink.studies.jobs import Clock, finished_records, pending_jobs, run_jobs
 from fewlink.studies.plan import Plan, read_plan
+from fewlink.studies.study import Study, StudyOutput
 from fewlink.studies.workspace import StoredBenchmark, Workspace, benchmark_or_records
 from fewlink.training import RunConfig
 
@@ -81,6 +85,18 @@ def test_other_settings_are_another_measurement(tmp_path: Path) -> None:
     assert len(finished_records(plan, workspace)) == 4
 
 
+def test_a_new_study_is_a_function_and_a_plan(tmp_path: Path) -> None:
+    def show(plan: Plan, workspace: Workspace) -> StudyOutput:
+        return StudyOutput([tables.in_short(finished_records(plan, workspace))])
+
+    study, plan = Study(show), cheap(models=["rules"])
+    workspace = Workspace(BENCHMARK, tmp_path / "results", tmp_path / "work")
+    assert study.pending(plan, workspace) == ["rules, K = 3"]
+    study.run(plan, workspace)
+    assert study.pending(plan, workspace) == []
+    assert [row[0] for table in study.show(plan, workspace).tables for row in table.rows] == ["rules"]
+
+
 def test_settings_are_compared_without_seed_device_and_shots() -> None:
     settings = cheap().settings_of("transe")
     assert settings is not None
@@ -90,6 +106,31 @@ def test_settings_are_compared_without_seed_device_and_shots() -> None:
     assert not same_settings(None, settings)
     assert same_settings(None, None) and same_settings({}, None)
     assert not same_settings({"epochs": 1}, None)
+
+
+def test_numbers_of_references_that_leave_no_query_are_skipped() -> None:
+    fewest = min(len(t.pairs) for split in ("dev", "test") for t in BENCHMARK.split(split))
+    plan = cheap(models=["rules"], shots=[1, fewest - 1, fewest])
+    (job,) = pending_jobs(plan, Workspace(BENCHMARK, Path("nowhere"), Path("nowhere")))
+    assert job.shots == [1, fewest - 1]
+
+
+def test_records_of_other_data_are_not_shown_and_the_job_is_pending(tmp_path: Path) -> None:
+    workspace = Workspace(BENCHMARK, tmp_path, tmp_path / "work")
+    plan = cheap(models=["rules"])
+    run_jobs(pending_jobs(plan, workspace), workspace)
+    assert finished_records(plan, workspace) == read_records(tmp_path) != []
+    _with_other_data(tmp_path)
+    assert finished_records(plan, workspace) == []
+    assert len(pending_jobs(plan, workspace)) == 1
+
+
+def _with_other_data(folder: Path) -> None:
+    for path in folder.rglob("*.jsonl"):
+        text = path.read_text().replace(BENCHMARK.fingerprint, "0" * 64)
+        lines = map(json.loads, text.splitlines())
+        records = [{key: value for key, value in line.items() if key not in ("sha256", "lines")} for line in lines]
+        path.write_text("".join(json.dumps(with_sha256(record)) + "\n" for record in records))
 
 
 def test_each_number_of_references_has_its_own_run(workspace: Workspace) -> None:
@@ -124,6 +165,25 @@ def test_records_of_the_first_seed_hold_examples(workspace: Workspace) -> None:
     assert right and all(e["tail"] in e["best"] for e in right)
 
 
+def test_a_stopped_study_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = cheap()
+    workspace = Workspace(BENCHMARK, tmp_path / "results", tmp_path / "work")
+    add = RecordStore.add
+
+    def stop(self: RecordStore, result: StoredResult, **more: Any) -> Path:
+        assert isinstance(result, Record)
+        if (result.model, result.seed) == ("transe", 1):
+            raise KeyboardInterrupt
+        return add(self, result, **more)
+
+    monkeypatch.setattr(RecordStore, "add", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(pending_jobs(plan, workspace), workspace)
+    monkeypatch.undo()
+    left = pending_jobs(plan, workspace)
+    assert [str(job) for job in left] == ["transe, K = 3, seeds 1"]
+
+
 def test_maps_of_a_relation_have_the_same_pairs_for_each_model(workspace: Workspace) -> None:
     open_study("embedding").run(read_plan("embedding").as_tiny(), workspace)
     maps = workspace.store.maps
@@ -131,6 +191,26 @@ def test_maps_of_a_relation_have_the_same_pairs_for_each_model(workspace: Worksp
     assert len({tuple(kind for *_, kind in m.points) for m in maps}) == 1
     assert all(-1 <= m.silhouette <= 1 for m in maps)
     assert all((workspace.results / "umls" / f"{m.model}.maps.jsonl").is_file() for m in maps)
+
+
+def test_the_time_left_is_estimated_by_family() -> None:
+    plan = cheap()
+    rules, transe = pending_jobs(plan, Workspace(BENCHMARK, Path("nowhere"), Path("nowhere")))
+    clock = Clock()
+    clock.add(transe, 20.0)  # two seeds
+    assert clock.left([transe]) == 20.0
+    assert clock.left([rules]) == 10.0
+    clock.add(rules, 2.0)
+    assert clock.left([rules, transe]) == 22.0
+
+
+def test_other_settings_have_another_run_folder(tmp_path: Path) -> None:
+    workspace = Workspace(BENCHMARK, tmp_path, tmp_path)
+    settings = cheap().settings_of("transe")
+    assert settings is not None
+    same, other = settings.replace(seed=3, device="cuda"), settings.adjusted(["epochs=5"])
+    assert workspace.run_folder("x", settings) == workspace.run_folder("x", same)
+    assert workspace.run_folder("x", settings) != workspace.run_folder("x", other)
 
 
 def test_records_are_shown_without_the_benchmark(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,11 @@ def test_it_stops_without_a_better_evaluation_and_stays_stopped(tmp_path: Path) 
     assert train_run(umls(), vectors(), settings, tmp_path).step == 8
 
 
+def test_the_last_evaluation_is_at_the_last_step(tmp_path: Path) -> None:
+    train_run(umls(), vectors(), small(steps=5), tmp_path)
+    assert [line["step"] for line in lines_of(tmp_path)] == [2, 4, 5]
+
+
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,17 +209,30 @@ def interrupt(*_: Any) -> Any:
     raise KeyboardInterrupt
 
 
-def test_a_line_has_its_step_rate_losses_and_phases(tmp_path: Path) -> None:
-    """The last evaluation is at the last step, and the rate decays `decays` times."""
-    settings = small(steps=5, decay_every=2, decays=1, decay=0.5, learning_rate=0.01)
-    train_run(umls(), vectors(), settings, tmp_path)
-    lines = lines_of(tmp_path)
-    assert [line["step"] for line in lines] == [2, 4, 5]
-    assert [line["learning_rate"] for line in lines] == pytest.approx([0.01, 0.005, 0.005])
-    for line in lines:
-        assert set(line["seconds"]) == {"sampling", "step", "evaluation", "saving"}
-        assert line["loss"] == pytest.approx(line["rank_loss"] + 1e-4 * line["reconstruction_loss"])
-        assert line["side_by_side"] == 1
+def test_progress_is_that_of_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[float, float]] = []
+
+    @contextlib.contextmanager
+    def progress(title: str, total: float) -> Iterator[Any]:
+        yield lambda done, note: seen.append((done, total))
+
+    monkeypatch.setattr(trainer_room, "progress", progress)
+    train_run(umls(), vectors(), small(), tmp_path)
+    assert seen == [(step, 6) for step in range(6)]
+
+
+def test_a_line_names_its_phases(tmp_path: Path) -> None:
+    train_run(umls(), vectors(), small(steps=2), tmp_path)
+    (line,) = lines_of(tmp_path)
+    assert set(line["seconds"]) == {"sampling", "step", "evaluation", "saving"}
+    assert all(seconds > 0 for seconds in line["seconds"].values()) and line["steps_per_second"] > 0
+    assert line["loss"] == pytest.approx(line["rank_loss"] + 1e-4 * line["reconstruction_loss"])
+    assert line["side_by_side"] == 1
+
+
+def test_the_rate_decays_so_many_times_at_most(tmp_path: Path) -> None:
+    train_run(umls(), vectors(), small(decay_every=2, decays=1, decay=0.5, learning_rate=0.01), tmp_path)
+    assert [line["learning_rate"] for line in lines_of(tmp_path)] == pytest.approx([0.01, 0.005, 0.005])
 
 
 def test_pretrained_vectors_are_trained_where_they_have_a_rate(tmp_path: Path) -> None:
@@ -282,3 +302,12 @@ def test_episodes_are_laid_out_query_by_query(shared: bool) -> None:
         assert fewer.ids[0].unique().tolist() == fewer.ids[0].tolist() == alone.ids[0].unique().tolist()
         for full, short in ((alone.references, fewer.references), (alone.pairs, fewer.pairs)):
             assert torch.equal(alone.ids[0][full], fewer.ids[0][short])
+
+
+def test_each_of_several_runs_has_the_neighbours_of_its_seed() -> None:
+    settings, seeds = small(neighbours=2), [3, 4, 5]
+    learner = FewShotLearner(umls(), vectors(), settings, seeds)
+    found = [learner.scorer(run).around.neighbours.entities for run in range(3)]
+    own = [assemble(umls().graph, vectors(), settings.replace(seed=seed), "cpu")[1] for seed in seeds]
+    assert all(torch.equal(one, around.neighbours.entities) for one, around in zip(found, own, strict=True))
+    assert not torch.equal(found[0], found[1])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import benchmark_of, id_graph
 from tests.training.runs import lines_of, saved, small, timeless, umls, vectors
 from tests.training.runs import quick as quick
 
@@ -38,12 +39,7 @@ def test_a_continued_run_equals_an_undisturbed_one(changes: dict[str, Any], tmp_
     assert RunConfig.read(tmp_path / "parts").settings.steps == 6
     before = saved(tmp_path / "parts")
     again = train_run(umls(), vectors(), small(**changes), tmp_path / "parts")
-    assert (
-        is_run(tmp_path / "parts")
-        and again.step == 6
-        and saved(tmp_path / "parts") == before
-        and len(lines_of(tmp_path / "parts")) == 3
-    )
+    assert again.step == 6 and saved(tmp_path / "parts") == before and len(lines_of(tmp_path / "parts")) == 3
 
 
 @pytest.mark.parametrize("model", ["fsrl", "fsrl-released"])
@@ -82,15 +78,15 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
     assert saved(run) == before and RunConfig.read(run).settings == small(steps=4)
 
 
-@pytest.mark.parametrize("name", ["precious.txt", "config.json"])
-def test_a_folder_that_is_no_run_is_refused_and_left_alone(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text('{"mine": 1}')
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("keep me")
     with pytest.raises(FewlinkError, match=re.escape(str(tmp_path))):
         train_run(umls(), vectors(), small(), tmp_path)
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, '{"mine": 1}')]
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
     assert not is_run(tmp_path)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError) as error:
         open_run(tmp_path, umls())
+    assert error.value.path == tmp_path
 
 
 def test_vectors_that_lie_in_the_folder_are_used_and_never_replaced(tmp_path: Path) -> None:
@@ -120,6 +116,14 @@ def test_checkpoints_that_were_moved_when_the_process_was_killed_come_back(tmp_p
     assert not (tmp_path / "last").exists()  # reading changes nothing
     recover(tmp_path)
     assert saved(tmp_path) == before and not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_the_scorer_belongs_to_its_graph(tmp_path: Path) -> None:
+    train_run(umls(), vectors(), small(steps=1), tmp_path)
+    assert is_run(tmp_path)
+    other = benchmark_of(id_graph([(0, 0, 1)]))
+    with pytest.raises(InputError, match=r"umls.*small"):
+        open_run(tmp_path, other)
 
 
 def test_what_cannot_be_evaluated_or_sampled_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
@@ -155,3 +159,10 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
         with pytest.raises(InputError) as error:
             attempt()
         assert error.value.path == weights
+
+
+def test_another_programs_configuration_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"mine": 1}')
+    with pytest.raises(FewlinkError, match=re.escape(str(tmp_path))):
+        train_run(umls(), vectors(), small(), tmp_path)
+    assert (tmp_path / "config.json").read_text() == '{"mine": 1}'

@@ -19,10 +19,16 @@ from fewlink.models.trail.settings import TrailSettings
 from fewlink.training import RunConfig
 from fewlink.training.train import train
 
-SMALL_TRAIL = TrailSettings(
-    width=8, layers=2, relation_layers=1, steps=2, evaluate_every=2, relations=1, queries=2, candidates=32
-)
-QUICK = [f"{name}={value}" for name, value in SMALL_TRAIL.model_dump(exclude_defaults=True).items()]
+QUICK = [
+    "width=8",
+    "layers=2",
+    "relation_layers=1",
+    "steps=2",
+    "evaluate_every=2",
+    "relations=1",
+    "queries=2",
+    "candidates=32",
+]
 
 
 def test_a_file_of_triples_becomes_a_run_and_the_same_call_continues_it(tmp_path: Path) -> None:
@@ -64,6 +70,11 @@ def test_settings_are_those_of_the_model_with_their_seed(tmp_path: Path) -> None
         train("umls", "fsrl", out=tmp_path / "other", change=["seed=3"])
 
 
+SMALL_TRAIL = TrailSettings(
+    width=8, layers=2, relation_layers=1, steps=2, evaluate_every=2, relations=1, queries=2, candidates=32
+)
+
+
 def test_trail_learns_from_several_graphs(tmp_path: Path) -> None:
     with quickly():
         two = train(["umls", graph_file()], out=tmp_path / "two", settings=SMALL_TRAIL)
@@ -102,8 +113,6 @@ def test_several_graphs_that_cannot_be_learnt_from_raise(tmp_path: Path) -> None
             train(graphs, model, out=out)
     with pytest.raises(FewlinkError, match="'also'"):
         train(["umls", few], out=out, change=["also=umls"])
-    with pytest.raises(FewlinkError, match=r"trail.*vectors"):
-        train("umls", "trail", out=out, vectors=tmp_path / "nowhere")
     assert not out.exists()
 
 
@@ -116,3 +125,9 @@ def test_a_fit_that_was_stopped_keeps_its_benchmark(tmp_path: Path) -> None:
         with pytest.raises(FewlinkError, match=graph_file().name):
             train(graph_file(), "trail", out=tmp_path / "run", change=QUICK)
     assert open_benchmark(place).fingerprint == before
+
+
+def test_vectors_for_a_model_that_needs_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FewlinkError, match=r"trail.*vectors"):
+        train(open_benchmark("umls"), "trail", out=tmp_path / "run", vectors=tmp_path / "nowhere")
+    assert not (tmp_path / "run").exists()

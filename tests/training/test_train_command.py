@@ -25,12 +25,6 @@ from fewlink.models.vectors import pretrain
 QUICK = ("--set", "steps=4", "--set", "evaluate_every=2", "--set", "batch=8", "--set", "neighbours=4")
 
 
-SHORT = (
-    'about = "short"\n[settings]\nmodel = "fsrl"\nsteps = 2\nbatch = 8\nneighbours = 4\n'
-    '[vectors]\nrecipe = "transe"\nwith_train_tasks = true\nset = ["epochs=1", "dim=8", "negatives=16"]\n'
-)
-
-
 @pytest.fixture
 def vectors(tmp_path: Path) -> Path:
     graph, random = open_benchmark("umls").graph, torch.Generator().manual_seed(0)
@@ -81,7 +75,10 @@ def test_a_run_is_resumed_with_its_own_settings_and_vectors(vectors: Path, tmp_p
 
 def test_each_seed_has_a_run_and_missing_vectors_are_pretrained(tmp_path: Path) -> None:
     short = tmp_path / "short.toml"
-    short.write_text(SHORT)
+    short.write_text(
+        'about = "short"\n[settings]\nmodel = "fsrl"\nsteps = 2\nbatch = 8\nneighbours = 4\n'
+        '[vectors]\nrecipe = "transe"\nwith_train_tasks = true\nset = ["epochs=1", "dim=8", "negatives=16"]\n'
+    )
     result = train_command("umls", "--recipe", short, "--seed", 1, "--seed", 2, "--out", tmp_path / "runs")
     assert result.exit_code == 0, result.output
     assert "transe vectors  epoch 1/1" in result.stderr and "fsrl seed 2  step 2/2" in result.stderr
@@ -114,6 +111,19 @@ def test_a_recipe_sets_model_and_shots_and_options_without_effect_raise(vectors:
     assert "fewlink pretrain" in error_of(train_command("umls", "--recipe", "transe", "--out", tmp_path / "other"))
     mine.write_text('[settings]\nmodel = "fsrl"\n[vectors]\nrecipes = "transe"\n')
     assert "'recipe'" in error_of(train_command("umls", "--recipe", mine, "--out", tmp_path / "other"))
+
+
+def test_impossible_training_raises_before_pretraining(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("keep me")
+    assert str(tmp_path / "file") in error_of(train_command("umls", "--model", "fsrl", "--out", tmp_path / "file"))
+    assert "400" in error_of(train_command("umls", "--model", "fsrl", "--shots", 400, "--out", tmp_path / "run"))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+SHORT = (
+    'about = "short"\n[settings]\nmodel = "fsrl"\nsteps = 2\nbatch = 8\nneighbours = 4\n'
+    '[vectors]\nrecipe = "transe"\nset = ["epochs=1", "dim=8", "negatives=16"]\n'
+)
 
 
 def test_vectors_that_an_untrained_run_left_are_set_aside(vectors: Path, tmp_path: Path) -> None:
@@ -208,31 +218,32 @@ def test_evaluating_relations_seen_in_training_raises(vectors: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "token"),
     [
-        ("--model fsrll", "'fsrl'"),
-        ("--set step=3", "'steps'"),
-        ("--shots 0", "shots"),
-        ("--shots 400", "400"),
-        ("--embeddings nowhere", "nowhere"),
-        ("--out file", "file"),
+        (("--model", "fsrll"), "'fsrl'"),
+        (("--set", "step=3"), "'steps'"),
+        (("--shots", "0"), "shots"),
+        (("--embeddings", "nowhere"), "nowhere"),
     ],
 )
-def test_user_errors_are_raised_before_anything_is_trained(
-    words: str, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("file").write_text("keep me")
-    assert token in error_of(train_command("umls", "--model", "fsrl", "--out", "run", *words.split()))
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+def test_user_errors_leave_no_run_folder(words: tuple[str, ...], token: str, vectors: Path) -> None:
+    run = vectors.parent / "run"
+    assert token in error_of(train_command("umls", "--embeddings", vectors, "--out", run, *words))
+    assert not run.exists()
 
 
 def test_trail_takes_several_graphs(tmp_path: Path) -> None:
-    more, run = written(town_lines(), tmp_path / "more.tsv"), tmp_path / "run"
+    rows = [f"p{i}\tlives\tc{i % 5}\np{i}\tknows\tp{(i * 7) % 30}\n" for i in range(30)]
+    (tmp_path / "more.tsv").write_text("".join(rows))
     short = {"width": 8, "layers": 2, "steps": 2, "evaluate_every": 2, "relations": 1, "queries": 2, "candidates": 32}
     change = [word for name, value in short.items() for word in ("--set", f"{name}={value}")]
-    result = train_command("umls", more, "--model", "trail", "--out", run, *change)
+    run = tmp_path / "run"
+    words = ("umls", tmp_path / "more.tsv", "--model", "trail", "--out", run, *change)
+    result = train_command(*words)
     assert result.exit_code == 0, result.output
-    assert json.loads((run / "config.json").read_text())["settings"]["also"] == str(more)
+    assert "trail on umls, 3 shots" in result.stdout
+    assert json.loads((run / "config.json").read_text())["settings"]["also"] == str(tmp_path / "more.tsv")
+    assert "step 2/2  continued" in train_command(*words).stderr
     resumed = train_command("--resume", run)
     assert resumed.exit_code == 0 and "step 2/2  continued" in resumed.stderr
-    assert "--resume" in error_of(train_command("umls", more, "--resume", run))
-    assert "fsrl" in error_of(train_command("umls", more, "--model", "fsrl", "--out", tmp_path / "other"))
+    assert "--resume" in error_of(train_command("umls", tmp_path / "more.tsv", "--resume", run))
+    other = train_command("umls", tmp_path / "more.tsv", "--model", "fsrl", "--out", tmp_path / "other")
+    assert "fsrl" in error_of(other)

@@ -6,6 +6,7 @@ FEWLINK_DAMAGES=2000 makes more of them than continuous integration does.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from tests.conftest import quickly
@@ -33,3 +34,12 @@ def test_no_damage_loads_silently(trials: Trials) -> None:
 def test_nothing_crafted_shows_a_traceback(trials: Trials) -> None:
     found = trials.run(COUNT // 3, seed=2, crafted=True)
     assert not failures(found), failures(found)
+
+
+def test_a_reader_that_does_not_check_fails_the_trials(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(trials.content, "completion", "other content")
+    only = Trials.__new__(Trials)
+    only.folder, only.stores, only.content = trials.folder, [STORES["completion"]], trials.content
+    (Path(trials.folder) / "work").mkdir(exist_ok=True)
+    outcomes = {each.outcome for each in only.run(30)}
+    assert "silent" in outcomes  # a damage without effect, which is compared with other content

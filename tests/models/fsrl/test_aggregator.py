@@ -1,4 +1,4 @@
-"""Aggregators: numbers by hand, and the reference's Eqs. 3 to 7."""
+"""Aggregators: numbers by hand, the reference's Eqs. 3 to 7, and invariances."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from fewlink.models.fsrl.aggregator import (
 )
 
 RECURRENT = [RecurrentAutoencoder, RecurrentWithoutAttention, RecurrentWithoutDecoder]
-AGGREGATORS = [*RECURRENT, MeanPooling, MaxPooling, EveryReference, ReleasedReferences]
+POOLING = [*RECURRENT, MeanPooling, MaxPooling, EveryReference]
+AGGREGATORS = [*POOLING, ReleasedReferences]
 TANH_1, TANH_2 = math.tanh(1), math.tanh(2)
 # first components such that those of m'_1 and m'_2 are tanh 1 and tanh 1 + ln 3
 BY_HAND = [[0.0, 3.0], [math.log(3) + TANH_1 - TANH_2, -1.0]]
@@ -104,6 +105,42 @@ def test_an_aggregator_is_the_reference(
     assert fast.vectors.shape == (*leading, shots if kind is EveryReference else 1, 2 * half)
     assert fast.reconstruction.shape == leading
     assert_same(fast, aggregated(aggregator, references), [*aggregator.parameters(), references])
+
+
+@pytest.mark.parametrize("kind", AGGREGATORS)
+def test_one_set_does_not_depend_on_the_others(kind: type[nn.Module]) -> None:
+    aggregator, references = parameters_of(kind(4), 1), normal(2, 5, 3, 4)
+    together, alone = aggregator(references), aggregator(references[2])
+    close(together.vectors[2], alone.vectors)
+    close(together.reconstruction[2], alone.reconstruction)
+
+
+@pytest.mark.parametrize("kind", [MeanPooling, MaxPooling])
+@given(order=st.permutations(range(4)))
+def test_pooling_does_not_depend_on_the_order(kind: type[nn.Module], order: list[int]) -> None:
+    references = normal(1, 4, 6)
+    close(kind(6)(references[order]).vectors, kind(6)(references).vectors)
+
+
+def at_rest(aggregator: nn.Module) -> nn.Module:
+    """With random parameters but for the encoder's, which are zero: m = 0."""
+    parameters_of(aggregator, 1)
+    if hasattr(aggregator, "recurrence"):
+        for parameter in aggregator.recurrence.parameters():
+            parameter.data.zero_()
+    return aggregator
+
+
+@pytest.mark.parametrize("kind", POOLING)
+def test_copies_of_one_reference_pool_to_it(kind: type[nn.Module]) -> None:
+    references = normal(1, 1, 4).expand(3, 4)
+    for vector in at_rest(kind(4))(references).vectors:
+        close(vector, references[0])
+
+
+def test_the_authors_program_adds_references_up() -> None:
+    references = normal(1, 3, 4)
+    close(at_rest(ReleasedReferences(4))(references).vectors, references.sum(0, keepdim=True))
 
 
 def test_the_authors_program_never_trains_its_decoder_and_draws_the_references_to_it() -> None:

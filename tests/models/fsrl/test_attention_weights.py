@@ -1,4 +1,4 @@
-"""The attention weights α and β that a model reports are those it scores with."""
+"""The weights α and β that a model tells are those it scores with."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ def test_the_neighbours_weights_give_the_encoders_vectors(kind: type) -> None:
     torch.testing.assert_close(encoder(EVERY, around)[some, -around.dim :], summed[some])
 
 
+def test_an_encoder_without_attention_tells_no_weights() -> None:
+    around = random_surroundings(3, dim=4, slots=5)
+    assert MeanNeighbours(around.dim).double().weights(EVERY, around) is None
+
+
 @pytest.mark.parametrize("kind", [RecurrentAutoencoder, RecurrentWithoutDecoder])
 @pytest.mark.parametrize("count", [1, 3, 20])
 def test_the_references_weights_give_the_aggregators_vector(kind: type, count: int) -> None:
@@ -41,8 +46,6 @@ def test_the_references_weights_give_the_aggregators_vector(kind: type, count: i
     torch.testing.assert_close(aggregator(references).vectors[:, 0], torch.einsum("bk,bkw->bw", weights, states))
 
 
-def test_parts_without_attention_have_no_weights() -> None:
-    around = random_surroundings(3, dim=4, slots=5)
-    assert MeanNeighbours(around.dim).double().weights(EVERY, around) is None
-    for kind in (MeanPooling, RecurrentWithoutAttention):
-        assert reference_weights(kind(6).double(), normal(0, 3, 6)) is None
+@pytest.mark.parametrize("kind", [MeanPooling, RecurrentWithoutAttention])
+def test_an_aggregator_without_attention_tells_no_weights(kind: type) -> None:
+    assert reference_weights(kind(6).double(), normal(0, 3, 6)) is None

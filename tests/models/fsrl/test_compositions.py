@@ -22,19 +22,17 @@ def differing(name: str, other: str) -> dict[str, str]:
     return {part: a for part, (a, b) in kinds.items() if a != b}
 
 
-@pytest.mark.parametrize(
-    ("name", "counts"),
-    [
-        # d = 2, so pairs are 4 wide. Attentive: W 2·4, b 2, u 2. Autoencoder: two LSTMs of 4·4·(4 + 4) + 2·4·4 = 160,
-        # W_R 2·4, b_R 2, u_R 2. Matching, the 4 units of 8 that are read: 4·4·(4 + 4 + 4) + 4·4 = 208.
-        ("fsrl", (12, 0, 332, 208)),
-        # Attention: W 2·4, b 2, u 2, c 1. Pairs: W₁ 8·4, b₁ 8, W₂ 4·8, b₂ 4, a 4, b 4. Two LSTMs, no attention.
-        ("fsrl-released", (13, 84, 320, 208)),
-    ],
-)
-def test_parameters_by_hand(name: str, counts: tuple[int, ...]) -> None:
-    model = build(name, 2)
-    assert tuple(sum(p.numel() for p in getattr(model, part).parameters()) for part in PARTS_OF) == counts
+def test_parameters_by_hand() -> None:
+    # d = 2, so pairs are 4 wide. Attentive: W 2·4, b 2, u 2. Autoencoder: two LSTMs of 4·4·(4 + 4) + 2·4·4 = 160,
+    # W_R 2·4, b_R 2, u_R 2. Matching, the 4 units of 8 that are read: 4·4·(4 + 4 + 4) + 4·4 = 208.
+    parts = {part: sum(p.numel() for p in getattr(build("fsrl", 2), part).parameters()) for part in PARTS_OF}
+    assert parts == {"encoder": 12, "pair": 0, "aggregator": 332, "matcher": 208}
+
+
+def test_parameters_of_the_authors_program_by_hand() -> None:
+    # d = 2. Attention: W 2·4, b 2, u 2, c 1. Pairs: W₁ 8·4, b₁ 8, W₂ 4·8, b₂ 4, a 4, b 4. Two LSTMs, no attention.
+    parts = {part: sum(p.numel() for p in getattr(build("fsrl-released", 2), part).parameters()) for part in PARTS_OF}
+    assert parts == {"encoder": 13, "pair": 84, "aggregator": 320, "matcher": 208}
 
 
 def test_fsrl_has_the_three_parts_of_the_paper_and_pairs_side_by_side() -> None:
@@ -74,6 +72,18 @@ def test_what_a_model_replaces_of_fsrl(name: str, replaced: dict[str, str]) -> N
     assert differing(name, "fsrl") == replaced
 
 
+def test_ablations_have_the_parameters_of_fsrl_but_for_what_they_remove() -> None:
+    def names(name: str) -> set[str]:
+        return set(build(name, 2).state_dict())
+
+    whole = names("fsrl")
+    assert names("fsrl-as1") == {n for n in whole if not n.startswith("encoder.")}
+    assert names("fsrl-as2a") == {n for n in whole if not n.startswith("aggregator.")}
+    assert names("fsrl-as2b") == {n for n in whole if not n.startswith("aggregator.attention.")}
+    assert names("fsrl-as2c") == {n for n in whole if ".decoder." not in n}
+    assert names("fsrl-as3") == {n for n in whole if not n.startswith("matcher.")}
+
+
 def test_every_model_has_a_reference() -> None:
     assert VARIANTS.keys() == COMPOSITIONS.keys()
 
@@ -104,6 +114,13 @@ def test_every_parameter_is_trained(name: str) -> None:
             assert parameter.grad.abs().max() < 1e-10, label
         elif label not in untrained:
             assert parameter.grad.abs().max() > 1e-8, label
+
+
+@every_model
+def test_only_an_autoencoder_reconstructs(name: str) -> None:
+    _, reconstruction = run(parameters_of(build(name, 3), 1))
+    decodes = any(".decoder." in label for label in build(name, 3).state_dict())
+    assert bool((reconstruction > 0).all()) == bool((reconstruction != 0).any()) == decodes
 
 
 @every_model

@@ -75,6 +75,12 @@ def test_it_does_not_matter_how_many_rows_are_looked_at_at_once(
 
 
 @every_precision
+def test_zero_has_no_sign(dtype: torch.dtype) -> None:
+    rows, owners = distinct(torch.tensor([[0.0, 1.0], [-0.0, 1.0], [-0.0, -1.0], [0.0, -1.0]], dtype=dtype))
+    assert len(rows) == 2 and owners[0] == owners[1] != owners[2] == owners[3]
+
+
+@every_precision
 def test_rows_with_the_same_key_are_told_apart(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "randint", same_keys)
     rows = torch.tensor([[1, 2, 3], [3, 2, 1], [2, 1, 3], [1, 2, 3], [3, 2, 1], [7, 0, 0]], dtype=dtype)

@@ -40,15 +40,10 @@ def model_of(name: str, dropout: float) -> FewShotModel:
 
 
 @every_model
-def test_there_is_none_by_default_nor_outside_training(name: str) -> None:
+def test_there_is_none_unless_training_and_none_by_default(name: str) -> None:
     exact = scores(parameters_of(build(name, 4), 1))
+    assert torch.equal(scores(model_of(name, 0.5).eval()), exact)
     assert torch.equal(scores(model_of(name, 0.0).train()), exact)
-    dropping = model_of(name, 0.5)
-    assert torch.equal(scores(dropping.eval()), exact)
-    close(encode_all(dropping.train().encoder, SURROUNDINGS), dropping.eval().encoder(EVERY, SURROUNDINGS))
-    question = Question("relation", *(np.array(ids, np.int32) for ids in ([[0, 1], [2, 3]], range(3), range(7))))
-    by_scorer = [FewShotScorer(name, model_of(name, p).train(), SURROUNDINGS)(question) for p in (0.0, 0.5)]
-    assert torch.equal(*by_scorer)
 
 
 @every_model
@@ -57,6 +52,32 @@ def test_while_training_it_varies_with_the_seed_alone(name: str) -> None:
     assert torch.equal(scores(model, 1), scores(model, 1))
     assert not torch.allclose(scores(model, 1), scores(model, 2))
     assert not torch.allclose(scores(model, 1), scores(model_of(name, 0.0)))
+
+
+@every_model
+def test_a_scorer_has_none(name: str) -> None:
+    arrays = np.array([[0, 1], [2, 3]]), np.arange(3), np.arange(7)
+    question = Question("relation", *(ids.astype(np.int32) for ids in arrays))
+    exact, dropping = (FewShotScorer(name, model_of(name, p).train(), SURROUNDINGS)(question) for p in (0.0, 0.5))
+    assert torch.equal(exact, dropping)
+
+
+@every_model
+def test_encoding_all_entities_has_none(name: str) -> None:
+    model = model_of(name, 0.5).train()
+    close(encode_all(model.encoder, SURROUNDINGS), model.eval().encoder(EVERY, SURROUNDINGS))
+
+
+@pytest.mark.parametrize("kind", [*ENCODERS, FeedForward])
+def test_every_part_with_a_rate_uses_it(kind: type[nn.Module]) -> None:
+    def found(part: nn.Module, seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        given = (normal(1, 5, 2, 4),) if kind is FeedForward else (EVERY, SURROUNDINGS)
+        return part(*given)
+
+    part, exact = parameters_of(kind(4, 0.5), 1), parameters_of(kind(4), 1)
+    assert torch.equal(found(part, 1), found(part, 1)) and not torch.allclose(found(part, 1), found(part, 2))
+    assert torch.equal(found(part.eval(), 1), found(exact, 1))
 
 
 @pytest.mark.parametrize("kind", ENCODERS)

@@ -111,7 +111,7 @@ def wider(s: Neighbourhood, added: int, id_of_padding: int = 0) -> Neighbourhood
 
 
 @pytest.mark.parametrize("kind", MASKED)
-@pytest.mark.parametrize("added", [0, 1, 5])
+@pytest.mark.parametrize("added", [1, 5])
 def test_padding_changes_nothing(kind: type[nn.Module], added: int) -> None:
     encoder, s = parameters_of(kind(3), 1), random_surroundings(2, 3, 4)
     for id_of_padding in (0, 5):
@@ -125,6 +125,12 @@ def test_padding_takes_its_share_of_attention_in_the_authors_program(added: int)
     change = (encoder(EVERY, wider(s, added)) - encoder(EVERY, s)).abs().amax(1)
     assert (change[some] > 1e-3).all() and not change[~some].any() and 0 < some.sum() < 7
     close(encoder(EVERY, wider(s, added, id_of_padding=5)), encoder(EVERY, wider(s, added)))
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_what_stands_in_a_padded_slot_changes_nothing(kind: type[nn.Module]) -> None:
+    encoder, s = parameters_of(kind(3), 1), random_surroundings(2, 3, 4)
+    close(encoder(EVERY, wider(s, 0, id_of_padding=5)), encoder(EVERY, s))
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
@@ -166,3 +172,23 @@ def test_large_parameters_give_no_nan(kind: type[nn.Module], dtype: torch.dtype)
     if found.requires_grad:
         found.sum().backward()
     assert all(torch.isfinite(p.grad).all() for p in encoder.parameters() if p.grad is not None)
+
+
+def test_attention_of_one_neighbour_is_that_neighbour() -> None:
+    s = surroundings_of(normal(1, 3, 2), normal(2, 2, 2), [[(1, 2)], [], []])
+    close(parameters_of(AttentiveNeighbours(2), 3)(torch.tensor(0), s), torch.tanh(s.entities[2]))
+
+
+def test_attention_without_preference_is_the_mean() -> None:
+    encoder, s = parameters_of(AttentiveNeighbours(3), 1), random_surroundings(2, 3, 4)
+    encoder.attention.u.data.zero_()
+    close(encoder(EVERY, s), MeanNeighbours(3)(EVERY, s))
+
+
+def test_own_vector_alone_and_neighbours_alone() -> None:
+    encoder, s = parameters_of(OwnAndNeighbours(3), 1), random_surroundings(2, 3, 4)
+    own = s.entities @ encoder.own.weight.T + encoder.own.bias
+    neighbours = parameters_of(AttentiveNeighbours(3), 1)
+    neighbours.attention.load_state_dict(encoder.attention.state_dict())
+    some = has_any(s).unsqueeze(1)
+    close(encoder(EVERY, s), torch.cat([own.tanh(), neighbours(EVERY, s) * some], 1))

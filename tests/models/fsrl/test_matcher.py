@@ -96,6 +96,21 @@ def test_a_grid_holds_the_scores_of_all_pairs(
     close(grid, matched(matcher, pairs, vectors).reshape(heads, candidates))
 
 
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_matching_without_a_step_is_the_inner_product(kind: type[RecurrentMatching]) -> None:
+    queries, vectors = normal(1, 5, 4), normal(2, 3, 4)
+    close(kind(4, 0).double()(queries, vectors), InnerProduct(4, 0)(queries, vectors))
+
+
+def test_starting_from_zero_differs_only_where_the_references_are_read_first() -> None:
+    queries, vectors = normal(1, 5, 4), normal(2, 1, 4)
+    paper, zero = parameters_of(RecurrentMatching(4, 2), 1), parameters_of(ZeroStartMatching(4, 2), 1)
+    assert not torch.allclose(paper(queries, vectors), zero(queries, vectors))
+    for matcher in (paper, zero):
+        matcher.from_reference.data[:] = 0.0
+    close(paper(queries, vectors), zero(queries, vectors))
+
+
 @every_matcher
 def test_a_grid_is_exact_in_single_precision_too(kind: type[nn.Module], steps: int) -> None:
     matcher = parameters_of(kind(20, steps), 1)
@@ -104,6 +119,20 @@ def test_a_grid_is_exact_in_single_precision_too(kind: type[nn.Module], steps: i
     single = matcher.float().grid(h.float(), t.float(), vectors.float())
     assert single.dtype == torch.float32
     torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-3)
+
+
+@every_matcher
+def test_a_score_does_not_depend_on_other_queries_nor_on_the_order_of_rivals(kind: type[nn.Module], steps: int) -> None:
+    matcher, queries, vectors = parameters_of(kind(4, steps), 1), normal(2, 6, 4), normal(3, 3, 4)
+    together = matcher(queries, vectors)
+    close(matcher(queries[4:5], vectors), together[4:5])
+    close(matcher(queries.flip(0), vectors.flip(0)), together.flip(0))
+
+
+@every_matcher
+def test_a_further_rival_never_lowers_a_score(kind: type[nn.Module], steps: int) -> None:
+    matcher, queries, vectors = parameters_of(kind(4, steps), 1), normal(2, 6, 4), normal(3, 3, 4)
+    assert (matcher(queries, vectors) >= matcher(queries, vectors[:1]) - 1e-12).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

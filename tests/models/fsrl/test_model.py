@@ -11,6 +11,7 @@ from tests.models.fsrl.oracle import (
     ask,
     assert_same,
     close,
+    neighbours_in,
     normal,
     parameters_of,
     random_surroundings,
@@ -90,6 +91,17 @@ def test_a_model_is_the_reference(name: str, shots: int, slots: int, steps: int,
 
 
 @every_model
+def test_a_score_does_not_depend_on_what_else_is_asked(name: str) -> None:
+    model, s = model_of(name), random_surroundings(2, 3, 4)
+    references, queries = pairs(3, 3, 3), pairs(4, 3, 5)
+    scores, reconstruction = ask(model, references, queries, s)
+    alone = ask(model, references[1:2], queries[1:2, 3:4], s)
+    close(alone[0], scores[1:2, 3:4])
+    close(alone[1], reconstruction[1:2])
+    close(ask(model, references, queries.flip(1), s)[0], scores.flip(1))
+
+
+@every_model
 def test_which_entities_are_encoded_and_in_which_order_changes_no_score(name: str) -> None:
     model, s = model_of(name), random_surroundings(2, 3, 4)
     references, queries = pairs(3, 2, 3), pairs(4, 2, 5)
@@ -101,6 +113,54 @@ def test_which_entities_are_encoded_and_in_which_order_changes_no_score(name: st
         close(a, b)
 
 
+def moved(s: Neighbourhood, added: int, order: list[int]) -> Neighbourhood:
+    """The same neighbours in another order, with further empty slots."""
+    other = [[own[i] for i in order if i < len(own)] for own in neighbours_in(s)]
+    return surroundings_of(s.entities, s.relations, other, s.neighbours.slots + added)
+
+
+@pytest.mark.parametrize("name", [name for name in COMPOSITIONS if name != "fsrl-released"])
+def test_padding_and_the_order_of_neighbours_change_no_score(name: str) -> None:
+    model, s = model_of(name), random_surroundings(2, 3, 4)
+    padded = moved(s, 2, [5, 2, 4, 0, 3, 1])
+    references, queries = pairs(3, 2, 3), pairs(4, 2, 5)
+    for a, b in zip(ask(model, references, queries, padded), ask(model, references, queries, s), strict=True):
+        close(a, b)
+
+
+def test_padding_but_not_the_order_of_neighbours_changes_the_scores_of_the_authors_program() -> None:
+    model, s = model_of("fsrl-released"), random_surroundings(2, 3, 4)
+    references, queries = pairs(3, 2, 3), pairs(4, 2, 5)
+    before, after = (ask(model, references, queries, around)[0] for around in (s, moved(s, 2, [0, 1, 2, 3, 4, 5])))
+    assert ((after - before).abs() > 1e-3).all()
+    close(ask(model, references, queries, moved(s, 0, [2, 0, 3, 1]))[0], before)
+
+
+@pytest.mark.parametrize("shots", [1, 2, 7])
+@every_model
+def test_a_model_trained_with_three_shots_takes_another_number(name: str, shots: int) -> None:
+    model, s = model_of(name), random_surroundings(2, 3, 4)
+    optimiser = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(2):
+        scores, reconstruction = ask(model, pairs(3, 2, 3), pairs(4, 2, 5), s)
+        optimiser.zero_grad()
+        (scores.sum() + reconstruction.sum()).backward()
+        optimiser.step()
+    references, query = pairs(5, 1, shots), pairs(6, 1, 1)
+    close(ask(model, references, query, s)[0], scored(name, model, references, query, s)[0])
+
+
+@pytest.mark.parametrize(("shots", "heads", "candidates"), [(1, 1, 1), (3, 2, 5), (5, 7, 1)])
+@every_model
+def test_a_grid_holds_the_scores_of_all_pairs(name: str, shots: int, heads: int, candidates: int) -> None:
+    model, s = model_of(name), random_surroundings(2, 3, 4)
+    references, h, c = pairs(3, shots), torch.arange(heads), torch.arange(7).flip(0)[:candidates]
+    grid = model.grid(encode_all(model.encoder, s), references, h, c)
+    assert grid.shape == (heads, candidates) and not grid.requires_grad
+    every = torch.stack([torch.stack([a, b]) for a in h for b in c])
+    close(grid, ask(model, references[None], every[None], s)[0].view(heads, candidates))
+
+
 @every_model
 def test_no_score_and_no_gradient_is_nan_without_any_neighbour(name: str) -> None:
     model, s = build(name, 2), surroundings_of(normal(1, 4, 2), normal(2, 2, 2), [[], [], [], []], slots=3).float()
@@ -108,6 +168,15 @@ def test_no_score_and_no_gradient_is_nan_without_any_neighbour(name: str) -> Non
     assert scores.isfinite().all() and reconstruction.isfinite().all()
     (scores.sum() + reconstruction.sum()).backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@every_model
+def test_a_query_may_be_a_reference_and_a_reference_may_come_twice(name: str) -> None:
+    model, s = model_of(name), random_surroundings(2, 3, 4)
+    references = torch.tensor([[[0, 0], [1, 2], [1, 2]]])
+    scores, _ = ask(model, references, references, s)
+    close(scores[0, 1], scores[0, 2].item())
+    close(scores, scored(name, model, references, references, s)[0])
 
 
 @pytest.fixture(scope="module")

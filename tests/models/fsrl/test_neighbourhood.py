@@ -85,3 +85,7 @@ def test_what_does_not_fit_is_refused(entities: int, relations: int, width: int,
         check_fits(embeddings, len(GRAPH.entities), len(GRAPH.relations))
     with pytest.raises(FewlinkError, match=named):
         Neighbourhood.of(GRAPH, embeddings)
+
+
+def test_embeddings_of_more_relations_fit() -> None:
+    check_fits(Embeddings(normal(1, 3, 2), normal(2, 6, 2), "transe"), 3, 2)

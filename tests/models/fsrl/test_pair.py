@@ -73,6 +73,15 @@ def test_feed_forward_by_hand(head: float, tail: float, y: tuple[float, float]) 
         close(pair.grid(matcher, numbers([head]), numbers([tail]), vectors), [[expected]])
 
 
+def test_the_head_and_the_tail_part_of_a_grid_by_hand() -> None:
+    # relu(h) goes to the head: 3 → 6 and −2 → −2; 2·relu(t + 1) − 1 to the tail: 1 → 4, −3 → −4 and 0 → 1
+    heads, tails = {3.0: 6.0, -2.0: -2.0}, {1.0: 4.0, -3.0: -4.0, 0.0: 1.0}
+    for head in (True, False):
+        matcher, vectors = read_out(head)
+        found = by_hand().grid(matcher, numbers(*([h] for h in heads)), numbers(*([t] for t in tails)), vectors)
+        close(found, [[norm(h, t)[0 if head else 1] for t in tails.values()] for h in heads.values()])
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3)])
 @pytest.mark.parametrize("dim", [1, 3])
 @every_pair
@@ -169,3 +178,13 @@ def test_blocks_cover_every_cell_once_and_are_not_too_large(
             assert cells == 1 or cells * 4 * numbers <= most
             assert device == GPU or covered[rows].shape[0] == 1  # on the CPU one head at a time
     assert (covered == 1).all()
+
+
+def test_blocks_as_they_are() -> None:
+    # as many as fit for four vectors of 200: 2⁹ / 4 candidates of one head, or 2¹⁸ / 4 / 1000 = 65 heads of 1000
+    near, far = list(blocks(2, 200, 4 * 200, CPU)), list(blocks(100, 1000, 4 * 200, GPU))
+    assert near == [(slice(i, i + 1), slice(j, j + 128)) for i in (0, 1) for j in (0, 128)]
+    assert far == [(slice(i, i + 65), slice(0, 1000)) for i in (0, 65)]
+    # half as many where they are twice as wide
+    assert next(blocks(2, 200, 4 * 400, CPU)) == (slice(0, 1), slice(0, 64))
+    assert next(blocks(100, 1000, 4 * 400, GPU)) == (slice(0, 32), slice(0, 1000))

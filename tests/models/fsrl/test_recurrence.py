@@ -53,17 +53,27 @@ def gradients(outputs: tuple[Tensor, ...], leaves: list[Tensor]) -> tuple[Tensor
 
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3)])
 def test_the_way_to_the_kernel(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one run, and of three under `vmap` that share the second input."""
     monkeypatch.setattr(recurrence, "FORWARD", played_forward)
     monkeypatch.setattr(recurrence, "BACKWARD", played_backward)
-    runs = vmap(lambda a, b, c: recurrence._Fused.apply(a, b, c)[:2], in_dims=(0, None, 0))
-    for first, way in (((), lambda *given: recurrence._Fused.apply(*given)[:2]), ((3,), runs)):
-        leaves = [normal(1, *first, *shape, 8), normal(2, *shape, 8), normal(3, *first, *shape, 2)]
-        for leaf in leaves:
-            leaf.requires_grad_()
-        found, expected = way(*leaves), plain(*leaves)
-        for a, b in zip((*found, *gradients(found, leaves)), (*expected, *gradients(expected, leaves)), strict=True):
-            close(a, b)
+    leaves = [normal(1, *shape, 8), normal(2, *shape, 8), normal(3, *shape, 2)]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    *found, _ = recurrence._Fused.apply(*leaves)
+    expected = plain(*leaves)
+    for a, b in zip((*found, *gradients(tuple(found), leaves)), (*expected, *gradients(expected, leaves)), strict=True):
+        close(a, b)
+
+
+def test_the_way_of_several_runs_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrence, "FORWARD", played_forward)
+    monkeypatch.setattr(recurrence, "BACKWARD", played_backward)
+    leaves = [normal(1, 3, 5, 8), normal(2, 5, 8), normal(3, 5, 3, 2)]  # of 3 runs; the second shared by all of them
+    for leaf in leaves:
+        leaf.requires_grad_()
+    way = vmap(lambda a, b, c: recurrence._Fused.apply(a, b, c)[:2], in_dims=(0, None, 1))
+    found, expected = way(*leaves), plain(leaves[0], leaves[1], leaves[2].movedim(1, 0))
+    for a, b in zip((*found, *gradients(found, leaves)), (*expected, *gradients(expected, leaves)), strict=True):
+        close(a, b)
 
 
 @on_gpu

@@ -20,6 +20,7 @@ TABLES = ("entities", "relations", "neighbours.relations", "neighbours.entities"
 Asked = tuple[Tensor, Tensor, Tensor]
 Found = tuple[Tensor, Tensor]
 every_model = pytest.mark.parametrize("name", COMPOSITIONS)
+every_size = pytest.mark.parametrize(("shots", "count"), [(1, 1), (3, 5)])
 
 
 def models_of(name: str, dropout: float = 0.0) -> list[FewShotModel]:
@@ -47,6 +48,23 @@ def assert_alike(together: Sequence[Tensor], alone: Sequence[Sequence[Tensor]]) 
     """The stacked (S, …) of what each run gave."""
     for stacked, *each in zip(together, *alone, strict=True):
         close(stacked, torch.stack(each))
+
+
+@every_size
+@every_model
+def test_scores_and_gradients_are_those_of_each_alone(name: str, shots: int, count: int) -> None:
+    models, s, (ids, references, queries) = models_of(name), random_surroundings(2, 3, 4), asked(shots, count)
+    stacked, _ = stack_module_state(models)
+
+    def one(parameters: Mapping[str, Tensor], *given: Tensor) -> Found:
+        return functional_call(models[0], parameters, (*given, s))
+
+    together = vmap(one)(stacked, ids, references, queries)
+    assert (together[0].shape, together[1].shape) == ((RUNS, EPISODES, count), (RUNS, EPISODES))
+    alone = [model(ids[i], references[i], queries[i], s) for i, model in enumerate(models)]
+    assert_alike(together, alone)
+    each = [gradients(found, list(model.parameters())) for found, model in zip(alone, models, strict=True)]
+    assert_alike(gradients(together, list(stacked.values())), each)
 
 
 @every_model

@@ -7,7 +7,6 @@ import pytest
 import torch
 from tests.conftest import id_graph
 from tests.models.gana import literal
-from tests.models.metar.test_model import BATCH, DIM, ENTITIES, REFERENCES, episodes
 from torch import Tensor
 
 from fewlink.embeddings import Embeddings
@@ -17,8 +16,10 @@ from fewlink.models.gana.scorer import GANAScorer
 from fewlink.models.metar.model import gradient_meta
 from fewlink.scorers import Question
 
+DIM, SHOTS, FALSE, QUERIES, BATCH, ENTITIES = 4, 3, 2, 3, 4, 12
 EDGES = [(h, h % 3, 5 + (3 * h) % 6) for h in range(6)] + [(6, 1, 7), (2, 2, 9)]  # entity 11 has none
 GRAPH = id_graph(EDGES, ENTITIES, 3)
+REFERENCES = np.array([[0, 6], [1, 7], [2, 8]], np.int32)
 NEIGHBOURS = [
     [(r, t) for h, r, t in EDGES if h == e] + [(r + 3, h) for h, r, t in EDGES if t == e] for e in range(ENTITIES)
 ]
@@ -35,6 +36,13 @@ def model_of(
     )
     torch.nn.init.normal_(model.aggregator.projection.bias, std=0.3)
     return model.double()
+
+
+def episodes() -> tuple[Tensor, ...]:
+    """Ids of references, their false tails, queries and theirs."""
+    random = torch.Generator().manual_seed(1)
+    sizes = (BATCH, SHOTS, 2), (BATCH, SHOTS, FALSE), (BATCH, QUERIES, 2), (BATCH, QUERIES, FALSE)
+    return tuple(torch.randint(ENTITIES, size, generator=random) for size in sizes)
 
 
 def literal_loss(model: GANA, ids: tuple[Tensor, ...]) -> Tensor:
@@ -115,7 +123,7 @@ def test_the_normal_keeps_its_length() -> None:
 
 def test_edges_of_an_episodes_own_relation_are_not_read() -> None:
     """As if the graph had none of them; a task without a background relation reads all."""
-    ids, tasks = episodes(), torch.tensor([0, 1, 0, 1, 0, 1])
+    ids, tasks = episodes(), torch.tensor([0, 1, 0, 1])
     model = model_of(tasks=torch.tensor([1, -1]))
     kept = [[(r, e) for r, e in near if r % 3 != 1] for near in NEIGHBOURS]
     losses = []

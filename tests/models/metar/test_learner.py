@@ -175,6 +175,12 @@ def test_in_train_learns_from_the_background_too() -> None:
         assert not pairs & (hidden - allowed)
 
 
+def test_settings_that_make_no_sense_are_refused() -> None:
+    for name, value in (("beta", -1.0), ("dropout", 1.0), ("start", "zero"), ("model", "metr")):
+        with pytest.raises(FewlinkError, match=name):
+            tiny(**{name: value})
+
+
 def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match="vectors"):
         train_run(brief(), NoVectors(), tiny(), tmp_path / "run")

@@ -176,12 +176,10 @@ def test_scores_are_distances_from_the_moved_relation() -> None:
 
 def test_scores_do_not_depend_on_what_else_is_asked_or_on_the_order_of_references() -> None:
     scorer = scorer_of()
-    scorer.model.train()
     whole = ask(scorer, [3, 4, 5], [6, 7, 8, 9, 10, 11])
     torch.testing.assert_close(ask(scorer, [4], [9, 7]), whole[1:2, [3, 1]])
     torch.testing.assert_close(ask(scorer, [3, 4, 5], [6, 7, 8, 9, 10, 11], REFERENCES[::-1]), whole)
     assert torch.equal(ask(scorer, [3, 4, 5], [6, 7, 8, 9, 10, 11]), whole)  # no dropout
-    assert scorer.model.training
 
 
 def test_a_seed_chooses_the_false_tails_of_references() -> None:
@@ -195,3 +193,10 @@ def test_a_tail_alone_of_its_kind_has_other_entities_as_false_tails() -> None:
     graph = id_graph([(0, 0, 1), (2, 0, 1)], 4, 1)
     scorer = MetaRScorer("metar", model_of(), graph, negatives=20, seed=0)
     assert {*scorer.false_tails(np.array([[0, 1]], np.int32)).flatten()} == {0, 2, 3}
+
+
+def test_asking_leaves_a_model_in_training() -> None:
+    scorer = scorer_of()
+    scorer.model.train()
+    ask(scorer, [3], [6])
+    assert scorer.model.training
