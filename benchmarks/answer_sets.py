@@ -29,7 +29,7 @@ from fewlink.linker.calibration import BUILT_IN, Sample, fit, open_calibration
 from fewlink.linker.query import References
 from fewlink.linker.ranking import rank_tails
 from fewlink.linker.trust import head_fans, measure_trust, row_features
-from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import read_weights
 from fewlink.scorers import Question
@@ -47,7 +47,7 @@ def ranks_of(benchmark: Benchmark, weights: Path, relations: int, draws: int, qu
     every = list(hidden_relations(benchmark, relations))
     for number, (graph, task) in enumerate(every):
         if scorer is None or scorer.source is not graph:
-            scorer = TrailScorer("trail", network, ReadGraph.of(graph), graph)
+            scorer = TrailScorer("trail", network, ReadGraph.of(graph))
         first = int(generator(3, "shots", task.name).integers(len(SHOTS)))
         for draw in range(draws):
             shots = SHOTS[(first + 2 * draw) % len(SHOTS)]

@@ -35,7 +35,7 @@ from fewlink.linker.calibration import (
     over_relations,
     row_weights,
 )
-from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import read_weights
 from measure import print_table, write_record
@@ -77,7 +77,7 @@ def sample_of(benchmark: Benchmark, weights: Path, options: argparse.Namespace) 
     every = list(hidden_relations(benchmark, options.relations))
     for number, (graph, task) in enumerate(every):
         if scorer is None or scorer.source is not graph:
-            scorer = TrailScorer("trail", network, ReadGraph.of(graph), graph)
+            scorer = TrailScorer("trail", network, ReadGraph.of(graph))
         names.append(task.name)
         first = int(generator(3, "shots", task.name).integers(len(SHOTS)))
         for draw in range(options.draws):

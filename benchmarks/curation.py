@@ -35,12 +35,12 @@ from fewlink.data.candidates import by_similarity, open_candidates
 from fewlink.data.folds import fold_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.linker import Linker
-from fewlink.models.trail.reading import MOST_REFERENCES
 from fewlink.scorers import Question
 from measure import print_table, read_record, write_record
 
 SHOTS, STEPS, TRUE_HEADS, OTHER_HEADS, NEAR = 3, 30, 25, 15, 500
 DEEP = 50  # tails of each head that can be suggested
+DRAWN = 16  # references that are chosen of the accepted pairs
 REFRESH = 5  # acceptances after which the references are read again
 POLICIES = ("frozen", "decisions", "learning", "next", "random")
 
@@ -119,7 +119,7 @@ def curate(pool: Pool, policy: str, draw: int) -> Course:
         accepted = np.concatenate([pool.references, made[right]])
         learned = learn(graph, accepted, made[~np.array(right)])
         if policy != "decisions" and right[-1] and sum(right) % REFRESH == 0:
-            references = choose_references(graph, accepted, MOST_REFERENCES, SHOTS)
+            references = choose_references(graph, accepted, DRAWN, SHOTS)
             pairs, scores = pool.best(references)
     return Course(decided, right, references, learned)
 

@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from fewlink.models.trail.reading import ReadGraph, read_tasks
 
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.trail.network import TrailNetwork
-from fewlink.models.trail.reading import ReadGraph, read_tasks
 from fewlink.models.trail.removal import Pair, Removal, hops
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import read_weights, shipped

@@ -397,7 +397,6 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     from fewlink.linker.calibration import open_calibration
     from fewlink.models import training_recipe
     from fewlink.models.baselines.learning_free import RandomScorer
-    from fewlink.models.names.gate import read_gate
     from fewlink.models.trail.shipped import read_weights
     from fewlink.studies.plan import plan_texts, read_plan
     from fewlink.training import RunConfig
@@ -408,13 +407,6 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
         "calibration",
         [calibration],
         lambda content, rng: open_calibration(place.file("calibration.json", sealed(content, rng))),
-    )
-    gate = (builtin / "names.json").read_bytes()
-    yield Reader(
-        "names gate",
-        [gate],
-        lambda content, rng: read_gate(sealed(content, rng).decode("utf-8", "replace"), "gate"),
-        0.5,
     )
     weights = (builtin / "trail.safetensors").read_bytes()
     yield Reader("weights", [weights], lambda content, rng: read_weights(content, "weights"), 0.2)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fewlink.models.trail.reading import ReadGraph, read_tasks
 from torch import Tensor
 
 from fewlink.core.memory import hardware
@@ -28,7 +29,6 @@ from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.trail.learner import TrailLearner, network_of
 from fewlink.models.trail.network import TrailNetwork
-from fewlink.models.trail.reading import ReadGraph, read_tasks
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import EdgeTable

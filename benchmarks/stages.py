@@ -225,13 +225,13 @@ def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     from fewlink.models.fsrl.scorer import FewShotScorer
     from fewlink.models.fsrl.settings import FewShotSettings
     from fewlink.models.trail.learner import network_of
-    from fewlink.models.trail.reading import ReadGraph
+    from fewlink.models.trail.read_graph import ReadGraph
     from fewlink.models.trail.scorer import TrailScorer
     from fewlink.models.trail.settings import TrailSettings
 
     if model == "trail":
         known = known_graph(benchmark)
-        return TrailScorer(model, network_of(TrailSettings()).to(device), ReadGraph.of(known).to(device), known)
+        return TrailScorer(model, network_of(TrailSettings()).to(device), ReadGraph.of(known, names=False).to(device))
     return FewShotScorer(
         model, *assemble(benchmark.graph, random_vectors(benchmark), FewShotSettings(model=model), device)
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fewlink.models.trail.reading import HOPS, ReadGraph, TaskReading, Tasks
 from torch import Tensor
 
 import fewlink.models.trail.episodes
@@ -30,7 +31,6 @@ from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models.trail.family import graphs_of
 from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.network import Encoded, Shape, TrailNetwork
-from fewlink.models.trail.reading import HOPS, ReadGraph, TaskReading, Tasks
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import EdgeOrder, EdgeTable

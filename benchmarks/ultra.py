@@ -24,9 +24,8 @@ from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.graph import Graph
-from fewlink.models.trail.network import Encoded
-from fewlink.models.trail.reading import ReadGraph, Tasks
-from fewlink.models.ultra.network import UltraNetwork, read_checkpoint
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.ultra.network import Encoded, Tasks, UltraNetwork, read_checkpoint
 from fewlink.models.ultra.scorer import UltraScorer
 from fewlink.scorers import Question
 from measure import print_table, read_record, write_record
@@ -38,7 +37,7 @@ class Links:
     """ULTRA in the place of a table of vectors."""
 
     def __init__(self, network: UltraNetwork, graph: Graph) -> None:
-        self.network, self.graph = network, ReadGraph.of(graph)
+        self.network, self.graph = network, ReadGraph.of(graph, names=False)
         self.entities, self.relations = torch.zeros(len(graph.entities), 0), torch.zeros(self.graph.relations, 0)
         self.encoded: dict[int, Encoded] = {}
 
@@ -95,7 +94,7 @@ def plain_scores(network: UltraNetwork, graph: ReadGraph, encoded: Encoded, ques
 def speed(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     benchmark = open_benchmark(options.files[0] if options.files else "nell-one")
-    network, graph = read_checkpoint(options.checkpoint).network(), ReadGraph.of(known_graph(benchmark))
+    network, graph = read_checkpoint(options.checkpoint).network(), ReadGraph.of(known_graph(benchmark), names=False)
     scorer, rows = UltraScorer("ultra", network, graph), []
     for task in benchmark.split("test"):
         references, queries = task.split(SHOTS)

@@ -22,7 +22,7 @@ from fewlink.linker.explanation import explain_pair
 from fewlink.linker.names import short_relation
 from fewlink.linker.paths import distance, simple_path
 from fewlink.models.trail.network import Shape, TrailNetwork
-from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.scorers import Capabilities, Question, Reasons
 
@@ -34,7 +34,7 @@ def message_passing() -> Linker:
     with as_file(files("fewlink") / "builtin" / "trail.safetensors") as path:
         network.load_state_dict(load_file(path))
     graph = known_graph(umls())
-    return Linker(umls(), TrailScorer("trail", network, ReadGraph.of(graph), graph))
+    return Linker(umls(), TrailScorer("trail", network, ReadGraph.of(graph)))
 
 
 def test_a_path_exists_and_prefers_entities_with_few_edges() -> None:
@@ -94,7 +94,7 @@ def test_measured_paths_come_with_their_entities() -> None:
             else:
                 ends = [graph.entities.id(e) for e in pair]
                 assert [ends[0], relations.index(step.relation), ends[1]] in graph.triples().tolist()
-    assert set(explanation.shares) == {"head", "references"}
+    assert {"head", "references"} <= set(explanation.shares)
     assert all(r.weight is not None for r in explanation.references)
 
 

@@ -46,7 +46,6 @@ from fewlink.linker.calibration import calibration_of, open_calibration, shipped
 from fewlink.linker.complete import HEADS_PER_BATCH, answer_batches
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.models.names.gate import Gate, read_gate
 from fewlink.models.trail import shipped
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.training.checkpoints import State, add_best, load_best, load_last, save_best, save_last
@@ -254,17 +253,6 @@ class _Package(type(Path())):  # type: ignore[misc]
         return self if name == "builtin" else Path(str(self)) / name
 
 
-def make_gate(folder: Path, seed: int) -> None:
-    folder.mkdir(parents=True)
-    Gate(np.arange(4) + 0.5 + seed, {"queries": seed}).write(folder / "names.json")
-
-
-def load_gate(folder: Path) -> Any:
-    with suppress(OSError, UnicodeDecodeError):
-        return read_gate((folder / "names.json").read_text("utf-8"), "names.json")
-    raise FewlinkError("it is not there or not text")
-
-
 def make_calibration(folder: Path, seed: int) -> None:
     folder.mkdir(parents=True)
     calibration = shipped_calibration()
@@ -285,7 +273,6 @@ STORES = {
         Store("results", make_results, load_results),
         Store("calibration", make_calibration, lambda folder: open_calibration(folder / "file.json")),
         Store("weights", make_weights, load_weights),
-        Store("gate", make_gate, load_gate),
         Store("project", make_project, load_project),
         Store("completion", make_completion, lambda folder: list(completed(folder, 0))),
     )

@@ -15,13 +15,12 @@ from fewlink.core import memory
 from fewlink.core.errors import FewlinkError
 from fewlink.core.threads import torch_threads
 from fewlink.data import Benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.family import NoVectors, RunState
-from fewlink.models.names.scorer import with_names
 from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.family import FAMILY, graphs_of
 from fewlink.models.trail.learner import TrailLearner
+from fewlink.models.trail.network import Tasks
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import graph_part
 from fewlink.scorers import Scorer
@@ -53,7 +52,7 @@ def tuning_settings(changes: list[str]) -> TrailSettings:
 def trail_scorer(benchmark: Benchmark, settings: TrailSettings, weights: Weights, run: Path, names: bool) -> Scorer:
     """TRAIL with these weights on the known graph of a benchmark; with `names`, entity names are evidence."""
     scorer = FAMILY.scorer(benchmark, NoVectors(), settings, dict(weights), run=run)
-    return with_names(scorer, known_graph(benchmark)) if names else scorer
+    return scorer if names else scorer.without_names()
 
 
 def heads_of_shortest_tuning(graph: Graph, settings: TrailSettings) -> int:
@@ -81,20 +80,16 @@ class NeighbourhoodLearner(TrailLearner):
         self, graphs: Sequence[Graph], settings: TrailSettings, start: Weights, edges: int = NEIGHBOURHOOD_EDGES
     ) -> None:
         super().__init__(graphs, settings, start)
-        self.sources, self.part_edges = graphs, edges
+        self.part_edges = edges
 
     def loss(self, batch: Batch) -> Tensor:
-        tasks, source = batch.tasks, self.sources[batch.graph]
-        ends = torch.cat([tasks.references[tasks.weights > 0].flatten(), tasks.heads.flatten()])
-        part = graph_part(source, ends.numpy(), self.part_edges)
-        references, heads, candidates = (
-            torch.from_numpy(part.places(each.numpy())) for each in (tasks.references, tasks.heads, tasks.candidates)
-        )
+        (references, *asked), read = batch.tasks, self.graphs[batch.graph]
+        used = references.ends[references.marks.amax(1) > 0]
+        part = graph_part(read.graph, torch.cat([used, batch.tasks.heads.flatten()]).numpy(), self.part_edges)
+        ends, heads, candidates = (torch.from_numpy(part.places(each.numpy())) for each in (references.ends, *asked))
         outside = candidates < 0  # (L, C)
-        local = tasks._replace(
-            references=references.clamp(min=0), heads=heads, candidates=candidates.clamp(min=0)
-        )  # padding has weight 0
-        scores = self.network(self.graphs[batch.graph].part(part.edges, part.nodes), local, self.dtype)  # (L, Q, C)
+        local = references._replace(ends=ends.clamp(min=0))  # padding has no marks and no edges
+        scores = self.network(read.part(part), Tasks(local, heads, candidates.clamp(min=0)), self.dtype)  # (L, Q, C)
         lost = outside.gather(1, batch.answers)  # (L, Q)
         excluded = (batch.excluded | outside[:, None]) & ~lost[..., None]
         losses = cross_entropy(

@@ -28,10 +28,9 @@ from fewlink.data.nell_layout import is_layout
 from fewlink.data.training_graph import known_graph
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 from fewlink.linker.card import CARD, UNKNOWN_LICENSE, saved_card
-from fewlink.models.names.likeness import open_text_model, read_descriptions
-from fewlink.models.names.scorer import with_names
 from fewlink.models.trail.family import FAMILY as TRAIL
-from fewlink.scorers import Scorer
+from fewlink.models.trail.text import open_text_model, read_descriptions, text_vectors
+from fewlink.scorers import GraphScorer, Scorer
 from fewlink.training import RunConfig, is_run, open_run, runs_in
 from fewlink.training import run as training_run
 from fewlink.training.checkpoints import load_best, save_best
@@ -181,11 +180,11 @@ def open_scorer(
 ) -> Scorer:
     """The best model of a run, on its benchmark or on the graph that it was deployed with.
 
-    If the run was fitted with names as evidence, they are evidence unless `names` is False.
+    If the model reads names, they are evidence unless `names` is False.
     """
     scorer = deployed.scorer(run, device=device) if deployed else open_run(run, benchmark, device=device)
-    if names and RunConfig.read(run).names:
-        return with_names(scorer, known_graph(deployed.benchmark if deployed else benchmark))
+    if not names and isinstance(scorer, GraphScorer):
+        return scorer.without_names()
     return scorer
 
 
@@ -210,9 +209,10 @@ def shipped_scorer(
         raise FewlinkError("descriptions need a text model: give its folder too (--text-model)")
     graph = known_graph(benchmark)
     described = None if descriptions is None else read_descriptions(Path(descriptions), graph)
-    model = None if text_model is None else open_text_model(text_model)
-    scorer = TRAIL.shipped("trail", benchmark, use_device(device)).scorer
-    return with_names(scorer, graph, text=model, descriptions=described) if names else scorer
+    scorer = TRAIL.shipped_on(graph, use_device(device), names=names)
+    if text_model is not None:
+        return scorer.with_vectors(text_vectors(open_text_model(text_model), graph, described))
+    return scorer
 
 
 def publish(

@@ -68,9 +68,8 @@ BUILT_IN = {
     ),
     "metar": BuiltIn("fewlink.models.metar.family", ("metar", "metar-in-train")),
     "gana": BuiltIn("fewlink.models.gana.family", ("gana",)),
-    "trail": BuiltIn("fewlink.models.trail.family", ("trail",), ready=("trail",)),
+    "trail": BuiltIn("fewlink.models.trail.family", ("trail",), ready=("trail", "trail-names")),
     "ultra": BuiltIn("fewlink.models.ultra.family", ("ultra",), ready=("ultra",)),
-    "names": BuiltIn("fewlink.models.names.family", (), ready=("trail-names",)),
 }
 
 

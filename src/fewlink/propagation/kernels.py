@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fewlink.propagation.edges import EdgeOrder, EdgeTable, Segments
+from fewlink.propagation.product import ExtraEdges
 
 PROGRAMS = 528  # of the kernels that loop over blocks: four on each of 132 multiprocessors
 
@@ -18,10 +19,14 @@ PROGRAMS = 528  # of the kernels that loop over blocks: four on each of 132 mult
 def _edge_constants(out, into, column, WIDTH: tl.constexpr, BLOCKS: tl.constexpr):
     block = column // (WIDTH // BLOCKS)
     if BLOCKS == 1:
-        return tl.where(block == 0, 1.0, 0.0)
-    if BLOCKS == 2:
-        return tl.where(block == 0, out, into)
-    return tl.where(block == 0, out, tl.where(block == 1, into, tl.where(block == 2, tl.sqrt(out * into), 1.0)))
+        constants = tl.where(block == 0, 1.0, out)
+    elif BLOCKS == 2:
+        constants = tl.where(block == 0, out, into)
+    else:
+        constants = tl.where(
+            block == 0, out, tl.where(block == 1, into, tl.where(block == 2, tl.sqrt(out * into), 1.0))
+        )
+    return constants
 
 
 @triton.jit
@@ -243,34 +248,33 @@ def update_gradients(
 
 
 class Layer(torch.autograd.Function):
-    """A layer of propagation: the product over the edges and over a few edges more, and the update.
-
-    `extra` are the sources and targets (n,) of those edges, as rows of x with its first two dimensions as one, and
-    their weights (n, width).
-    """
+    """A layer of propagation: the product over the edges and over `extra` ones with weights (n, width), and the
+    update."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, w: Tensor, extra: tuple[Tensor, Tensor], weights: Tensor, from_state: Tensor,
-        from_sums: Tensor, gain: Tensor, edges: EdgeTable, blocks: int,
+        ctx: Any, x: Tensor, w: Tensor, weights: Tensor, from_state: Tensor, from_sums: Tensor, gain: Tensor,
+        extra: ExtraEdges, edges: EdgeTable, blocks: int,
     ) -> Tensor:  # fmt: skip
         x, w = x.contiguous(), w.contiguous()
         a, b = (weight.to(x.dtype).contiguous() for weight in (from_state, from_sums))
-        sums = row_sums(edges.by_tail, x, w, edges.nodes, blocks)
-        sources, targets = extra
-        sums.flatten(0, 1).index_add_(0, targets, x.flatten(0, 1)[sources] * weights[:, None])
-        ctx.save_for_backward(x, w, sums, weights, a, b, gain, sources, targets)
-        ctx.edges, ctx.blocks = edges, blocks
+        sums = extra.add_(row_sums(edges.by_tail, x, w, edges.nodes, blocks), x, weights)
+        ctx.save_for_backward(x, w, sums, weights, a, b, gain)
+        ctx.extra, ctx.edges, ctx.blocks = extra, edges, blocks
         return update(x, sums, a, b, gain)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, sums, weights, a, b, gain, sources, targets = ctx.saved_tensors
-        edges, blocks = ctx.edges, ctx.blocks
+        x, w, sums, weights, a, b, gain = ctx.saved_tensors
+        extra, edges, blocks = ctx.extra, ctx.edges, ctx.blocks
         by_x, by_sums, by_a, by_b, by_gain = update_gradients(x, sums, a, b, gain, grad.contiguous())
-        by_x = row_sums(edges.by_head, by_sums, w, edges.nodes, blocks, by_x)
-        arrived = by_sums.flatten(0, 1)[targets]  # (n, queries, width)
-        by_x.flatten(0, 1).index_add_(0, sources, arrived * weights[:, None])
-        by_weights = (x.flatten(0, 1)[sources] * arrived).sum(1)
+        by_x = extra.add_(
+            row_sums(edges.by_head, by_sums, w, edges.nodes, blocks, by_x), by_sums, weights, transposed=True
+        )
+        left, arrived = (
+            states.flatten(0, 1)[extra.rows[ends]].float()
+            for states, ends in ((x, extra.sources), (by_sums, extra.targets))
+        )
+        by_weights = (left * arrived).sum(1).to(weights.dtype)
         by_w = relation_sums(edges.by_relation, x, by_sums, edges.relations, blocks).to(w.dtype)
-        return by_x, by_w, None, by_weights, by_a, by_b, by_gain, None, None
+        return by_x, by_w, by_weights, by_a, by_b, by_gain, None, None, None

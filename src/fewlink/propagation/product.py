@@ -14,7 +14,7 @@ import contextlib
 import enum
 import importlib.util
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -96,9 +96,44 @@ def relation_sums(x: Tensor, y: Tensor, edges: EdgeTable, norms: Norms = Norms.F
 
 def constants(order: EdgeOrder, part: slice | Tensor, width: int, norms: Norms) -> Tensor:
     """The constants of some edges (e, width)."""
-    fan_out, fan_in = order.fan_out[part], order.fan_in[part]
+    return edge_constants(order.fan_out[part], order.fan_in[part], width, norms)
+
+
+def edge_constants(fan_out: Tensor, fan_in: Tensor, width: int, norms: Norms) -> Tensor:
+    """The constants (…, width) of edges, given one over their fan-out and fan-in (…)."""
     blocks = [fan_out**of_out * fan_in**of_in for of_out, of_in in POWERS[norms]]
-    return torch.stack(blocks, 1).repeat_interleave(width // len(blocks), 1)
+    return torch.stack(blocks, -1).repeat_interleave(width // len(blocks), -1)
+
+
+def widened(x: Tensor) -> Tensor:
+    """Numbers with at least the precision of float32."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+class ExtraEdges(NamedTuple):
+    """Edges beside those of a graph, each of one task.
+
+    Shapes: `rows` (r,) of states (nodes · tasks, queries, width), each once unless it is padding; `sources`, `targets`
+    (m,), places in `rows`.
+    """
+
+    rows: Tensor
+    sources: Tensor
+    targets: Tensor
+
+    def added(self, sums: Tensor, x: Tensor, weights: Tensor) -> Tensor:
+        """sums[target] + weights ⊙ x[source] over these edges with weights (m, width), differentiable."""
+        messages = x.flatten(0, 1)[self.rows[self.sources]] * weights[:, None].to(x.dtype)
+        return sums.flatten(0, 1).index_add(0, self.rows[self.targets], messages).view_as(sums)
+
+    def add_(self, sums: Tensor, x: Tensor, weights: Tensor, *, transposed: bool = False) -> Tensor:
+        """The same in place, without gradients, or from targets to sources; added up in float32 before they are
+        rounded to the type of the sums, since there may be thousands for one row."""
+        sources, targets = (self.targets, self.sources) if transposed else (self.sources, self.targets)
+        messages = widened(x.flatten(0, 1)[self.rows[sources]]) * widened(weights)[:, None]
+        totals = messages.new_zeros(len(self.rows), *messages.shape[1:]).index_add_(0, targets, messages)
+        sums.view(-1, *sums.shape[2:]).index_add_(0, self.rows, totals.to(sums.dtype))
+        return sums
 
 
 def _sums(edges: EdgeTable, x: Tensor, w: Tensor, norms: Norms, *, transposed: bool = False) -> Tensor:

@@ -34,7 +34,6 @@ class Capabilities:
     scores_are_logits  whether a difference of scores is a difference of log-odds
     evidence           a description of each kind of evidence in its reasons
     edges_read         the number of edges that it reads around each head; None for the whole graph
-    takes_names        whether evidence from names may be added to its scores (`fewlink.models.names`)
     reads_names        whether its scores include evidence from names
     """
 
@@ -43,7 +42,6 @@ class Capabilities:
     scores_are_logits: bool = False
     evidence: Mapping[str, str] = field(default_factory=dict)
     edges_read: int | None = None
-    takes_names: bool = False
     reads_names: bool = False
 
     def references_read(self, count: int) -> int:
@@ -125,6 +123,10 @@ class GraphScorer(Protocol):
 
     def without(self, relation: str) -> Self:
         """The same model on the graph without the triples of a relation."""
+        ...
+
+    def without_names(self) -> Self:
+        """The same model without the evidence of names."""
         ...
 
 

@@ -32,7 +32,7 @@ from fewlink.linker.trust import head_fans, measure_trust
 from fewlink.models.baselines.embedding import EmbeddingScorer, train_baseline
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.baselines.links import link_settings, train_links
-from fewlink.models.trail.reading import MOST_REFERENCES, ReadGraph
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import Shipped, built_in_weights, shipped
 from fewlink.models.ultra.network import read_checkpoint
@@ -49,6 +49,7 @@ FIRST = 20  # answers that an analyst reads
 SURE = 0.8  # the probability of a sure answer
 COMPLEX_DIM, COMPLEX_N3 = 100, 0.03  # the latter as the search on the frozen graph chose it
 CHANCES = ("sure", "sure_right", "first", "first_right", "expected")
+DRAWN = 16  # references of a draw, if all known pairs are not read
 ALL = 0  # shots of a record: all known pairs are references, and the graph has the relation
 
 
@@ -90,7 +91,7 @@ def rank_later(
     """Rank the tails of the later links (n, 2) of a relation; pairs known on the last day do not compete."""
     heads, range_ = np.unique(later[:, 0]), task.range
     ranks, listed, counts, ranked = [], [], [], []
-    given = References(tuple((h, t) for h, t in references[:MOST_REFERENCES].tolist()))
+    given = References(tuple((h, t) for h, t in references[:DRAWN].tolist()))
     for place, scores in score_heads(scorer, Question(task.name, references, heads.astype(np.int32), range_)):
         head = int(heads[place])
         new = later[later[:, 0] == head, 1]
@@ -156,9 +157,9 @@ class Setting(NamedTuple):
 
     @property
     def protocol(self) -> Protocol:
-        return Protocol("test", self.shots or MOST_REFERENCES, "full", self.draw)
+        return Protocol("test", self.shots or DRAWN, "full", self.draw)
 
-    def references(self, task: Task, most: int = MOST_REFERENCES) -> np.ndarray:
+    def references(self, task: Task, most: int = DRAWN) -> np.ndarray:
         """A draw of the pairs known on the last day; with `ALL`, all of them or a draw of `most`."""
         if self.shots:
             return task.split(self.shots, self.draw)[0]
@@ -185,8 +186,8 @@ def rank_relation(
     graph = frozen.hidden(relation) if setting.shots else frozen.graph
     references, calibration = setting.references(task), None
     if model == "trail":
-        network, read = weights_of(name).network().to(place.device), ReadGraph.of(graph).to(place.device)
-        scorer: Scorer = TrailScorer(name, network, read, graph)
+        network, read = weights_of(name).network().to(place.device), ReadGraph.of(graph, names=False).to(place.device)
+        scorer: Scorer = TrailScorer(name, network, read)
         if setting.shots:
             calibration = shipped_calibration() if name == "trail-shipped" else calibration_without_attack()
     elif model == "ultra":

@@ -11,8 +11,9 @@ from tests.conftest import id_graph
 from torch import Tensor, nn
 
 from fewlink.graph import Graph
-from fewlink.models.trail.network import Shape, TrailNetwork
-from fewlink.models.trail.reading import Tasks
+from fewlink.models.trail.network import Shape, Tasks, TrailNetwork
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.references import read_references, stacked
 
 LONELY = 0  # the entity without edges in every random graph; also what padding refers to
 ENTITIES = 9
@@ -46,7 +47,7 @@ def random_cases(seed: int, relations: int = 3, entities: int = ENTITIES) -> lis
     def some(count: int) -> list[int]:
         return [int(e) for e in draw.integers(1, entities, count)]
 
-    a, b, c, d = some(4)
+    a, b, c, d = (int(e) for e in 1 + draw.permutation(entities - 1)[:4])
     hidden = int(draw.integers(relations))
     every = draw.permutation(entities)[:6].tolist()
     return [
@@ -55,16 +56,25 @@ def random_cases(seed: int, relations: int = 3, entities: int = ENTITIES) -> lis
     ]
 
 
-def tasks_of(cases: Sequence[TaskCase], relations: int, size: int = 4) -> Tasks:
+def read_graph(graph: Graph, *, named: bool = False, vectors: Tensor | None = None) -> ReadGraph:
+    """A graph as TRAIL reads it; if `named`, its last two relations are `same` and `contain`."""
+    read = ReadGraph.of(graph)
+    flags = read.flags.unflatten(0, (2, -1)).clone()
+    if named:
+        flags[:, -2:] = torch.eye(2)
+    return ReadGraph(read.graph, read.sizes, read.together, flags.flatten(0, 1), vectors)
+
+
+def tasks_of(cases: Sequence[TaskCase], graph: ReadGraph, size: int = 4) -> Tasks:
     """Cases as one batch, references padded to `size`."""
-    references = np.zeros((len(cases), size, 2), np.int64)
-    weights, visible = np.zeros((len(cases), size), np.float32), np.ones((len(cases), 2 * relations), np.float32)
-    for i, case in enumerate(cases):
-        references[i, : len(case.references)] = case.references
-        weights[i, : len(case.references)] = 1
-        visible[i, list(case.hidden)] = 0
+    references = []
+    for case in cases:
+        visible = np.ones(graph.relations)
+        visible[list(case.hidden)] = 0
+        pairs = np.array(case.references, np.int64)
+        references.append(read_references(graph, pairs, visible=visible, size=size, sample=4))
     columns = [torch.tensor([list(getattr(case, name)) for case in cases]) for name in ("heads", "candidates")]
-    return Tasks(*map(torch.from_numpy, (references, weights, visible)), *columns)
+    return Tasks(stacked(references), *columns)
 
 
 def network_of(shape: Shape = SMALL, seed: int = 0) -> TrailNetwork:

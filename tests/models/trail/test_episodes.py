@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.trail.episodes import (
     HIDDEN,
-    MOST_SHOTS,
     SMALLEST,
     Batch,
     Episodes,
@@ -22,18 +22,25 @@ from fewlink.models.trail.episodes import (
     RelationPairs,
     relation_pairs,
 )
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.settings import TrailSettings
 
-SIZES = {"tasks": 3, "queries": 6, "candidates": 40}
+SETTINGS = TrailSettings(relations=3, queries=6, candidates=40, most_references=64)
 STEPS = range(0, 200, 5)
 
 
 @functools.cache
 def source() -> EpisodeSource:
-    return EpisodeSource(known_graph(umls()))
+    return source_of(known_graph(umls()))
 
 
-def episodes(seed: int = 0, **changes: int) -> Episodes:
-    return Episodes([source()], [1.0], seed, **{**SIZES, **changes})
+def source_of(graph: Graph, **changes: Any) -> EpisodeSource:
+    return EpisodeSource(graph, ReadGraph.of(graph), SETTINGS.model_copy(update=changes))
+
+
+def episodes(*processes: int, **changes: Any) -> Episodes:
+    own = source_of(known_graph(umls()), **changes) if changes else source()
+    return Episodes([own], [1.0], own.settings, *processes)
 
 
 @functools.cache
@@ -55,16 +62,23 @@ def pairs_by_relation(graph: Graph) -> dict[int, set[tuple[int, int]]]:
     return found
 
 
+def references_of(batch: Batch, task: int) -> list[tuple[int, int]]:
+    references = batch.tasks.references
+    used = references.entities[task][references.used[task] > 0]
+    return [(h, t) for h, t in used.tolist()]
+
+
+def queries_of(batch: Batch, task: int) -> list[tuple[int, int]]:
+    tails = batch.tasks.candidates[task][batch.answers[task]].tolist()
+    return list(zip(batch.tasks.heads[task].tolist(), tails, strict=True))
+
+
 def relation_of(batch: Batch, task: int) -> set[int]:
     """The hidden relations that hold for every reference and query: which relation an episode is about."""
-    tasks = batch.tasks
-    shots = int(tasks.weights[task].sum())
-    references = [tuple(pair) for pair in tasks.references[task, :shots].tolist()]
-    tails = tasks.candidates[task][batch.answers[task]].tolist()
-    queries = list(zip(tasks.heads[task].tolist(), tails, strict=True))
-    hidden = (tasks.visible[task] == 0).nonzero().flatten().tolist()
-    known = pairs_by_relation(known_graph(umls()))
-    return {r for r in hidden if {*references, *queries} <= known[r]}
+    hidden = (batch.tasks.references.visible[task] == 0).nonzero().flatten().tolist()
+    half, named = source().relations, len(source().graph.graph.relations)
+    known = {r if r < half else r + named - half: own for r, own in pairs_by_relation(known_graph(umls())).items()}
+    return {r for r in hidden if {*references_of(batch, task), *queries_of(batch, task)} <= known.get(r, set())}
 
 
 def test_a_batch_is_a_function_of_seed_and_step() -> None:
@@ -74,31 +88,51 @@ def test_a_batch_is_a_function_of_seed_and_step() -> None:
 
 def test_processes_share_the_episodes_of_one() -> None:
     for step in (0, 1, 7):
-        whole = episodes(tasks=4)[step]
-        parts = [episodes(tasks=4, rank=rank, processes=2)[step] for rank in (0, 1)]
+        whole = episodes(relations=4)[step]
+        parts = [episodes(rank, 2, relations=4)[step] for rank in (0, 1)]
         for mine, first, second in zip(whole.tensors, *(part.tensors for part in parts), strict=True):
             assert torch.equal(mine[::2], first) and torch.equal(mine[1::2], second)
 
 
-def test_shapes_and_padding() -> None:
-    sizes = set()
+def test_shapes_padding_and_numbers_of_references() -> None:
+    counts: dict[int, set[int]] = {}
     for batch in batches():
-        tasks, most = batch.tasks, batch.tasks.weights.shape[1]
-        sizes.add(most)
-        assert tasks.references.shape == (3, most, 2) and tasks.visible.shape == (3, source().relations)
-        assert tasks.heads.shape == batch.answers.shape == (3, 6) and tasks.candidates.shape == (3, 40)
-        assert batch.excluded.shape == (3, 6, 40) and batch.excluded.dtype == torch.bool
-        shots = tasks.weights.sum(1)
-        assert shots.min() >= 1 and shots.max() <= (MOST_SHOTS if most == 16 else 5)
-        assert torch.equal(tasks.weights, (torch.arange(most) < shots[:, None]).float())
-        assert not tasks.references[tasks.weights == 0].any()
-    assert sizes == {8, 16}
+        references, heads, candidates = batch.tasks
+        size = references.pairs.shape[1]
+        assert references.ends.shape == (3, 2 * size) and heads.shape == batch.answers.shape == (3, 6)
+        assert candidates.shape == (3, 40) and batch.excluded.shape == (3, 6, 40)
+        shots = references.used.sum(1)
+        assert torch.equal(references.used, (torch.arange(size) < shots[:, None]).float())
+        counts.setdefault(size, set()).update(shots.int().tolist())
+    assert counts.keys() == {16, 64}
+    assert 1 in counts[16] and max(counts[16]) > 12
+    assert max(counts[64]) > 40
+
+
+def test_skewed_references_repeat_tails() -> None:
+    def shares(skewed: float) -> float:
+        drawn = [episodes(skewed=skewed)[step].tasks.references.facts[:, 6] for step in range(0, 100, 5)]
+        return float(torch.cat(drawn).mean())
+
+    assert shares(1.0) > shares(0.0) + 0.1
+
+
+def test_names_are_hidden_at_times() -> None:
+    named = EpisodeSource.__new__(EpisodeSource)
+    named.__dict__.update(source_of(known_graph(umls()), without_names=0.5).__dict__)
+    assert named.graph.reads_names
+    seen = [named.batch(0, np.random.default_rng(seed), 0).tasks.references for seed in range(20)]
+    flags = torch.stack([references.named for references in seen])
+    assert 0.2 < flags.mean() < 0.8
+    for references in seen:
+        of_names = references.visible[:, named.relations : named.relations + 2].sum(1)
+        assert not of_names[references.named == 0].any()
 
 
 def test_the_relation_and_its_inverse_are_hidden() -> None:
-    half = source().relations // 2
+    half = len(source().graph.graph.relations)
     for batch in batches():
-        visible = batch.tasks.visible
+        visible = batch.tasks.references.visible
         assert set(visible.unique().tolist()) <= {0, 1} and torch.equal(visible[:, :half], visible[:, half:])
         assert (1 - visible).mean() < 2 * HIDDEN + 1 / half
     for task in range(3):
@@ -107,24 +141,21 @@ def test_the_relation_and_its_inverse_are_hidden() -> None:
 
 
 def test_other_relations_are_hidden_at_times() -> None:
-    shares = torch.cat([1 - batch.tasks.visible.mean(1) for batch in batches()])
+    shares = torch.cat([1 - batch.tasks.references.visible[:, : source().relations].mean(1) for batch in batches()])
     assert shares.min() < 0.05 and 0.12 < shares.max() < 0.4 and 0.05 < shares.mean() < 0.2
 
 
 def test_references_and_queries_are_different_pairs() -> None:
     for batch in batches():
         for task in range(3):
-            shots = int(batch.tasks.weights[task].sum())
-            references = {tuple(pair) for pair in batch.tasks.references[task, :shots].tolist()}
-            tails = batch.tasks.candidates[task][batch.answers[task]].tolist()
-            queries = set(zip(batch.tasks.heads[task].tolist(), tails, strict=True))
-            assert len(references) == shots and not references & queries
+            given = references_of(batch, task)
+            assert len(set(given)) == len(given) and not {*given} & {*queries_of(batch, task)}
 
 
 def test_candidates_are_sorted_and_hold_the_answers() -> None:
     for batch in batches():
         candidates = batch.tasks.candidates
-        assert (candidates.diff(dim=1) >= 0).all() and candidates.max() < source().entities
+        assert (candidates.diff(dim=1) >= 0).all() and candidates.max() < len(source().degrees)
         assert not batch.excluded.gather(2, batch.answers[..., None]).any()
         repeated = torch.nn.functional.pad(candidates.diff(dim=1) == 0, (1, 0))
         counted = ~(repeated[:, None] & ~batch.excluded)
@@ -136,13 +167,13 @@ def test_other_known_tails_are_excluded_and_nothing_else() -> None:
     draw = np.random.default_rng(0)
     for turn in range(60):
         own = source().pairs[turn % len(source().pairs)]
-        one = EpisodeSource.__new__(EpisodeSource)
-        one.entities, one.relations, one.pairs = source().entities, source().relations, [own]
-        references, weights, visible, heads, chosen, answers, excluded = one.episode(draw, 6, 60, 5)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(source(), "relation", lambda *_, own=own: own)
+            references, heads, chosen, answers, excluded = source().episode(draw, 0)
         known = set(zip(own.heads.tolist(), own.tails.tolist(), strict=True))
         usable = {(int(own.heads[i]), int(own.tails[i])) for i in own.usable}
-        assert visible[own.relation] == visible[(own.relation + one.relations // 2) % one.relations] == 0
-        assert {tuple(pair) for pair in references[weights > 0].tolist()} <= usable
+        given = references.entities[0][references.used[0] > 0].tolist()
+        assert {(h, t) for h, t in given} <= known
         for query, (head, answer) in enumerate(zip(heads.tolist(), answers.tolist(), strict=True)):
             assert (head, int(chosen[answer])) in usable
             seen = set[int]()
@@ -155,7 +186,7 @@ def test_other_known_tails_are_excluded_and_nothing_else() -> None:
 def test_most_candidates_are_likely_and_some_are_not() -> None:
     graph = id_graph([(h, 0, 100 + h) for h in range(30)] + [(h, 1, h + 1) for h in range(150)], 400, 2)
     pairs = next(own for own in relation_pairs(graph) if own.relation == 0)
-    own = EpisodeSource(graph)
+    own = source_of(graph)
     chosen = own._candidates(np.random.default_rng(0), pairs, pairs.tails[:4], 40)
     assert len(chosen) == 40 and set(pairs.tails[:4]) <= set(chosen.tolist())
     assert np.isin(chosen, pairs.range).mean() >= 0.7 and not np.isin(chosen, pairs.range).all()
@@ -168,7 +199,7 @@ def test_few_entities_are_padded_with_the_last() -> None:
     for task in range(3):
         own = candidates[task]
         count = len(own.unique())
-        assert count <= source().entities and (own[count:] == own[-1]).all()
+        assert count <= len(source().degrees) and (own[count:] == own[-1]).all()
         assert (batch.excluded[task, :, count:] | (batch.answers[task] == count - 1)[:, None]).all()
 
 
@@ -180,7 +211,7 @@ def of_relation(graph: Graph, relation: int) -> RelationPairs | None:
 
 
 def test_every_relation_comes_in_both_directions() -> None:
-    graph, half = known_graph(umls()), source().relations // 2
+    graph, half = known_graph(umls()), source().relations
     sizes = np.bincount(graph.triples()[:, 1], minlength=half)
     found = {own.relation: own for own in source().pairs}
     assert {r % half for r in found} <= set(np.flatnonzero(sizes >= SMALLEST).tolist())
@@ -224,7 +255,7 @@ def test_a_relation_alone_gives_nothing() -> None:
 
 
 def test_graphs_are_chosen_in_proportion() -> None:
-    small = EpisodeSource(known_graph(benchmark_of(umls().graph)))
-    both = Episodes([source(), small], [3.0, 1.0], 0, **SIZES)
+    small = source_of(known_graph(benchmark_of(umls().graph)))
+    both = Episodes([source(), small], [3.0, 1.0], SETTINGS)
     chosen = [both[step].graph for step in range(200)]
     assert 0.15 < np.mean(chosen) < 0.35

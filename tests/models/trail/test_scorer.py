@@ -12,10 +12,13 @@ import torch
 from tests.models.trail.cases import network_of, random_graph
 
 from fewlink.core.errors import FewlinkError
+from fewlink.models.trail import answering
 from fewlink.models.trail import scorer as module
-from fewlink.models.trail.network import Shape
-from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.network import Shape, Tasks
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.references import distinct_pairs, read_references
 from fewlink.models.trail.scorer import TrailScorer
+from fewlink.propagation import edges as edges_module
 from fewlink.scorers import Question, Reasons
 
 SHAPE = Shape(width=16, layers=4, relation_layers=2)
@@ -23,7 +26,7 @@ SHAPE = Shape(width=16, layers=4, relation_layers=2)
 
 def scorer_of(seed: int, *, triples: int = 60, entities: int = 25) -> TrailScorer:
     graph = random_graph(seed, relations=4, triples=triples, entities=entities)
-    return TrailScorer("trail", network_of(SHAPE, seed), ReadGraph.of(graph), graph)
+    return TrailScorer("trail", network_of(SHAPE, seed), ReadGraph.of(graph))
 
 
 def question_of(seed: int, shots: int = 3, entities: int = 25) -> Question:
@@ -36,21 +39,23 @@ def question_of(seed: int, shots: int = 3, entities: int = 25) -> Question:
 def by_network(scorer: TrailScorer, question: Question) -> torch.Tensor:
     """All heads and candidates through the network's own `forward`."""
     heads, candidates = (torch.from_numpy(a.astype(np.int64))[None] for a in (question.heads, question.candidates))
-    tasks = scorer.task(question.references)._replace(heads=heads, candidates=candidates)
+    references = read_references(scorer.graph, distinct_pairs(question.references))
     with torch.no_grad():
-        return scorer.network(scorer.graph, tasks)[0]
+        return scorer.network(scorer.graph, Tasks(references, heads, candidates))[0]
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("shots", [1, 3])
+@pytest.mark.parametrize("shots", [1, 40])
 @pytest.mark.parametrize("few", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("some", [0.0, 1.0])
-def test_one_head_at_a_time_equals_the_network(
+def test_scores_are_those_of_the_network(
     seed: int, shots: int, few: float, some: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether layers go along reached edges only or over the whole graph."""
-    monkeypatch.setattr(module, "SPARSE", few)
-    monkeypatch.setattr(module, "SPARSE_LAST", some)
+    monkeypatch.setattr(answering, "SPARSE", few)
+    monkeypatch.setattr(answering, "SPARSE_LAST", some)
+    monkeypatch.setattr(edges_module, "CHUNK", 5)
+    monkeypatch.setattr(module, "HEADS", 3)
     scorer, question = scorer_of(seed), question_of(seed, shots)
     torch.testing.assert_close(scorer(question), by_network(scorer, question), rtol=1e-4, atol=1e-5)
 
@@ -92,12 +97,11 @@ def test_what_follows_from_references_is_kept(monkeypatch: pytest.MonkeyPatch) -
     assert len(calls) == 2 + module.MAX_TASKS + 1 and len(scorer._tasks) == module.MAX_TASKS
 
 
-def test_of_too_many_references_the_first_are_read() -> None:
-    scorer, rng = scorer_of(0), np.random.default_rng(0)
-    many = rng.integers(0, 25, (40, 2)).astype(np.int32)
-    question = question_of(0)
-    full, cut = (Question("new", many[:n], question.heads, question.candidates) for n in (40, 16))
-    torch.testing.assert_close(scorer(full), scorer(cut))
+def test_a_reference_given_twice_counts_once() -> None:
+    scorer, question = scorer_of(0), question_of(0)
+    twice = Question("new", np.repeat(question.references, 2, axis=0), question.heads, question.candidates)
+    torch.testing.assert_close(scorer(twice), scorer(question))
+    assert scorer.capabilities.most_references is None
 
 
 def test_threads_do_not_disturb_each_other() -> None:
@@ -149,12 +153,10 @@ def test_a_limit_of_edges_holds_for_references_that_were_read_before() -> None:
 
 def test_a_relation_can_be_left_out() -> None:
     scorer, question = scorer_of(3), question_of(3)
-    assert scorer.source is not None
-    graph, name = scorer.source, scorer.source.relations[1]
+    graph, name = scorer.graph.graph, scorer.graph.graph.relations[1]
     before, rest = scorer(question), scorer.without(name)
-    assert rest.source is not None and rest.source is not graph
-    assert rest.source.triples().tolist() == graph.triples()[graph.triples()[:, 1] != 1].tolist()
-    assert list(rest.source.relations) == list(graph.relations)  # ids stay
+    assert rest.graph.graph.triples().tolist() == graph.triples()[graph.triples()[:, 1] != 1].tolist()
+    assert list(rest.graph.graph.relations) == list(graph.relations)  # ids stay
     torch.testing.assert_close(rest(question), by_network(rest, question), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(rest(question), before) and torch.equal(scorer(question), before)
     torch.testing.assert_close(scorer.without("no such relation")(question), before)

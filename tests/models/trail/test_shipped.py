@@ -83,6 +83,6 @@ def test_a_damaged_file_raises(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"file: is damaged .*: install fewlink again") as error:
             read_weights(wrong, "file")
         assert "\n" not in str(error.value), what
-    for other in (save(weights), saved(weights, format="fewlink-trail/2")):
+    for other in (save(weights), saved(weights, format="fewlink-trail/1")):
         with pytest.raises(InputError, match=re.escape(f"this version of fewlink reads '{FORMAT}'")):
             read_weights(other, "file")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,14 @@ import pytest
 import safetensors.torch
 import torch
 from tests.conftest import id_graph
-from tests.models.trail.cases import ENTITIES, LONELY, TaskCase, error, gradients, random_cases, random_graph, tasks_of
+from tests.models.trail.cases import ENTITIES, LONELY, TaskCase, error, gradients, random_cases, random_graph
 from tests.models.ultra.literal import LiteralUltra, edges_with
 from torch import Tensor
 
 from fewlink.core.errors import InputError
 from fewlink.graph import Graph
-from fewlink.models.trail.reading import ReadGraph, Tasks
-from fewlink.models.ultra.network import Shape, UltraNetwork, convert, read_checkpoint, shared_heads
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.ultra.network import Shape, Tasks, UltraNetwork, convert, read_checkpoint, shared_heads
 
 PUBLISHED = Path(os.environ.get("FEWLINK_ULTRA") or Path(__file__).parents[3] / "shared" / "data" / "ultra")
 SMALL = Shape(width=8, layers=3, relation_layers=2)
@@ -44,6 +45,18 @@ def literal_scores(twin: LiteralUltra, graph: Graph, cases: list[TaskCase]) -> T
         sizes = len(graph.entities), 2 * half + 2, 2 * half
         found.append(torch.stack([twin.scores(edges, *sizes, head)[list(case.candidates)] for head in case.heads]))
     return torch.stack(found)
+
+
+def tasks_of(cases: Sequence[TaskCase], relations: int, size: int = 4) -> Tasks:
+    """Cases as one batch, references padded to `size`."""
+    references = np.zeros((len(cases), size, 2), np.int64)
+    weights, visible = np.zeros((len(cases), size), np.float32), np.ones((len(cases), 2 * relations), np.float32)
+    for i, case in enumerate(cases):
+        references[i, : len(case.references)] = case.references
+        weights[i, : len(case.references)] = 1
+        visible[i, list(case.hidden)] = 0
+    columns = [torch.tensor([list(getattr(case, name)) for case in cases]) for name in ("heads", "candidates")]
+    return Tasks(*map(torch.from_numpy, (references, weights, visible)), *columns)
 
 
 @functools.cache

@@ -1,11 +1,14 @@
 """Episodes to learn from: a relation of a graph is hidden, some of its pairs are references, others queries.
 
-Every relation with enough pairs gives episodes in both directions. No copy of the graph is made: the relation, its
-inverse and a random share of the others get weight 0. An episode is a pure function of (seed, step, its number).
+Every relation with enough pairs gives episodes in both directions, with one reference to thousands. No copy of the
+graph is made: the relation, its inverse and a random share of the others get weight 0. A batch is a pure function of
+(seed, step).
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,13 +20,18 @@ from torch import Tensor
 from fewlink.core.seeds import generator
 from fewlink.data.candidates import SameTypeSampler
 from fewlink.graph import Graph
-from fewlink.models.trail.reading import Tasks
+from fewlink.models.trail.network import Tasks
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.references import SAMPLE, References, read_references, stacked
+from fewlink.models.trail.settings import TrailSettings
 
-SMALLEST, LARGEST = 12, 20_000  # pairs of a relation to learn from
-MOST_SHOTS = 10
+SMALLEST = 12  # pairs of a relation to learn from
+BANDS = (16, 256)  # the largest numbers of references that a step is padded to, before the largest of all
 RANGE = 1 << 14  # entities of a relation's range that are kept
 RANDOM = 0.2  # share of candidates drawn from all entities
+TRUE = 0.25  # share of candidates that are tails of the relation, at most
 HIDDEN = 0.2  # share of other relations that an episode hides at most
+HIDDEN_NAMES = 0.1  # share of episodes with names that hide each relation of names
 
 
 class Batch(NamedTuple):
@@ -40,7 +48,8 @@ class Batch(NamedTuple):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        return *self.tasks, self.answers, self.excluded
+        references, heads, candidates = self.tasks
+        return *references, heads, candidates, self.answers, self.excluded
 
     def to(self, device: torch.device) -> Batch:
         return self._with(part.to(device, non_blocking=True) for part in self.tensors)
@@ -49,8 +58,8 @@ class Batch(NamedTuple):
         return self._with(part.clone() for part in self.tensors)
 
     def _with(self, tensors: Iterable[Tensor]) -> Batch:
-        *tasks, answers, excluded = tensors
-        return Batch(self.graph, Tasks(*tasks), answers, excluded)
+        *references, heads, candidates, answers, excluded = tensors
+        return Batch(self.graph, Tasks(References(*references), heads, candidates), answers, excluded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,42 +72,46 @@ class RelationPairs:
     usable: np.ndarray
     range: np.ndarray
 
+    @functools.cached_property
+    def distinct_tails(self) -> np.ndarray:
+        return np.unique(self.tails)
+
 
 class EpisodeSource:
-    """Episodes of one graph."""
+    """Episodes of one graph, which is also given as TRAIL reads it."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.entities, self.relations = len(graph.entities), 2 * len(graph.relations)
-        self.pairs = relation_pairs(graph)
+    def __init__(self, graph: Graph, read: ReadGraph, settings: TrailSettings) -> None:
+        self.graph, self.settings, self.pairs = read, settings, relation_pairs(graph)
+        self.relations = len(graph.relations)  # without those of names, which come after them
+        self.degrees = np.log1p(graph.degrees)
+        self._usable = np.array([len(own.usable) for own in self.pairs], float)
+        self._most = max((len(own.heads) for own in self.pairs), default=0)
 
-    def batch(
-        self,
-        index: int,
-        rng: np.random.Generator,
-        count: int,
-        queries: int,
-        candidates: int,
-        most_shots: int,
-        part: slice = slice(None),
-    ) -> Batch:
-        """`part` of `count` episodes, the references padded to 8 or 16."""
-        episodes = [self.episode(rng, queries, candidates, most_shots) for _ in range(count)][part]
-        columns = [np.stack(column) for column in zip(*episodes, strict=True)]
-        references, weights, visible, heads, chosen, answers, excluded = map(torch.from_numpy, columns)
-        return Batch(index, Tasks(references, weights, visible, heads, chosen), answers, excluded)
+    def band(self, band: int) -> int:
+        """The place of a band, or of the largest before it for which the graph has enough pairs."""
+        bands = bands_of(self.settings)
+        while band and bands[band - 1] >= self._most // 2:
+            band -= 1
+        return band
+
+    def batch(self, index: int, rng: np.random.Generator, band: int, part: slice = slice(None)) -> Batch:
+        """`part` of the episodes of a step, with references of one band, padded to its end."""
+        episodes = [self.episode(rng, band) for _ in range(self.settings.relations)][part]
+        references, *columns = zip(*episodes, strict=True)
+        heads, candidates, answers, excluded = (torch.from_numpy(np.stack(column)) for column in columns)
+        return Batch(index, Tasks(stacked(references), heads, candidates), answers, excluded)
 
     def episode(
-        self, rng: np.random.Generator, queries: int, candidates: int, most_shots: int
-    ) -> tuple[np.ndarray, ...]:
-        own = self.pairs[rng.integers(len(self.pairs))]
-        shots = int(rng.integers(1, min(most_shots, len(own.usable) - 4) + 1))
-        order = rng.permutation(own.usable)
-        references = np.zeros((8 if most_shots <= 8 else 16, 2), np.int64)
-        references[:shots, 0], references[:shots, 1] = own.heads[order[:shots]], own.tails[order[:shots]]
-        asked = np.resize(order[shots : shots + queries], queries)
+        self, rng: np.random.Generator, band: int
+    ) -> tuple[References, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """References, heads (Q,), candidates (C,), answers (Q,) and excluded (Q, C)."""
+        queries, candidates = self.settings.queries, self.settings.candidates
+        own = self.relation(rng, band)
+        asked = rng.permutation(own.usable)[: min(queries, max(2, len(own.usable) // 3))]
+        given = self.references(rng, own, asked, band)
+        references = self.read(rng, own, given, band)
+        asked = np.resize(asked, queries)
         heads, tails = own.heads[asked].astype(np.int64), own.tails[asked]
-        visible = (rng.random(self.relations // 2) >= rng.uniform(0, HIDDEN)).astype(np.float32)
-        visible[own.relation % (self.relations // 2)] = 0
         chosen = self._candidates(rng, own, tails, candidates)
         excluded = np.zeros((queries, candidates), bool)
         begins, ends = (np.searchsorted(own.heads, heads, side=side) for side in ("left", "right"))
@@ -110,17 +123,82 @@ class EpisodeSource:
         repeated = np.append(False, chosen[1:] == chosen[:-1])  # padding
         excluded |= repeated
         excluded[np.arange(queries), answers] = False
-        weights = (np.arange(len(references)) < shots).astype(np.float32)
-        return references, weights, np.tile(visible, 2), heads, chosen, answers, excluded
+        return references, heads, chosen, answers, excluded
+
+    def relation(self, rng: np.random.Generator, band: int) -> RelationPairs:
+        """A relation; for many references one that has many pairs, drawn as the settings say."""
+        weights = np.ones(len(self.pairs))
+        if band:
+            weights = self._usable ** {"uniform": 0.0, "root": 0.5, "triples": 1.0}[self.settings.draws]
+            weights *= self._usable >= min(bands_of(self.settings)[band] / 8, self._usable.max() / 2)
+        return self.pairs[int(rng.choice(len(self.pairs), p=weights / weights.sum()))]
+
+    def references(self, rng: np.random.Generator, own: RelationPairs, asked: np.ndarray, band: int) -> np.ndarray:
+        """Places of references among the pairs of a relation, without those asked about.
+
+        Their number is drawn log-uniformly from a band, or is all there are, up to the end of the band.
+        """
+        bands = bands_of(self.settings)
+        free = np.setdiff1d(np.arange(len(own.heads)), asked)
+        most = min(bands[band], len(free))
+        least = min(bands[band - 1] + 1 if band else 1, most)
+        count = most
+        if not band or rng.random() >= self.settings.every:
+            count = round(math.exp(rng.uniform(math.log(least), math.log(most + 0.49))))
+        if count >= 3 and rng.random() < self.settings.skewed:
+            return self._skewed(rng, own, free, count)
+        return rng.choice(free, count, replace=False)
+
+    def _skewed(self, rng: np.random.Generator, own: RelationPairs, free: np.ndarray, count: int) -> np.ndarray:
+        """A set as it comes about in use: most with one tail, or those of the most frequent tails, or those of the
+        best-known entities."""
+        tails, kind = own.tails[free], rng.integers(3)
+        if kind == 0:
+            one = tails == tails[rng.integers(len(tails))]
+            others = rng.permutation(free[~one])[: rng.integers(4)]
+            return np.concatenate([rng.permutation(free[one])[: max(1, count - len(others))], others])
+        if kind == 1:
+            _, which, counts = np.unique(tails, return_inverse=True, return_counts=True)
+            order = np.lexsort((rng.random(len(tails)), rng.random(len(counts))[which], -counts[which]))
+            return np.asarray(free[order[:count]])
+        known = self.degrees[own.heads[free]] + self.degrees[tails] + rng.gumbel(size=len(free)) / 2
+        return np.asarray(free[np.argsort(-known)[:count]])
+
+    def read(self, rng: np.random.Generator, own: RelationPairs, given: np.ndarray, band: int) -> References:
+        """The references of an episode; the relation, some others and sometimes the names are hidden."""
+        visible = rng.random(len(self.graph.graph.relations)) >= rng.uniform(0, HIDDEN)
+        visible[own.relation % self.relations] = False
+        named = self.graph.reads_names and rng.random() >= self.settings.without_names
+        of_names = visible[self.relations :]
+        of_names[:] = named & (rng.random(len(of_names)) >= HIDDEN_NAMES)
+        return read_references(
+            self.graph,
+            np.stack([own.heads[given], own.tails[given]], 1).astype(np.int64),
+            visible=np.tile(visible, 2),
+            named=named,
+            size=bands_of(self.settings)[band],
+            sample=SAMPLE if band else min(SAMPLE, BANDS[0]),
+            rng=rng,
+        )
 
     def _candidates(self, rng: np.random.Generator, own: RelationPairs, tails: np.ndarray, count: int) -> np.ndarray:
-        """The tails and random others, most of them likely tails, sorted; the last repeats if there are too few."""
-        likely = own.range
-        if len(likely) > (1 - RANDOM) * count:
-            likely = rng.choice(likely, int((1 - RANDOM) * count) - len(tails), replace=False)
-        more = rng.integers(0, self.entities, max(0, count - len(likely) - len(tails)))
-        chosen = np.unique(np.concatenate([tails, likely, more])).astype(np.int64)
+        """The tails, tails of other pairs, likely tails and random entities, sorted; the last repeats if there are too
+        few."""
+        others = own.distinct_tails
+        if len(others) > TRUE * count:
+            others = rng.choice(others, int(TRUE * count))
+        likely, room = own.range, max(0, int((1 - RANDOM) * count) - len(others) - len(tails))
+        if len(likely) > room:
+            likely = rng.choice(likely, room)
+        more = rng.integers(0, len(self.degrees), max(0, count - len(likely) - len(others) - len(tails)))
+        chosen = np.unique(np.concatenate([tails, others, likely, more])).astype(np.int64)
         return np.append(chosen, np.repeat(chosen[-1:], count - len(chosen)))
+
+
+def bands_of(settings: TrailSettings) -> tuple[int, ...]:
+    """The largest numbers of references in each band; a step has references of one band, padded to its end."""
+    most = settings.most_references
+    return *(band for band in BANDS if band < most), most
 
 
 def relation_pairs(graph: Graph) -> list[RelationPairs]:
@@ -136,7 +214,7 @@ def _relation_pairs(graph: Graph) -> list[RelationPairs]:
     sampler, found = SameTypeSampler(graph, RANGE), []
     for relation in range(2 * count):
         part = slice(bounds[relation], bounds[relation + 1])
-        if not SMALLEST <= part.stop - part.start <= LARGEST:
+        if part.stop - part.start < SMALLEST:
             continue
         here = np.bincount(heads[part], minlength=len(graph.entities))
         here += np.bincount(tails[part], minlength=len(graph.entities))
@@ -158,20 +236,17 @@ class Episodes(torch.utils.data.Dataset[Batch]):
         self,
         sources: Sequence[EpisodeSource],
         shares: Sequence[float],
-        seed: int,
-        *,
-        tasks: int,
-        queries: int,
-        candidates: int,
+        settings: TrailSettings,
         rank: int = 0,
         processes: int = 1,
     ) -> None:
-        self.sources, self.shares, self.seed = sources, np.array(shares) / sum(shares), seed
-        self.sizes, self.part = (tasks, queries, candidates), slice(rank, None, processes)
+        self.sources, self.shares, self.seed = sources, np.array(shares) / sum(shares), settings.seed
+        self.part = slice(rank, None, processes)
+        later = len(bands_of(settings)) - 1
+        self.bands = [1 - settings.many, *[settings.many / later] * later] if later else [1.0]
 
     def __getitem__(self, step: int) -> Batch:
-        common = generator(self.seed, "step", step)
-        graph = int(common.choice(len(self.sources), p=self.shares))
-        most_shots = MOST_SHOTS if common.random() < 0.2 else 5
-        rng = generator(self.seed, "episodes", step, 0)
-        return self.sources[graph].batch(graph, rng, *self.sizes, most_shots, self.part)
+        rng = generator(self.seed, "step", step)
+        graph = int(rng.choice(len(self.sources), p=self.shares))
+        source = self.sources[graph]
+        return source.batch(graph, rng, source.band(int(rng.choice(len(self.bands), p=self.bands))), self.part)

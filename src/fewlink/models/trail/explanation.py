@@ -1,12 +1,13 @@
-"""The reasons for a score of TRAIL: the paths that carry it, and what head and references add to it.
+"""Why TRAIL gives a pair its score: the paths that carried it, and what head, references and names add to it.
 
-Everything is measured by removal: edges or marks are left out, and the network runs again. Which paths are measured is
-decided by a first-order estimate: with the network linear around its states, the score is a sum over paths from the
-marks to the tail, and a beam search backwards from the tail finds those that add most.
+Everything is measured by removal: edges, a stream or names are left out, and the network runs again. Which paths are
+measured is decided by a first-order estimate: with the network linear around its states, the score is a sum over paths
+from the marks to the tail, and a beam search backwards from the tail finds those that add most.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -16,12 +17,12 @@ import torch
 from torch import Tensor
 
 from fewlink.graph.groups import spans
-from fewlink.models.trail.network import Encoded, TrailNetwork
-from fewlink.models.trail.reading import ReadGraph, Tasks, read_tasks
-from fewlink.models.trail.removal import Pair, Removal, Trace, relation_weights
+from fewlink.models.trail.network import HEAD, REFERENCES
+from fewlink.models.trail.removal import STREAMS, Pair, Trace
 from fewlink.scorers import Reasons
 
-EVIDENCE = {"head": "paths from the head", "references": "paths from the references"}
+EVIDENCE = {"head": "paths from the head", "references": "paths from the references", "names": "likeness of names"}
+WITH_HEAD, WITH_TAILS = [0, 4, 5], [1, 2]  # cosines that compare a candidate's name with the head's, with the tails'
 
 MOST_HOPS = 5
 MAX_DIRECT = 3  # edges between head and tail that are named
@@ -43,19 +44,19 @@ class FoundPath(NamedTuple):
 
 
 @torch.no_grad()
-def find_paths(pair: Pair, encoded: Encoded, trace: Trace, width: int = BEAM) -> list[FoundPath]:
-    """Simple paths from a mark to the tail, with their estimated parts of the score, largest first.
+def find_paths(pair: Pair, stream: int, traces: tuple[Trace, Trace], width: int = BEAM) -> list[FoundPath]:
+    """Simple paths from a mark of a stream to the tail, with their estimated parts of the score, largest first.
 
     A beginning of a path, read from the tail, has the gradient of the score that flows through it to the state of
     its last node; the same beginning at different layers has the sum. Its estimate is gradient · state.
     """
+    trace = traces[stream]
     with torch.enable_grad():
-        last = trace.states[-1][[pair.tail]].requires_grad_()
-        (gradient,) = torch.autograd.grad(pair.readout(last, encoded).sum(), last)
-    beam: dict[tuple[int, ...], Tensor] = {(): gradient[0]}
-    for number in range(len(pair.cone.layers) - 1, -1, -1):
-        weights = relation_weights(encoded)[number, 0]
-        beam = _before(pair, beam, number, weights, trace, width)
+        last = [each.states[-1][pair.tail].clone().requires_grad_() for each in traces]
+        gradient = torch.autograd.grad(pair.score(*last), last[stream])[0]
+    beam: dict[tuple[int, ...], Tensor] = {(): gradient}
+    for number in range(len(pair.cone.layers[stream]) - 1, -1, -1):
+        beam = _before(pair, beam, stream, number, trace, width)
     nodes = {edges: nodes_of(pair, edges) for edges in beam if edges}
     parts = {edges: float(beam[edges] @ trace.states[0][walked[0]]) for edges, walked in nodes.items()}
     return [FoundPath(nodes[edges], edges, parts[edges]) for edges in sorted(parts, key=lambda e: -parts[e])]
@@ -67,10 +68,11 @@ def nodes_of(pair: Pair, edges: Sequence[int]) -> tuple[int, ...]:
 
 
 def _before(
-    pair: Pair, beam: dict[tuple[int, ...], Tensor], number: int, weights: Tensor, trace: Trace, width: int
+    pair: Pair, beam: dict[tuple[int, ...], Tensor], stream: int, number: int, trace: Trace, width: int
 ) -> dict[tuple[int, ...], Tensor]:
     """The best beginnings of paths one layer earlier: each stays where it is, or is longer by an edge."""
-    layer, update, before = pair.cone.layers[number], pair.network.layers[number], trace.states[number]
+    layer, update = pair.cone.layers[stream][number], pair.network.layers_of(stream)[number]
+    before, weights = trace.states[number], pair.weights(stream)[number]
     walked = list(beam)
     visited = np.full((len(walked), MOST_HOPS + 1), -1)
     for row, edges in enumerate(walked):
@@ -84,7 +86,7 @@ def _before(
         x = before[visited[:, 0]].requires_grad_()
         sums = trace.sums[number][rows].requires_grad_()
         after = torch.stack([beam[edges] for edges in walked])
-        by_state, by_sums = torch.autograd.grad(update.updated(x, sums), (x, sums), after)  # type: ignore[operator]
+        by_state, by_sums = torch.autograd.grad(update.updated(x, sums), (x, sums), after)
     at, owner = spans(layer.offsets[rows], layer.offsets[rows + 1])
     sources = pair.cone.edges[layer.edges[at], 0]
     short = np.array([len(edges) < MOST_HOPS for edges in walked])[owner]
@@ -105,56 +107,63 @@ def _before(
 
 
 @torch.no_grad()
-def explain(
-    network: TrailNetwork,
-    graph: ReadGraph,
-    task: Tasks,
-    encoded: Encoded,
-    without_each: Encoded | None,
-    head: int,
-    tail: int,
-    most: int = 5,
-    nodes: np.ndarray | None = None,
-) -> Reasons:
-    """The reasons for the score of one pair, given one task and what the network makes of its references.
-
-    `without_each` comes from `encode_without_each`; it depends on the references only, like `encoded`. If `graph` is a
-    part of another, `nodes` (n,) are the ids there of its entities.
-    """
-    references = task.references[0, task.weights[0] > 0].cpu().numpy()
-    pair = Pair.of(network, graph, references, head, tail)
-    trace = Trace([], [])
-    every = range(len(references))
-    score, no_head, no_references = pair.scores(
-        encoded, [Removal(), Removal(head=True), Removal(references=every)], trace
-    ).tolist()
-    paths = candidate_paths(pair, find_paths(pair, encoded, trace), most)
-    drops = [score - left for left in pair.scores(encoded, [removal_of(pair, [path]) for path in paths]).tolist()]
+def explain(pair: Pair, most: int = 5) -> Reasons:
+    """The reasons for the score of one pair, but for those of single references and names; entities are nodes."""
+    traces = Trace([], []), Trace([], [])
+    score = float(pair.scores([np.zeros(0, np.int64)], traces))
+    of_head, of_references = (find_paths(pair, stream, traces) for stream in STREAMS)
+    paths = candidate_paths(pair, of_head, of_references, most)
+    drops = [score - left for left in pair.scores([removal_of(pair, [path]) for path in paths]).tolist()]
     ordered = ordered_paths(pair, paths, drops)
     without_first = [removal_of(pair, [paths[i] for i in ordered[: n + 1]]) for n in range(len(ordered))]
-    lost = [score - left for left in pair.scores(encoded, without_first).tolist()]
+    lost = [score - left for left in pair.scores(without_first).tolist()]
     named = adding_paths(pair, paths, drops, ordered, lost)[:most]
+    together = None
     if named and named == ordered[: len(named)]:
         together = lost[len(named) - 1]
-    else:
-        together = score - pair.scores(encoded, [removal_of(pair, [paths[i] for i in named])]).item() if named else None
+    elif named:
+        together = score - pair.scores([removal_of(pair, [paths[i] for i in named])]).item()
     from_head = any(paths[i].nodes[0] == pair.head for i in named)
-    fewer = [Removal(references=[k]) for k in every]
-    ids = pair.cone.nodes if nodes is None else nodes[pair.cone.nodes]
     relations = [tuple(pair.cone.edges[list(paths[i].edges), 1].tolist()) for i in named]
     return Reasons(
         score,
-        {"head": score - no_head, "references": score - no_references},
+        shares_of(pair, score, traces),
         [(walked, drops[i]) for walked, i in zip(relations, named, strict=True)],
-        [score - left for left in pair.scores(without_each, fewer).tolist()] if without_each else [],
-        entities=[tuple(ids[list(paths[i].nodes)].tolist()) for i in named],
+        entities=[tuple(pair.cone.nodes[list(paths[i].nodes)].tolist()) for i in named],
         measured=True,
         together=together,
-        at_tail=[] if from_head else edges_at_tail(pair, encoded, score),
+        at_tail=[] if from_head else edges_at_tail(pair, score),
     )
 
 
-def candidate_paths(pair: Pair, paths: Sequence[FoundPath], most: int) -> list[FoundPath]:
+def shares_of(pair: Pair, score: float, traces: tuple[Trace, Trace]) -> dict[str, float]:
+    """What the score loses without each stream, and without the likeness of names."""
+    states = [trace.states[-1][pair.tail] for trace in traces]
+    nothing = torch.zeros_like(states[HEAD])
+    shares = {
+        "head": score - float(pair.score(nothing, states[REFERENCES])),
+        "references": score - float(pair.score(states[HEAD], nothing)),
+    }
+    if pair.cosines is not None:
+        shares["names"] = score - float(pair.score(states[HEAD], states[REFERENCES], names=False))
+    return shares
+
+
+def likeness_of_names(pair: Pair, score: float) -> tuple[float, float]:
+    """What the score loses if the tail's name is not compared with the head's, or not with the references' tails'."""
+    if pair.cosines is None:
+        return 0.0, 0.0
+    lost = []
+    for columns in (WITH_HEAD, WITH_TAILS):
+        cosines = pair.cosines.clone()
+        cosines[columns] = 0
+        lost.append(score - float(dataclasses.replace(pair, cosines=cosines).scores([np.zeros(0, np.int64)])))
+    return lost[0], lost[1]
+
+
+def candidate_paths(
+    pair: Pair, of_head: Sequence[FoundPath], of_references: Sequence[FoundPath], most: int
+) -> list[FoundPath]:
     """The edges between head and tail, and the best paths from the head and from references: at most `most` each.
 
     Left out: paths from a reference through the head, whose second part is a path from the head; the pair itself as a
@@ -165,11 +174,15 @@ def candidate_paths(pair: Pair, paths: Sequence[FoundPath], most: int) -> list[F
     single = [] if pair.head == pair.tail else np.flatnonzero(joined & (relations < pair.cone.relations)).tolist()
     own = np.flatnonzero(joined & (relations == pair.cone.relations)).tolist()
     direct = [FoundPath((pair.head, pair.tail), (edge,), 0.0) for edge in single]
-    others = [path for path in paths if path.part > 0 and path.edges not in {(edge,) for edge in (*single, *own)}]
-    others = list({path.nodes: path for path in reversed(others)}.values())[::-1]  # the best of the same nodes
-    from_head = [path for path in others if path.nodes[0] == pair.head]
-    from_references = [path for path in others if pair.head not in path.nodes[:-1]]
-    return direct[:most] + _unlike(pair, from_head)[:most] + _unlike(pair, from_references)[:most]
+    known = {(edge,) for edge in (*single, *own)}
+
+    def best(paths: Sequence[FoundPath]) -> list[FoundPath]:
+        others = [path for path in paths if path.part > 0 and path.edges not in known]
+        others = list({path.nodes: path for path in reversed(others)}.values())[::-1]  # the best of the same nodes
+        return _unlike(pair, others)[:most]
+
+    from_references = [path for path in of_references if pair.head not in path.nodes[:-1]]
+    return direct[:most] + best(of_head) + best(from_references)
 
 
 def _unlike(pair: Pair, paths: Sequence[FoundPath]) -> list[FoundPath]:
@@ -218,15 +231,15 @@ def adding_paths(
     ]
 
 
-def edges_at_tail(pair: Pair, encoded: Encoded, score: float, most: int = 3) -> list[tuple[int, int, float]]:
+def edges_at_tail(pair: Pair, score: float, most: int = 3) -> list[tuple[int, int, float]]:
     """The relations whose edges at the tail matter most: (relation as seen from the tail, edges, what they add)."""
     _, relations, tails = pair.cone.edges.T
     into = np.flatnonzero((tails == pair.tail) & (relations < pair.cone.relations))
     kinds, counts = np.unique(relations[into], return_counts=True)
     largest = np.argsort(-counts, kind="stable")[:MAX_KINDS]
     kinds, counts = kinds[largest], counts[largest]
-    removals = [Removal(edges=pair.cone.find(pair.cone.edges[into[relations[into] == kind]])) for kind in kinds]
-    drops = [score - left for left in pair.scores(encoded, removals).tolist()]
+    removals = [pair.cone.find(pair.cone.edges[into[relations[into] == kind]]) for kind in kinds]
+    drops = [score - left for left in pair.scores(removals).tolist()]
     half = pair.cone.relations // 2
     found = [((int(k) + half) % (2 * half), int(n), d) for k, n, d in zip(kinds, counts, drops, strict=True) if d > 0]
     return sorted(found, key=lambda each: -each[2])[:most]
@@ -242,19 +255,6 @@ def is_edge(pair: Pair, path: FoundPath) -> bool:
     return len(path.edges) == 1 and int(pair.cone.edges[path.edges[0], 1]) < pair.cone.relations
 
 
-def removal_of(pair: Pair, paths: Iterable[FoundPath]) -> Removal:
-    """Leaving out the edges of these paths, and their inverses."""
-    return Removal(edges=pair.cone.find(pair.cone.edges[[edge for path in paths for edge in path.edges]]))
-
-
-@torch.no_grad()
-def encode_without_each(network: TrailNetwork, graph: ReadGraph, task: Tasks) -> Encoded | None:
-    """What the network makes of a task's references without each in turn; None if there is only one."""
-    used = task.weights[0] > 0
-    count = int(used.sum())
-    if count < 2:
-        return None
-    references = task.references[:, used].expand(count, -1, -1)
-    weights = 1 - torch.eye(count, device=references.device)
-    others = Tasks(references, weights, *(part.expand(count, *part.shape[1:]) for part in task[2:]))
-    return network.encode(graph, others, read_tasks(graph, others))
+def removal_of(pair: Pair, paths: Iterable[FoundPath]) -> np.ndarray:
+    """The places of the edges of these paths, and of their inverses."""
+    return pair.cone.find(pair.cone.edges[[edge for path in paths for edge in path.edges]])

@@ -16,9 +16,9 @@ from fewlink.data.catalogue import open_graph
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared, VectorFreeFamily
-from fewlink.models.trail.episodes import LARGEST, SMALLEST, relation_pairs
+from fewlink.models.trail.episodes import SMALLEST, relation_pairs
 from fewlink.models.trail.learner import TrailLearner, network_of
-from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import PART, WHOLE, TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped, shipped_scorer
@@ -29,6 +29,8 @@ CONSTANTS = 16  # bytes of an edge if only the surroundings of a head are read
 PAIR = 28  # bytes of a pair of relations while their co-occurrences are counted
 STATES = 6  # tensors of the size of the states that answering needs at once
 
+
+WITH_NAMES = "trail-names"  # in results, beside `trail-shipped`
 
 SettingsT = TypeVar("SettingsT", bound=TrailSettings)
 
@@ -51,7 +53,7 @@ class PropagationFamily(VectorFreeFamily[SettingsT]):
         for name, graph in zip(names, graphs_of(benchmark, settings), strict=True):
             if not relation_pairs(graph):
                 raise FewlinkError(
-                    f"{name} has no relation to learn from: none has {SMALLEST} to {LARGEST:,} pairs "
+                    f"{name} has no relation to learn from: none has {SMALLEST} pairs "
                     "of entities that other relations join as well"
                 )
 
@@ -68,7 +70,7 @@ class TrailFamily(PropagationFamily[TrailSettings]):
 
     name = "trail"
     settings = TrailSettings
-    shipped_models: ClassVar[tuple[str, ...]] = ("trail",)
+    shipped_models: ClassVar[tuple[str, ...]] = ("trail", WITH_NAMES)
 
     @property
     def models(self) -> Mapping[str, str]:
@@ -109,13 +111,22 @@ class TrailFamily(PropagationFamily[TrailSettings]):
         check_weights(network.state_dict(), weights, run)
         network.load_state_dict(weights)
         graph = known_graph(benchmark)
-        return TrailScorer(settings.model, network, ReadGraph.of(graph).to(settings.device), graph)
+        read = ReadGraph.of(graph, names=settings.names)
+        return TrailScorer(settings.model, network, read.to(settings.device))
 
     def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
-        graph, facts = known_graph(benchmark), shipped().facts
-        settings = TrailSettings(**facts["shape"], device=device)
-        memory.ensure(model, self.memory(graph, NoVectors(), settings), device)
-        return Prepared(shipped_scorer(graph, device), {"weights": facts})
+        scorer = self.shipped_on(known_graph(benchmark), device, names=model == WITH_NAMES)
+        if model == WITH_NAMES:
+            if not scorer.graph.reads_names:
+                raise FewlinkError(f"the names of {benchmark.name} are no evidence: use --scorer trail")
+            scorer.name = WITH_NAMES
+        return Prepared(scorer, {"weights": shipped().facts})
+
+    def shipped_on(self, graph: Graph, device: str, *, names: bool) -> TrailScorer:
+        """TRAIL with the shipped weights on a graph that fits into memory."""
+        settings = TrailSettings(**shipped().facts["shape"], device=device)
+        memory.ensure(self.name, self.memory(graph, NoVectors(), settings), device)
+        return shipped_scorer(graph, device, names=names)
 
 
 def graphs_of(benchmark: Benchmark, settings: TrailSettings) -> list[Graph]:

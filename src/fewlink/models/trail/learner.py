@@ -15,7 +15,7 @@ from fewlink.graph import Graph
 from fewlink.models.family import RunState, StepResult
 from fewlink.models.trail.episodes import Batch, Episodes, EpisodeSource
 from fewlink.models.trail.network import Shape, TrailNetwork
-from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.weights import moments_of, restore_moments
@@ -39,18 +39,11 @@ class TrailLearner:
     ) -> None:
         self.settings, self.device = settings, torch.device(distributed.use_device(settings.device))
         self.steps_at_once = 50 if self.device.type == "cuda" else 1
-        self.graphs = [ReadGraph.of(graph).to(self.device) for graph in graphs]
-        sources = [EpisodeSource(graph) for graph in graphs]
-        self.episodes = Episodes(
-            sources,
-            [len(source.pairs) ** 0.5 for source in sources],
-            settings.seed,
-            tasks=settings.relations,
-            queries=settings.queries,
-            candidates=settings.candidates,
-            rank=distributed.rank(),
-            processes=distributed.count(),
-        )
+        read = [ReadGraph.of(graph, names=settings.names) for graph in graphs]
+        self.graphs = [graph.to(self.device) for graph in read]
+        sources = [EpisodeSource(graph, own, settings) for graph, own in zip(graphs, read, strict=True)]
+        shares = [len(source.pairs) ** 0.5 for source in sources]
+        self.episodes = Episodes(sources, shares, settings, distributed.rank(), distributed.count())
         torch.manual_seed(derive(settings.seed, "weights"))
         self.network = self.new_network().to(self.device)
         if start is not None:
@@ -166,7 +159,7 @@ class TrailLearner:
 
     def _recorded_step(self, batch: Batch) -> Tensor:
         """`move` as a CUDA graph, recorded once for each graph and number of references."""
-        key = batch.graph, batch.tasks.weights.shape[1]
+        key = batch.graph, batch.tasks.references.pairs.shape[1]
         if key not in self._recorded:
             self._recorded[key] = RecordedStep(self, batch)
             return self._recorded[key].first

@@ -1,11 +1,27 @@
-"""TRAIL's network: vectors of relations from the references, propagation over the graph, and the scores of candidates.
+"""TRAIL's network: vectors of relations from the references, two streams of propagation, and the scores of candidates.
 
 Nothing depends on which entity or relation it is, only on how the graph joins them, so one set of weights reads any
-graph. A state is exactly zero where no path of the layers' length reaches from the head or a reference.
+graph. The asked relation is a relation like the others: its references are its edges, and it is a node of the graph of
+relations. One stream begins at the references and is the same for every head; the other begins at the head.
+
+With L tasks, 2R relations of the graph, the new one and its inverse last, and width W:
+
+    z_r = MLP(features of r),  then for each relation layer
+    z_r ← z_r + ReLU(norm(A [z_r; Σ C(r,s) z_s; Σ C(r,s) z_{s⁻¹}; Σ C(r⁻¹,s) z_{s⁻¹}; Σ C(r⁻¹,s) z_s] + a))         (1)
+    q   = MLP([mean of z around the references' heads; around their tails; facts; joined; z_new; z_new⁻¹])           (2)
+    w_r = U z_r + u,  and for the new relation and its inverse  U z_r + u + U' q + u'                                (3)
+    x   = marks of q at the references' heads and tails (one stream), or at the head (the other)
+    s_t = Σ c(h, r, t) ⊙ w_r ⊙ x_h over all edges (h, r, t), references included                                    (4)
+    x_t ← x_t + ReLU(gain ⊙ norm(x_t A + asinh(s_t) B))                                                              (5)
+    score of t = v · ReLU(P [x_t; x'_t] + P' q + P'' cosines + p) + v₀                                               (6)
+
+c are 1 / fan-out, 1 / fan-in, the root of both, and 1, in equal blocks of the width; the fans of references are counted
+among the references. A state is exactly zero where no path of the layers' length reaches from a mark.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,11 +29,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, relu
 
-from fewlink.models.trail.reading import RELATION_FEATURES, TASK_FEATURES, ReadGraph, TaskReading, Tasks, read_tasks
+from fewlink.models.trail.names import COSINES, FLAGS, name_cosines
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.references import FACTS, References
+from fewlink.models.trail.walks import WALK_FEATURES, Walks, read_walks
 from fewlink.propagation.edges import EdgeTable
-from fewlink.propagation.product import Norms, asinh, kernels_for, relational_product
+from fewlink.propagation.product import ExtraEdges, Norms, asinh, kernels_for, relational_product, widened
 
 EPS = 1e-5
+RELATION_FEATURES = WALK_FEATURES + 2 + 5 + 1 + FLAGS + 1  # walks, around, sizes, shots, flags of names, is new
+TASK_FEATURES = FACTS + 3
+HEAD, REFERENCES = 0, 1  # the streams
 
 
 @dataclass(frozen=True)
@@ -29,9 +51,17 @@ class Shape:
     relation_layers: int = 2
 
 
+class Tasks(NamedTuple):
+    """Several tasks on one graph: `references` of L tasks, `heads` (L, Q) and `candidates` (L, C)."""
+
+    references: References
+    heads: Tensor
+    candidates: Tensor
+
+
 class Encoded(NamedTuple):
-    """What the network makes of references: the weights of each relation (layers, L, 2R, W), of the new relation and
-    of its inverse (layers, L, 2, W), and the vector of the task (L, W)."""
+    """What the network makes of references: for each stream the weights of every relation (2, layers, L, 2R, W), of the
+    new relation and its inverse (2, layers, L, 2, W), and the vector of the task (L, W)."""
 
     relations: Tensor
     new: Tensor
@@ -46,93 +76,131 @@ class TrailNetwork(nn.Module):
         self.shape, width = shape, shape.width
         self.read_relation = mlp(RELATION_FEATURES, 2 * width, width)
         self.relation_layers = nn.ModuleList(RelationLayer(width) for _ in range(shape.relation_layers))
-        self.read_task = mlp(2 * width + TASK_FEATURES, 2 * width, width)
-        self.relation_weights = nn.Linear(width, shape.layers * width)
-        self.new_weights = nn.Linear(width, shape.layers * 2 * width)
+        self.read_task = mlp(4 * width + TASK_FEATURES, 2 * width, width)
+        self.relation_weights = nn.Linear(width, 2 * shape.layers * width)
+        self.new_weights = nn.Linear(width, 2 * shape.layers * 2 * width)
         self.marks = nn.Linear(width, 3 * width)  # of the head, the references' heads and the references' tails
-        self.layers = nn.ModuleList(Layer(width) for _ in range(shape.layers))
-        self.of_state, self.of_task = nn.Linear(width, 2 * width, bias=False), nn.Linear(width, 2 * width)
+        self.layers = nn.ModuleList(nn.ModuleList(Layer(width) for _ in range(shape.layers)) for _ in range(2))
+        self.of_state, self.of_task = nn.Linear(2 * width, 2 * width, bias=False), nn.Linear(width, 2 * width)
+        self.of_names = nn.Linear(COSINES, 2 * width, bias=False)
+        nn.init.normal_(self.of_names.weight, std=0.05)
         self.last = nn.Linear(2 * width, 1)
 
+    def layers_of(self, stream: int) -> list[Layer]:
+        """The layers of a stream."""
+        return [*self.layers[stream]]  # type: ignore[misc, list-item]
+
     def forward(self, graph: ReadGraph, tasks: Tasks, dtype: torch.dtype = torch.float32) -> Tensor:
-        with torch.no_grad():
-            reading = read_tasks(graph, tasks)
-        encoded = self.encode(graph, tasks, reading)
-        states = self.propagate(graph, tasks, encoded, dtype)
-        return self.scores(states, encoded, tasks.candidates)
+        references = tasks.references
+        encoded = self.encode(graph, references, read_walks(graph, references, dtype))
+        from_references = self.reference_states(graph, references, encoded, dtype)
+        from_heads = self.head_states(graph, references, encoded, tasks.heads, dtype)
+        task = torch.arange(len(tasks.candidates), device=graph.device)[:, None]
+        of_heads = from_heads[tasks.candidates, task].transpose(1, 2)  # (L, Q, C, W)
+        of_references = from_references[tasks.candidates, task].transpose(1, 2)  # (L, 1, C, W)
+        cosines = self.cosines(graph, references, tasks.heads, tasks.candidates)
+        return self.score(of_heads, of_references, encoded.task[:, None, None], cosines)
 
-    def encode(self, graph: ReadGraph, tasks: Tasks, reading: TaskReading) -> Encoded:
-        """What the network makes of the references of L tasks, given what was read of them."""
-        visible = tasks.visible.unsqueeze(-1)
-        vectors = self.read_relation(reading.relations) * visible
+    def encode(self, graph: ReadGraph, references: References, walks: Walks) -> Encoded:
+        """What the network makes of references: equations 1 to 3."""
+        count, known = len(references.ends), graph.relations
+        visible = torch.cat([references.visible, references.visible.new_ones(count, 2)], 1)[..., None]
+        vectors = self.read_relation(relation_features(graph, references, walks)) * visible  # (L, 2R + 2, W)
+        share = references.around / references.around.sum(-1, keepdim=True).clamp(min=1e-6)  # (L, 2, 2R)
+        cover = references.cover.transpose(1, 2)
+
+        def together(vectors: Tensor) -> Tensor:
+            """Σ C(r, s) z_s."""
+            old, new = vectors[:, :known], vectors[:, known:]
+            return torch.cat([graph.together @ old + cover @ new, share @ old + references.turned @ new], 1)
+
+        inverse = torch.cat([graph.inverse, torch.arange(known + 1, known - 1, -1, device=graph.device)])
         for layer in self.relation_layers:
-            vectors = layer(vectors, graph.together, graph.inverse) * visible
-        around = reading.around @ vectors / reading.around.sum(-1, keepdim=True).clamp(min=1e-6)  # (L, 2, W)
-        task = self.read_task(torch.cat([around.flatten(1), reading.task], -1))
-        count, width = self.shape.layers, self.shape.width
-        relations = self.relation_weights(vectors) * visible  # (L, 2R, layers · W)
-        new = self.new_weights(task)
-        return Encoded(
-            relations.unflatten(-1, (count, width)).permute(2, 0, 1, 3),
-            new.unflatten(-1, (count, 2, width)).transpose(0, 1),
-            task,
-        )
+            vectors = layer(vectors, together, inverse) * visible
+        around, new = share @ vectors[:, :known], vectors[:, known:]
+        task = self.read_task(torch.cat([around.flatten(1), references.facts, walks.joined, new.flatten(1)], -1))
+        weights = self.relation_weights(vectors).unflatten(-1, (2, self.shape.layers, -1)).permute(2, 3, 0, 1, 4)
+        of_task = self.new_weights(task).unflatten(-1, (2, self.shape.layers, 2, -1)).permute(1, 2, 0, 3, 4)
+        return Encoded(weights[..., :known, :] * visible[:, :known], weights[..., known:, :] + of_task, task)
 
-    def propagate(self, graph: ReadGraph, tasks: Tasks, encoded: Encoded, dtype: torch.dtype) -> Tensor:
-        """States (nodes, L, Q, W) of every entity after the last layer."""
-        x = self.first_states(graph, tasks, encoded).to(dtype)
-        extra = reference_edges(tasks)
-        for layer, update in enumerate(self.layers):
-            new = encoded.new[layer].transpose(0, 1)  # (2, L, W)
-            over = (new[:, :, None] * tasks.weights[..., None]).flatten(0, 2).to(dtype)  # (2 · L · K, W)
-            x = update(x, encoded.relations[layer].to(dtype), extra, over, graph.edges)
+    def reference_states(
+        self, graph: ReadGraph, references: References, encoded: Encoded, dtype: torch.dtype
+    ) -> Tensor:
+        """States (nodes, L, 1, W) of the stream that begins at the references."""
+        marks = self.marks(encoded.task).unflatten(-1, (3, -1))[:, 1:]  # (L, 2, W)
+        at_ends = (references.marks.transpose(1, 2) @ marks).flatten(0, 1)  # (L · E, W)
+        x = at_ends.new_zeros(graph.edges.nodes * len(references.ends), self.shape.width)
+        x = x.index_add(0, references.edges().rows, at_ends).view(graph.edges.nodes, -1, 1, self.shape.width)
+        return self.propagate(graph, references, encoded, REFERENCES, x.to(dtype))
+
+    def head_states(
+        self, graph: ReadGraph, references: References, encoded: Encoded, heads: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        """States (nodes, L, Q, W) of the stream that begins at each of `heads` (L, Q)."""
+        (count, queries), width = heads.shape, self.shape.width
+        mark = self.marks(encoded.task)[:, :width].repeat_interleave(queries, 0)  # (L · Q, W)
+        task = torch.arange(count, device=heads.device)[:, None]
+        rows = (heads * count + task) * queries + torch.arange(queries, device=heads.device)
+        x = mark.new_zeros(graph.edges.nodes * count * queries, width).index_add(0, rows.flatten(), mark)
+        return self.propagate(graph, references, encoded, HEAD, x.view(-1, count, queries, width).to(dtype))
+
+    def propagate(self, graph: ReadGraph, references: References, encoded: Encoded, stream: int, x: Tensor) -> Tensor:
+        """States (nodes, L, Q, W) after the last layer of a stream, given those before the first."""
+        extra, constants = references.edges(), references.constants(self.shape.width, Norms.FOUR)  # (2, L, P, W)
+        for layer, relations, new in zip(
+            self.layers_of(stream), encoded.relations[stream], encoded.new[stream], strict=True
+        ):
+            over = (new.transpose(0, 1)[:, :, None] * constants).flatten(0, 2)  # (2 · L · P, W)
+            x = layer(x, relations.to(x.dtype), extra, over, graph.edges)
         return x
 
-    def first_states(self, graph: ReadGraph, tasks: Tasks, encoded: Encoded) -> Tensor:
-        """Marks at the head and at the references: (nodes, L, Q, W)."""
-        (count, queries), width = tasks.heads.shape, self.shape.width
-        marks = self.marks(encoded.task).unflatten(-1, (3, width))  # (L, 3, W)
-        x = marks.new_zeros(graph.edges.nodes * count, queries, width)
-        task = torch.arange(count, device=x.device)[:, None]
-        for end in (0, 1):
-            mark = marks[:, None, 1 + end] * tasks.weights[..., None]  # (L, K, W)
-            rows = tasks.references[..., end] * count + task
-            x = x.index_add(0, rows.flatten(), mark.flatten(0, 1)[:, None].expand(-1, queries, -1))
-        x = x.view(-1, width)
-        rows = (tasks.heads * count + task) * queries + torch.arange(queries, device=x.device)
-        x = x.index_add(0, rows.flatten(), marks[:, 0].repeat_interleave(queries, 0))
-        states: Tensor = x.view(graph.edges.nodes, count, queries, width)
-        return states
+    def cosines(self, graph: ReadGraph, references: References, heads: Tensor, candidates: Tensor) -> Tensor | None:
+        """What names say of heads (L, Q) and candidates (L, C), in ids of the whole graph: (L, Q, C, COSINES)."""
+        if graph.vectors is None:
+            return None
+        vectors, ends = graph.vectors, references.sampled_entities
+        found = name_cosines(vectors[ends], references.sampled, vectors[heads], vectors[candidates])
+        return found * references.named[:, None, None, None]
 
-    def scores(self, states: Tensor, encoded: Encoded, candidates: Tensor) -> Tensor:
-        """Scores (L, Q, C) of candidates (L, C)."""
-        task = torch.arange(len(candidates), device=candidates.device)[:, None]
-        return self.score(states[candidates, task].to(encoded.task.dtype), encoded.task[:, None, None]).transpose(1, 2)
-
-    def score(self, states: Tensor, task: Tensor) -> Tensor:
-        """Scores (…) of states (…, W), given the vector of their task (…, W)."""
-        scores: Tensor = self.last(relu(self.of_state(states) + self.of_task(task))).squeeze(-1)
+    def score(self, from_head: Tensor, from_references: Tensor, task: Tensor, cosines: Tensor | None = None) -> Tensor:
+        """Scores (…) of states (…, W) of both streams, given the vector of their task (…, W): equation 6."""
+        of_head, of_references = self.of_state.weight.chunk(2, 1)
+        hidden = widened(from_head) @ of_head.T + widened(from_references) @ of_references.T + self.of_task(task)
+        if cosines is not None:
+            hidden = hidden + self.of_names(cosines)
+        scores: Tensor = self.last(relu(hidden)).squeeze(-1)
         return scores
 
 
+def relation_features(graph: ReadGraph, references: References, walks: Walks) -> Tensor:
+    """What is read of each relation, the new one and its inverse last: (L, 2R + 2, RELATION_FEATURES)."""
+    count = len(references.ends)
+    around = torch.cat([references.around, references.turned], 2).transpose(1, 2)
+    sizes = torch.cat([graph.sizes.expand(count, -1, -1), references.sizes], 1)
+    shots = references.facts[:, :1, None].expand(-1, graph.relations + 2, -1)
+    flags = graph.flags.new_zeros(graph.relations + 2, FLAGS + 1)
+    flags[: graph.relations, :FLAGS] = graph.flags
+    flags[graph.relations :, FLAGS] = 1
+    return torch.cat([walks.features, around, sizes, shots, flags.expand(count, -1, -1)], -1)
+
+
 class RelationLayer(nn.Module):
-    """A step over the graph of relations: those that share heads, share tails, or follow each other."""
+    """A step over the graph of relations: those that share heads, share tails, or follow each other; equation 1."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.linear = nn.Linear(5 * width, width)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, vectors: Tensor, together: Tensor, inverse: Tensor) -> Tensor:
-        """Vectors (L, 2R, W) after the step, given how often relations are together (2R, 2R)."""
-        begin, end = together @ vectors, together @ vectors[:, inverse]  # of relations that begin, or end, at r's heads
+    def forward(self, vectors: Tensor, together: Callable[[Tensor], Tensor], inverse: Tensor) -> Tensor:
+        """Vectors (L, 2R + 2, W) after the step, given the mean over relations at the same heads."""
+        begin, end = together(vectors), together(vectors[:, inverse])  # of relations that begin, or end, at r's heads
         at_tails = torch.cat([end, begin], -1)[:, inverse]
-        parts = torch.cat([vectors, begin, end, at_tails], -1)
-        return vectors + relu(self.norm(self.linear(parts)))
+        return vectors + relu(self.norm(self.linear(torch.cat([vectors, begin, end, at_tails], -1))))
 
 
 class Layer(nn.Module):
-    """x + ReLU(gain ⊙ norm(x · A + asinh(sums) · B)) with the sums of incoming messages; zero where x and sums are."""
+    """Equations 4 and 5; a state is zero where it and the sum of its messages were."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -140,29 +208,18 @@ class Layer(nn.Module):
         self.from_sums = nn.Parameter(torch.randn(width, width) / (2 * width) ** 0.5)
         self.gain = nn.Parameter(torch.ones(width))
 
-    def forward(self, x: Tensor, w: Tensor, extra: tuple[Tensor, Tensor], weights: Tensor, edges: EdgeTable) -> Tensor:
+    def forward(self, x: Tensor, w: Tensor, extra: ExtraEdges, weights: Tensor, edges: EdgeTable) -> Tensor:
         """States after the layer, given weights of relations w (L, 2R, W) and of the `extra` edges (n, W)."""
         if (kernels := kernels_for(x)) is not None:
             own = self.from_state, self.from_sums, self.gain
-            return kernels.Layer.apply(x, w, extra, weights, *own, edges, Norms.FOUR.value)  # type: ignore[no-any-return]
-        sources, targets = extra
-        sums = relational_product(x, w, edges, Norms.FOUR).flatten(0, 1)
-        sums = sums.index_add(0, targets, x.flatten(0, 1)[sources] * weights[:, None]).view_as(x)
-        return self.updated(x, sums)
+            return kernels.Layer.apply(x, w, weights, *own, extra, edges, Norms.FOUR.value)  # type: ignore[no-any-return]
+        sums = relational_product(x, w, edges, Norms.FOUR)
+        return self.updated(x, extra.added(sums, x, weights))
 
     def updated(self, x: Tensor, sums: Tensor) -> Tensor:
         """States (…, W) after the layer, given those before it and the sums of their messages."""
         y = x @ self.from_state.to(x.dtype) + asinh(sums) @ self.from_sums.to(x.dtype)
         return x + relu(layer_norm(y, y.shape[-1:], self.gain.to(x.dtype), eps=EPS))
-
-
-def reference_edges(tasks: Tasks) -> tuple[Tensor, Tensor]:
-    """The references as edges of the new relation and of its inverse: their sources and targets (2 · L · K,), as rows
-    of states (nodes · L, Q, W)."""
-    count = len(tasks.references)
-    rows = tasks.references * count + torch.arange(count, device=tasks.references.device)[:, None, None]
-    heads, tails = rows.unbind(-1)
-    return torch.stack([heads, tails]).flatten(), torch.stack([tails, heads]).flatten()
 
 
 def mlp(wide: int, inner: int, out: int) -> nn.Sequential:

@@ -1,4 +1,4 @@
-"""Scores of one pair with some edges, marks or references left out: the network runs again where it can matter."""
+"""Scores of one pair with some edges left out: both streams of the network run again where it can matter."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import torch
 from torch import Tensor
 
 from fewlink.graph.groups import offsets_of
-from fewlink.models.trail.network import Encoded, TrailNetwork
-from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.answering import ReferenceEdges
+from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
+from fewlink.models.trail.references import References
+from fewlink.propagation.edges import EdgeTable
+from fewlink.propagation.product import Norms, edge_constants
 
 AT_ONCE = 1 << 20  # numbers of a block of messages
+STREAMS = (HEAD, REFERENCES)
 
 
 class ConeLayer(NamedTuple):
@@ -38,50 +42,52 @@ class Cone:
     """The part of a graph that can change the score of one pair: what marks reach and what reaches the tail.
 
     Entities are numbered by their places in `nodes` (n,). `edges` (e, 3) are heads, relations and tails, sorted by
-    tail; the references are edges of relation 2R and, inverse, of 2R + 1.
+    tail; the references are edges of relation 2R and, inverse, of 2R + 1. Each stream has its own `layers`.
     """
 
     nodes: np.ndarray
     edges: np.ndarray
     relations: int
-    layers: Sequence[ConeLayer]
+    layers: tuple[Sequence[ConeLayer], Sequence[ConeLayer]]
 
     @classmethod
-    def of(cls, graph: ReadGraph, references: np.ndarray, head: int, tail: int, depth: int) -> Cone:
-        """For `depth` layers and references (K, 2)."""
-        order, count = graph.edges.by_tail, graph.edges.relations
-        given, taken = references.T
-        sources, relations, targets = (part.cpu().numpy() for part in (order.first, order.second, order.row))
-        fans = torch.stack([order.fan_out, order.fan_in], 1)
-        fans = torch.cat([fans, fans.prod(1, keepdim=True).sqrt(), torch.ones_like(fans[:, :1])], 1)
-        new = np.repeat([count, count + 1], len(references)).astype(relations.dtype)
-        sources = np.concatenate([sources, given, taken]).astype(np.int64)
-        targets = np.concatenate([targets, taken, given]).astype(np.int64)
-        relations = np.concatenate([relations, new]).astype(np.int64)
-        far = depth + 1
-        from_marks, to_tail = (
-            hops(sources, targets, graph.edges.nodes, np.asarray(begin), far)
-            for begin in ([head, *given, *taken], [tail])
+    def of(
+        cls, table: EdgeTable, own: ReferenceEdges, begins: tuple[np.ndarray, np.ndarray], tail: int, depth: int
+    ) -> Cone:
+        """For `depth` layers of streams that begin at the entities in `begins`."""
+        order, count, far = table.by_tail, table.relations, depth + 1
+        sources, relations, targets = (
+            torch.cat([of_graph.long(), of_references]).cpu().numpy()
+            for of_graph, of_references in (
+                (order.first, own.sources),
+                (order.second, own.kinds + count),
+                (order.row, own.targets),
+            )
         )
-        used = np.flatnonzero(from_marks[sources] + 1 + to_tail[targets] <= depth)
+        to_tail = hops(sources, targets, table.nodes, np.array([tail]), far)
+        from_marks = [hops(sources, targets, table.nodes, begin, far) for begin in begins]
+        nearest = np.minimum(*from_marks)
+        used = np.flatnonzero(nearest[sources] + 1 + to_tail[targets] <= depth)
         used = used[np.argsort(targets[used], kind="stable")]
-        nodes = np.unique(np.concatenate([sources[used], targets[used], [head, tail], given, taken]))
+        nodes = np.unique(np.concatenate([sources[used], targets[used], [tail], *begins]))
         edges = np.stack(
             [np.searchsorted(nodes, sources[used]), relations[used], np.searchsorted(nodes, targets[used])]
         )
-        begun, left, device = from_marks[nodes], to_tail[nodes], graph.edges.device
-        fans = torch.cat([fans, fans.new_ones(2 * len(references), 4)])[torch.from_numpy(used).to(device)]
+        of_graph = edge_constants(order.fan_out, order.fan_in, 4, Norms.FOUR)
+        fans = torch.cat([of_graph, own.constants[:, :: own.constants.shape[1] // 4]])[torch.from_numpy(used)]
+        left = to_tail[nodes]
 
-        def layer(number: int) -> ConeLayer:
+        def layer(begun: np.ndarray, number: int) -> ConeLayer:
             rows = np.flatnonzero((begun <= number) & (left <= depth - number))
             some = np.flatnonzero((begun[edges[0]] < number) & (left[edges[2]] <= depth - number))
             at = np.searchsorted(rows, edges[2, some])
-            begins, ends, kinds, which = (
-                torch.from_numpy(part).to(device) for part in (edges[0, some], at, edges[1, some], some)
-            )
-            return ConeLayer(rows, some, offsets_of(at, len(rows)), begins, ends, kinds, fans[which])
+            begin, end, kinds, which = (torch.from_numpy(each) for each in (edges[0, some], at, edges[1, some], some))
+            return ConeLayer(rows, some, offsets_of(at, len(rows)), begin, end, kinds, fans[which])
 
-        return cls(nodes, edges.T, count, [layer(number) for number in range(1, depth + 1)])
+        of_head, of_references = (
+            [layer(begun[nodes], number) for number in range(1, depth + 1)] for begun in from_marks
+        )
+        return cls(nodes, edges.T, count, (of_head, of_references))
 
     def place(self, entities: np.ndarray | int) -> np.ndarray:
         """The places of entities that are in the cone."""
@@ -100,16 +106,9 @@ class Cone:
         return keys
 
 
-class Removal(NamedTuple):
-    """What a run of the network leaves out: the head's mark, references, and places of edges of the cone."""
-
-    head: bool = False
-    references: Sequence[int] = ()
-    edges: np.ndarray | Sequence[int] = ()
-
-
 class Trace(NamedTuple):
-    """States (n, W) before the first layer and after each, and the sums of messages of each layer at its rows."""
+    """States (n, W) of one stream before the first layer and after each, and the sums of messages of each layer at its
+    rows."""
 
     states: list[Tensor]
     sums: list[Tensor]
@@ -117,92 +116,98 @@ class Trace(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A pair with its cone; `references` (K, 2) are places in the cone, like `head` and `tail`."""
+    """A pair of one task with its cone; `head`, `tail` and `ends` (E,) of the references are places in the cone.
+
+    `cosines` (COSINES,) are those of the pair's names, or None.
+    """
 
     network: TrailNetwork
+    encoded: Encoded
     cone: Cone
-    references: np.ndarray
+    marks: Tensor  # (2, E) of the references
+    ends: np.ndarray
     head: int
     tail: int
+    cosines: Tensor | None
 
     @classmethod
-    def of(cls, network: TrailNetwork, graph: ReadGraph, references: np.ndarray, head: int, tail: int) -> Pair:
-        """The pair of two entities of a graph, given references (K, 2) in its ids."""
-        cone = Cone.of(graph, references, head, tail, network.shape.layers)
-        return cls(network, cone, cone.place(references), int(cone.place(head)), int(cone.place(tail)))
+    def of(
+        cls,
+        network: TrailNetwork,
+        encoded: Encoded,
+        table: EdgeTable,
+        references: References,
+        edges: ReferenceEdges,
+        head: int,
+        tail: int,
+        cosines: Tensor | None = None,
+    ) -> Pair:
+        """The pair of two nodes of an edge table, whose nodes are also the ends of the references and their edges."""
+        ends = references.ends[0].numpy()
+        cone = Cone.of(table, edges, (np.array([head]), ends), tail, network.shape.layers)
+        places = cone.place(ends), int(cone.place(head)), int(cone.place(tail))
+        return cls(network, encoded, cone, references.marks[0], *places, cosines)
 
     @torch.no_grad()
-    def scores(self, encoded: Encoded, removals: Sequence[Removal], trace: Trace | None = None) -> Tensor:
-        """The score without each of these (L,); `encoded` has one task for all or one for each.
+    def scores(self, removals: Sequence[np.ndarray], traces: tuple[Trace, Trace] | None = None) -> Tensor:
+        """The score without each of these sets of edges, given as places in the cone: (L,).
 
-        A trace is filled for the first removal.
+        Traces of both streams are filled for the first set.
         """
         if not removals:
             return torch.zeros(0)
-        x, width = self._marks(encoded, removals), self.network.shape.width
-        removed = [self._removed(removal) for removal in removals]
+        found = [self._states(stream, removals, traces[stream] if traces else None) for stream in STREAMS]
+        return self.score(*found)
+
+    def score(self, from_head: Tensor, from_references: Tensor, *, names: bool = True) -> Tensor:
+        """Scores (…) of states (…, W) of the tail in both streams."""
+        return self.network.score(from_head, from_references, self.encoded.task[0], self.cosines if names else None)
+
+    def _states(self, stream: int, removals: Sequence[np.ndarray], trace: Trace | None) -> Tensor:
+        """States (L, W) of the tail after the last layer of a stream."""
+        x, width = self._first(stream)[:, None].repeat(1, len(removals), 1), self.network.shape.width
         if trace is not None:
             trace.states.append(x[:, 0])
         for layer, update, weights in zip(
-            self.cone.layers, self.network.layers, relation_weights(encoded), strict=True
+            self.cone.layers[stream], self.network.layers_of(stream), self.weights(stream), strict=True
         ):
-            sums = self._sums(x, layer, weights.transpose(0, 1).unflatten(-1, (4, width // 4)), removed)
-            rows = torch.from_numpy(layer.rows).to(x.device)
-            x = x.index_copy(0, rows, update.updated(x[rows], sums))  # type: ignore[operator]
+            sums = self._sums(x, layer, weights.unflatten(-1, (4, width // 4)), removals)
+            rows = torch.from_numpy(layer.rows)
+            x = x.index_copy(0, rows, update.updated(x[rows], sums))
             if trace is not None:
                 trace.states.append(x[:, 0])
                 trace.sums.append(sums[:, 0])
-        return self.readout(x[self.tail], encoded)
+        return x[self.tail]
 
-    def _marks(self, encoded: Encoded, removals: Sequence[Removal]) -> Tensor:
-        """States before the first layer (n, L, W)."""
-        marks = self.network.marks(encoded.task).unflatten(-1, (3, -1)).expand(len(removals), -1, -1)  # (L, 3, W)
-        x: Tensor = marks.new_zeros(len(self.cone.nodes), len(removals), marks.shape[-1])
-        for task, removal in enumerate(removals):
-            if not removal.head:
-                x[self.head, task] += marks[task, 0]
-            for k, ends in enumerate(self.references.tolist()):
-                if k not in removal.references:
-                    for end, mark in zip(ends, marks[task, 1:], strict=True):
-                        x[end, task] += mark
+    def _first(self, stream: int) -> Tensor:
+        """States (n, W) before the first layer."""
+        of_head, *of_ends = self.network.marks(self.encoded.task[0]).view(3, -1)
+        x: Tensor = of_head.new_zeros(len(self.cone.nodes), len(of_head))
+        if stream == HEAD:
+            x[self.head] = of_head
+        else:
+            x[self.ends] = self.marks.T @ torch.stack(of_ends)
         return x
 
-    def _removed(self, removal: Removal) -> np.ndarray:
-        """Places of all edges that are left out."""
-        heads, relations, tails = self.cone.edges.T
-        gone = [np.asarray(removal.edges, np.int64)]
-        ends, counts = np.unique(self.references[list(removal.references)], axis=0, return_counts=True)
-        for (given, taken), count in zip(ends, counts, strict=True):  # the same pair may be given twice
-            forth = (heads == given) & (relations == self.cone.relations) & (tails == taken)
-            back = (heads == taken) & (relations == self.cone.relations + 1) & (tails == given)
-            gone += [np.flatnonzero(forth)[:count], np.flatnonzero(back)[:count]]
-        return np.unique(np.concatenate(gone))
+    def weights(self, stream: int) -> Tensor:
+        """Weights of all relations, the new one and its inverse last: (layers, 2R + 2, W)."""
+        return torch.cat([self.encoded.relations[stream, :, 0], self.encoded.new[stream, :, 0]], 1)
 
-    def _sums(self, x: Tensor, layer: ConeLayer, weights: Tensor, removed: Sequence[np.ndarray]) -> Tensor:
-        """Sums of messages at a layer's rows (n, L, W), given weights (2R + 2, L or 1, 4, W / 4)."""
+    def _sums(self, x: Tensor, layer: ConeLayer, weights: Tensor, removals: Sequence[np.ndarray]) -> Tensor:
+        """Sums of messages at a layer's rows (n, L, W), given weights (2R + 2, 4, W / 4)."""
         sums: Tensor = x.new_zeros(len(layer.rows), *x.shape[1:])
         x = x.unflatten(-1, (4, -1))
-        gone = [np.flatnonzero(np.isin(layer.edges, edges)) for edges in removed]
-        places, tasks = np.concatenate(gone), np.repeat(np.arange(len(gone)), [len(part) for part in gone])
+        gone = [np.flatnonzero(np.isin(layer.edges, edges)) for edges in removals]
+        places, tasks = np.concatenate(gone), np.repeat(np.arange(len(gone)), [len(each) for each in gone])
         step = max(1, AT_ONCE // max(1, x[0].numel()))
         for at in range(0, len(layer.edges), step):
             part = slice(at, at + step)
             messages = x[layer.sources[part]]
-            messages *= weights[layer.relations[part]] * layer.fans[part, None, :, None]
+            messages *= (weights[layer.relations[part]] * layer.fans[part, :, None])[:, None]
             here = (places >= at) & (places < at + step)
             messages[places[here] - at, tasks[here]] = 0
             sums.index_add_(0, layer.targets[part], messages.flatten(2))
         return sums
-
-    def readout(self, states: Tensor, encoded: Encoded) -> Tensor:
-        """Scores (L,) of the tail's states (L, W)."""
-        first = torch.zeros(len(states), 1, dtype=torch.long, device=states.device)
-        return self.network.scores(states[None, :, None], encoded, first).flatten()
-
-
-def relation_weights(encoded: Encoded) -> Tensor:
-    """Weights of all relations, the new one and its inverse last: (layers, L, 2R + 2, W)."""
-    return torch.cat([encoded.relations, encoded.new], 2)
 
 
 def hops(sources: np.ndarray, targets: np.ndarray, nodes: int, begin: np.ndarray, far: int) -> np.ndarray:

@@ -1,9 +1,11 @@
-"""TRAIL as a scorer; on a CPU one head at a time, computing only states that can reach its candidates."""
+"""TRAIL as a scorer: what follows from references once for a task, then several heads side by side."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,83 +14,98 @@ from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.threads import parallel_map, torch_threads
-from fewlink.graph import Graph
-from fewlink.models.trail.explanation import EVIDENCE, encode_without_each, explain
-from fewlink.models.trail.network import Encoded, Layer, TrailNetwork
-from fewlink.models.trail.reading import MOST_REFERENCES, ReadGraph, Tasks, read_tasks
-from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
-from fewlink.propagation.product import Norms, chunk_sums, constants, edge_sums, source_states
+from fewlink.models.trail.answering import CpuPropagation, Reached, ReferenceEdges, Stream
+from fewlink.models.trail.explanation import EVIDENCE, explain, likeness_of_names
+from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.references import References, distinct_pairs, read_references
+from fewlink.models.trail.removal import Pair
+from fewlink.models.trail.walks import read_walks
+from fewlink.propagation.edges import GraphPart, graph_part
 from fewlink.scorers import Capabilities, Question, Reasons
 
-QUERIES = 8  # heads of a block on a GPU
-BLOCKS = 4  # blocks at once
-MAX_TASKS = 16  # tasks that are kept in memory
+HEADS_ON_GPU = 16  # heads side by side
+HEADS = 4  # heads side by side on a CPU
+MAX_TASKS = 16  # tasks that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
-PART = 100_000  # edges that are read around the head and the references in a larger graph
-SPARSE = 0.1  # share of all edges up to which a layer follows the edges of reached entities only
-SPARSE_LAST = 0.4  # share of all edges up to which the last layer computes the candidates only
+PART = 100_000  # edges that a part of a larger graph is grown to
+MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
+MIN_LIKENESS = 0.01  # what a likeness of names must add to be named
+LikeName = tuple[str, int, float]
 
 
-class EncodedTask(NamedTuple):
-    """A task, in ids of the whole graph, and its references as the network encodes them."""
+class KnownTask(NamedTuple):
+    """What follows from references alone, in ids of the whole graph.
 
-    task: Tasks
+    `states` (n, W): of the stream that begins at the references, at `part.nodes` or at all entities.
+    """
+
+    references: References
+    edges: ReferenceEdges
     encoded: Encoded
+    states: Tensor
+    part: GraphPart | None
+
+    def states_of(self, entities: np.ndarray) -> Tensor:
+        """The states (n, W) of entities, zeros outside of the part."""
+        return at_entities(self.states, self.part, entities)
 
 
 class TrailScorer:
-    """A trained TRAIL on a graph. The encoded references of the last tasks are kept for further heads.
+    """A trained TRAIL on a graph. What follows from references is computed once; several tasks are remembered.
 
-    On a CPU, each head is scored on its own, by several threads if there are several heads. Of a graph with more than
-    `WHOLE` edges, only the surroundings of the head and the references are read; tails outside share one low score.
+    Of a graph with more than `WHOLE` edges, a CPU reads the neighbourhood of the references and of each head only;
+    elsewhere states are zero.
     """
 
-    def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
+    def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph) -> None:
         self.name, self.network, self.graph = name, network.eval(), graph
-        self.source = source
         self.device = graph.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
-        large = source is not None and self.device.type == "cpu" and 2 * source.triple_count > WHOLE
-        self.part = PART if large else None  # edges to read around each head; None: the whole graph
-        self._tasks: dict[bytes, EncodedTask] = {}  # in the order of their last use
-        self._without_each: dict[bytes, Encoded | None] = {}  # of the task explained last
+        large = self.device.type == "cpu" and 2 * graph.graph.triple_count > WHOLE
+        self.part_edges = PART if large else None  # to read around each head; None: the whole graph
+        self._tasks: dict[bytes, KnownTask] = {}  # the last used last
         self._idle: list[CpuPropagation] = []  # over the whole graph, each used by one thread at a time
-        self._lock = threading.RLock()  # guards the caches; nothing slow is computed while it is held
+        self._lock = threading.RLock()  # of what is remembered; nothing long is computed with it held
 
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
             thread_safe=True,
-            most_references=MOST_REFERENCES,
             scores_are_logits=True,
             evidence=EVIDENCE,
-            edges_read=self.part,
-            takes_names=True,
+            edges_read=self.part_edges,
+            reads_names=self.graph.reads_names,
         )
 
     def limit_edges(self, edges: int) -> None:
-        """Read about this many edges around each head, whatever the size of the graph; fewer are quicker."""
-        if self.source is None or self.device.type != "cpu":
+        """Read a part of about this many edges around each head, whatever the size of the graph: fewer are quicker."""
+        if self.device.type != "cpu":
             raise FewlinkError("the edges to read can be limited on a CPU only: give no limit, or --device cpu")
         if edges < 1:
             raise FewlinkError(f"edges is {edges}: it must be at least 1")
-        self.part = edges
+        self.part_edges = edges
         self._tasks.clear()
-        self._without_each.clear()
 
     def without(self, relation: str) -> TrailScorer:
-        """The same model on the graph without the triples of a relation, which can then be predicted as a new one."""
-        if self.source is None:
-            return self
-        graph, number = self.source, self.source.relations.find(relation)
-        triples = graph.triples()[graph.triples()[:, 1] != number] if number is not None else graph.triples()
-        rest = Graph.of(graph.entities, graph.relations, triples, types=graph.types, labels=graph.labels)
-        other = TrailScorer(self.name, self.network, ReadGraph.of(rest).to(self.device), rest)
-        other.part = self.part
+        """The same model on the graph without the triples of a relation."""
+        return self._on(self.graph.without(relation))
+
+    def without_names(self) -> TrailScorer:
+        """The same model without the evidence of names."""
+        return self._on(self.graph.without_names())
+
+    def with_vectors(self, vectors: np.ndarray) -> TrailScorer:
+        """The same model with other vectors of names (entities, D): see `fewlink.models.trail.text`."""
+        return self._on(self.graph.with_vectors(vectors))
+
+    def _on(self, graph: ReadGraph) -> TrailScorer:
+        other = TrailScorer(self.name, self.network, graph)
+        other.part_edges = self.part_edges
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lock": None, "_tasks": {}, "_without_each": {}, "_idle": []}
+        return {**self.__dict__, "_lock": None, "_tasks": {}, "_idle": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.RLock())
@@ -99,184 +116,192 @@ class TrailScorer:
             return torch.zeros(0, len(question.candidates), device=self.device)
         if self.device.type == "cuda":
             with self._lock:
-                return self._on_gpu(*self._encoded_task(question.references), question)
+                return self._on_gpu(self.known_task(question.references), question)
         with torch_threads(1):
-            known = self._encoded_task(question.references)
-            if len(question.heads) == 1:
-                return self._one_head(*known, int(question.heads[0]), question.candidates)[None]
-        heads = question.heads.tolist()
-        return torch.stack(parallel_map(lambda head: self._one_head(*known, head, question.candidates), heads))
+            known = self.known_task(question.references)
+            base = self._base(known, question.candidates)
+            groups = self._groups(question.heads)
+            if len(groups) == 1:
+                return self._some_heads(known, base, groups[0], question.candidates)
+        answers = parallel_map(lambda heads: self._some_heads(known, base, heads, question.candidates), groups)
+        return torch.cat(answers)
 
     @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
-        """The reasons for the score of one pair, given references (K, 2)."""
+        """What carried the score of one pair, given references (K, 2); it is computed on a CPU."""
+        if self.device.type != "cpu":
+            return self._on_cpu.explain(references, head, tail, most)
         with torch_threads(1):
-            task, encoded = self._encoded_task(references)
-            key = references.astype(np.int64).tobytes()
-            without_each = self._without_each
-            if key not in without_each:
-                graph, local, _ = self._read(task)
-                without_each = {key: encode_without_each(self.network, graph, local)}
-                self._without_each = without_each
-            graph, local, part = self._read(task, head)
-            nodes = None
-            if part is not None:
-                nodes, (head, tail) = part.nodes, part.places(np.array([head, tail])).tolist()
-                if tail < 0:
-                    nothing = torch.zeros(self.network.shape.width)
-                    return Reasons(
-                        float(self.network.score(nothing, encoded.task[0])), measured=True, graph=self.source
-                    )
-            reasons = explain(self.network, graph, local, encoded, without_each[key], head, tail, most, nodes=nodes)
-            return dataclasses.replace(reasons, graph=self.source)
+            known = self.known_task(references)
+            pair, nodes = self._pair(known, head, tail)
+            reasons = explain(pair, most)
+            return dataclasses.replace(
+                reasons,
+                entities=[tuple(nodes[list(walked)].tolist()) for walked in reasons.entities],
+                references=self._losses(references, reasons.score, head, tail),
+                names=self._like_names(known, pair, reasons.score, head, tail),
+                graph=self.graph.graph,
+            )
 
-    def task(self, references: np.ndarray) -> Tasks:
-        """One task with these references (K, 2), and no queries yet."""
-        shots = min(len(references), MOST_REFERENCES)
-        size = shots if self.device.type == "cpu" else 8 if shots <= 8 else 16
-        padded = np.zeros((1, size, 2), np.int64)
-        padded[0, :shots] = references[:shots]
-        weights = torch.from_numpy((np.arange(size) < shots).astype(np.float32)[None]).to(self.device)
-        visible = torch.ones(1, self.graph.relations, device=self.device)
-        nothing = torch.zeros(1, 0, dtype=torch.long, device=self.device)
-        return Tasks(self._ids(padded), weights, visible, nothing, nothing)
+    def _pair(self, known: KnownTask, head: int, tail: int) -> tuple[Pair, np.ndarray]:
+        """A pair to explain, over the whole graph or the neighbourhood of both ends and the references; and the
+        entities of its nodes (n,)."""
+        asked = ids([head])[None], ids([tail])[None]
+        cosines = self.network.cosines(self.graph, known.references, *asked)
+        edges, references, table = known.edges, known.references, self.graph.edges
+        nodes = np.arange(table.nodes)
+        if self.part_edges is not None:
+            ends = references.ends[0].numpy()
+            part = graph_part(self.graph.graph, np.append(ends, [head, tail]), self.part_edges)
+            references = references._replace(ends=ids(part.places(ends))[None])
+            edges, table, nodes = edges.within(part), part.edges, part.nodes
+            head, tail = part.places(np.array([head, tail])).tolist()
+        own = None if cosines is None else cosines[0, 0, 0]
+        return Pair.of(self.network, known.encoded, table, references, edges, head, tail, own), nodes
 
-    def _encoded_task(self, references: np.ndarray) -> EncodedTask:
-        """The task with these references, from the cache or encoded now; the least recently used task is dropped."""
-        key = references.astype(np.int64).tobytes()
+    def _losses(self, references: np.ndarray, score: float, head: int, tail: int) -> list[float]:
+        """What the score loses without each reference, if they are few."""
+        pairs = distinct_pairs(references)
+        if not 2 <= len(pairs) <= MAX_LEFT_OUT:
+            return []
+        one = Question("", pairs, np.array([head]), np.array([tail]))
+        left = [dataclasses.replace(one, references=np.delete(pairs, place, axis=0)) for place in range(len(pairs))]
+        return [score - float(self(question)) for question in left]
+
+    def _like_names(self, known: KnownTask, pair: Pair, score: float, head: int, tail: int) -> list[LikeName]:
+        """What the likeness of the tail's name to the head's adds, and that to the most similar of the references'."""
+        if self.graph.vectors is None:
+            return []
+        with_head, with_tails = likeness_of_names(pair, score)
+        tails = known.references.sampled_entities[0, :, 1]
+        nearest = (self.graph.vectors[tails].float() @ self.graph.vectors[tail].float()).argmax()
+        found = [("head", head, with_head), ("reference", int(tails[nearest]), with_tails)]
+        return [each for each in found if abs(each[2]) > MIN_LIKENESS]
+
+    @functools.cached_property
+    def _on_cpu(self) -> TrailScorer:
+        network = TrailNetwork(self.network.shape)
+        network.load_state_dict(self.network.state_dict())
+        return TrailScorer(self.name, network, self.graph.to("cpu"))
+
+    @torch.no_grad()
+    def known_task(self, references: np.ndarray) -> KnownTask:
+        """The task with these references, new or remembered; of too many the one used longest ago is forgotten."""
+        pairs = distinct_pairs(references)
+        key = pairs.tobytes()
         with self._lock:
             known = self._tasks.pop(key, None)
             if known is not None:
                 self._tasks[key] = known
                 return known
-        task = self.task(references)
-        graph, local, _ = self._read(task)
-        known = EncodedTask(task, self.network.encode(graph, local, read_tasks(graph, local)))
+        known = self.read_task(pairs)
         with self._lock:
             self._tasks[key] = known
             if len(self._tasks) > MAX_TASKS:
                 del self._tasks[next(iter(self._tasks))]
         return known
 
-    def _read(self, task: Tasks, *more: int) -> tuple[ReadGraph, Tasks, GraphPart | None]:
-        """The graph, or its edges around the references and `more` entities, and the task in ids of what is read."""
-        if self.part is None or self.source is None:
-            return self.graph, task, None
-        ends = task.references[0].numpy()
-        part = graph_part(self.source, np.append(ends.reshape(-1), more), self.part)
-        local = task._replace(references=torch.from_numpy(part.places(ends))[None])
-        return self.graph.part(part.edges, part.nodes), local, part
-
-    @torch.no_grad()
-    def _one_head(self, task: Tasks, encoded: Encoded, head: int, candidates: np.ndarray) -> Tensor:
-        """Scores (C,) of candidates on a CPU."""
-        graph, local, part = self._read(task, head)
+    def read_task(self, pairs: np.ndarray) -> KnownTask:
+        """What follows from distinct references (K, 2)."""
+        size = None if self.device.type == "cpu" else len(pairs)
+        references = read_references(self.graph, pairs, size=size).to(self.device)
+        graph, local, part = self.graph, references, None
+        if self.part_edges is not None:
+            part = graph_part(self.graph.graph, references.ends[0].numpy(), self.part_edges)
+            graph = self.graph.part(part)
+            local = references._replace(ends=torch.from_numpy(part.places(references.ends.numpy())))
+        encoded = self.network.encode(graph, local, read_walks(graph, local, self.dtype))
+        edges = ReferenceEdges.of(references, self.network.shape.width)
+        if self.device.type != "cpu":
+            states = self.network.reference_states(graph, local, encoded, self.dtype)[:, 0, 0]
+            return KnownTask(references, edges, encoded, states, None)
+        marks = self.network.marks(encoded.task[0]).view(3, -1)[1:]  # of references' heads and tails
+        begin = Reached(local.ends[0], (local.marks[0].T @ marks)[:, None])
+        over = edges if part is None else edges.within(part)
+        propagation = self._propagation() if part is None else CpuPropagation(graph.edges)
+        states = propagation(Stream.of(self.network, encoded, REFERENCES, over), begin)[:, 0]
         if part is None:
-            try:
-                propagation = self._idle.pop()
-            except IndexError:
-                propagation = CpuPropagation(self.network, graph.edges)
-            states = propagation.states_of(local, encoded, head, self._ids(candidates))
             self._idle.append(propagation)
-            return self.network.score(states, encoded.task)
-        places = part.places(candidates)
-        inside = torch.from_numpy(places >= 0)
-        propagation = CpuPropagation(self.network, graph.edges)
-        head = int(part.places(np.array([head]))[0])
-        states = propagation.states_of(local, encoded, head, torch.from_numpy(places)[inside])
-        outside = self.network.score(torch.zeros(1, self.network.shape.width), encoded.task)
-        scores = outside.repeat(len(candidates))
-        scores[inside] = self.network.score(states, encoded.task)
-        return scores
+        return KnownTask(references, edges, encoded, states, part)
 
-    def _on_gpu(self, task: Tasks, encoded: Encoded, question: Question) -> Tensor:
+    def _groups(self, heads: np.ndarray) -> list[np.ndarray]:
+        """Heads that are answered together: side by side on the whole graph, one by one on parts."""
+        size = HEADS if self.part_edges is None else 1
+        return [heads[at : at + size] for at in range(0, len(heads), size)]
+
+    def _base(self, known: KnownTask, candidates: np.ndarray) -> Tensor:
+        """What the references add to the hidden layer of each candidate's score: (C, 2W)."""
+        of_references = self.network.of_state.weight.chunk(2, 1)[1]
+        of_task: Tensor = self.network.of_task(known.encoded.task)
+        return known.states_of(candidates) @ of_references.T + of_task
+
+    def _some_heads(self, known: KnownTask, base: Tensor, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
+        """Scores (H, C) of candidates for some heads on a CPU."""
+        with torch.no_grad():  # a switch of each thread
+            edges, part, places = known.edges, None, heads
+            propagation = None
+            if self.part_edges is not None:
+                sample = known.references.sampled_entities[0].flatten().numpy()
+                part = graph_part(self.graph.graph, np.append(heads, sample), self.part_edges)
+                edges, places = edges.within(part), part.places(heads)
+                propagation = CpuPropagation(part.edges)
+            rows, which = np.unique(places, return_inverse=True)
+            mark = self.network.marks(known.encoded.task[0])[: self.network.shape.width]
+            states = mark.new_zeros(len(rows), len(heads), len(mark))
+            states[which, np.arange(len(heads))] = mark
+            stream = Stream.of(self.network, known.encoded, HEAD, edges)
+            wanted = candidates if part is None else part.places(candidates)
+            inside = torch.from_numpy(wanted >= 0)
+            using = propagation or self._propagation()
+            found = using(stream, Reached(ids(rows), states), ids(wanted)[inside])  # (n, H, W)
+            if propagation is None:
+                self._idle.append(using)
+            weights = self.network.of_state.weight.chunk(2, 1)[0]
+            features = found.transpose(0, 1)  # (H, n, W)
+            if part is not None:
+                features = found.new_zeros(len(heads), len(candidates), len(mark))
+                features[:, inside] = found.transpose(0, 1)
+            cosines = self.network.cosines(self.graph, known.references, ids(heads)[None], ids(candidates)[None])
+            if cosines is not None:
+                weights = torch.cat([weights, self.network.of_names.weight], 1)
+                features = torch.cat([features, cosines[0]], 2)
+            hidden = (torch.addmm(base, own, weights.T).relu_() for own in features)
+            return torch.stack([self.network.last(each).squeeze(-1) for each in hidden])
+
+    def _propagation(self) -> CpuPropagation:
+        """One over the whole graph that nobody uses; put it back into `_idle` afterwards."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return CpuPropagation(self.graph.edges)
+
+    def _on_gpu(self, known: KnownTask, question: Question) -> Tensor:
         """Scores (H, C) on a GPU, several heads at once."""
-        candidates = self._ids(question.candidates).expand(BLOCKS, -1)
-        task = Tasks(*(part.expand(BLOCKS, *part.shape[1:]) for part in task))
-        encoded = Encoded(
-            encoded.relations.expand(-1, BLOCKS, -1, -1),
-            encoded.new.expand(-1, BLOCKS, -1, -1),
-            encoded.task.expand(BLOCKS, -1),
-        )
+        candidates, encoded = ids(question.candidates).to(self.device), known.encoded
+        from_references = known.states[candidates]
         scores = []
-        for some in self._ids(question.heads).split(BLOCKS * QUERIES):
-            padding = some[-1:].expand(-len(some) % (BLOCKS * QUERIES))
-            queries = task._replace(heads=torch.cat([some, padding]).view(BLOCKS, QUERIES), candidates=candidates)
-            states = self.network.propagate(self.graph, queries, encoded, self.dtype)
-            scores.append(self.network.scores(states, encoded, candidates).flatten(0, 1)[: len(some)])
+        for some in ids(question.heads).to(self.device).split(HEADS_ON_GPU):
+            heads = torch.cat([some, some[-1:].expand(HEADS_ON_GPU - len(some))])[None]
+            states = self.network.head_states(self.graph, known.references, encoded, heads, self.dtype)
+            cosines = self.network.cosines(self.graph, known.references, heads, candidates[None])
+            from_heads = states[candidates, 0].transpose(0, 1)  # (H, C, W)
+            found = self.network.score(
+                from_heads, from_references, encoded.task, None if cosines is None else cosines[0]
+            )
+            scores.append(found[: len(some)])
         return torch.cat(scores)
 
-    def _ids(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array.astype(np.int64)).to(self.device)
+
+def at_entities(states: Tensor, part: GraphPart | None, entities: np.ndarray) -> Tensor:
+    """The states (n, W) of entities, given those of the nodes of a part or of all; zeros outside of the part."""
+    if part is None:
+        return states[ids(entities)]
+    places = part.places(entities)
+    found = states[ids(np.maximum(places, 0))]
+    found[ids(places) < 0] = 0
+    return found
 
 
-class CpuPropagation:
-    """Propagation over one graph; its buffers are reused for each head."""
-
-    def __init__(self, network: TrailNetwork, edges: EdgeTable) -> None:
-        self.network, self.edges = network, edges
-        width, slots = network.shape.width, edges.by_tail.slots(False)
-        self.states = torch.zeros(edges.nodes, width)
-        self.sums = torch.zeros(edges.nodes, width)
-        self.sources = torch.empty(len(slots.sources), width)
-
-    @torch.no_grad()
-    def states_of(self, task: Tasks, encoded: Encoded, head: int, rows: Tensor) -> Tensor:
-        """States (n, W) of entities `rows` (n,) after the last layer, given one task and one head."""
-        x, references, shots = self.states.zero_(), task.references[0], task.weights[0].bool()
-        heads, tails = references[shots].unbind(1)
-        marks = self.network.marks(encoded.task[0]).view(3, -1)
-        x[head] += marks[0]
-        x.index_add_(0, heads, marks[1].expand(len(heads), -1)).index_add_(0, tails, marks[2].expand(len(tails), -1))
-        active: Tensor | None = torch.cat([heads, tails, heads.new_tensor([head])]).unique()
-        layers: list[Layer] = [*self.network.layers]  # type: ignore[list-item]
-        weights = list(zip(layers, encoded.relations[:, 0], encoded.new[:, 0], strict=True))
-        for layer, w, new in weights[:-1]:
-            active = self._layer(layer, w, new, heads, tails, active)
-        layer, w, new = weights[-1]
-        return self._last(layer, w, new, heads, tails, rows)
-
-    def _layer(
-        self, layer: Layer, w: Tensor, new: Tensor, heads: Tensor, tails: Tensor, active: Tensor | None
-    ) -> Tensor | None:
-        """Apply a layer to all states; returns the entities reached so far, or None if they are many."""
-        x, order = self.states, self.edges.by_head
-        over = x[heads] * new[0], x[tails] * new[1]  # messages over the references
-        if active is not None:
-            at = order.edges_of(active)
-            if len(at) <= SPARSE * self.edges.edges:
-                messages = x[self.edges.by_head.row[at]] * w[order.second[at]]
-                messages *= constants(order, at, x.shape[1], Norms.FOUR)
-                sums, targets = self.sums.zero_(), order.first[at].long()
-                sums.index_add_(0, targets, messages)
-                sums.index_add_(0, tails, over[0]).index_add_(0, heads, over[1])
-                reached: Tensor = torch.cat([active, tails, heads, targets]).unique()
-                x[reached] = layer.updated(x[reached], sums[reached])
-                return reached
-        order = self.edges.by_tail
-        source_states(order, x[:, None], Norms.FOUR, out=self.sources)
-        for chunk in order.chunks(False):
-            sums = chunk_sums(order, chunk, self.sources[:, None], w, Norms.FOUR)[:, 0]
-            for targets, messages in ((tails, over[0]), (heads, over[1])):
-                inside = (targets >= chunk.rows.start) & (targets < chunk.rows.stop)
-                sums.index_add_(0, targets[inside] - chunk.rows.start, messages[inside])
-            x[chunk.rows] = layer.updated(x[chunk.rows], sums)
-        return None
-
-    def _last(self, layer: Layer, w: Tensor, new: Tensor, heads: Tensor, tails: Tensor, rows: Tensor) -> Tensor:
-        """The states of `rows` only, after the last layer."""
-        x, order = self.states, self.edges.by_tail
-        rows, back = rows.unique(return_inverse=True)
-        at = order.edges_of(rows)
-        if len(at) > SPARSE_LAST * self.edges.edges:
-            self._layer(layer, w, new, heads, tails, None)
-            return self.states[rows[back]]
-        messages = x.index_select(0, order.first[at]) * w.index_select(0, order.second[at])
-        messages *= constants(order, at, x.shape[1], Norms.FOUR)
-        sums = edge_sums(order, rows, messages)
-        places = torch.full((self.edges.nodes,), -1, dtype=torch.long)
-        places[rows] = torch.arange(len(rows))
-        for sources, targets, weight in ((heads, tails, new[0]), (tails, heads, new[1])):
-            inside = places[targets] >= 0
-            sums.index_add_(0, places[targets[inside]], x[sources[inside]] * weight)
-        return layer.updated(x[rows], sums)[back]
+def ids(array: np.ndarray | Sequence[int]) -> Tensor:
+    """Ids as a tensor."""
+    return torch.from_numpy(np.asarray(array, np.int64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -18,6 +19,16 @@ class TrailSettings(ModelSettings):
     width: int = Field(default=32, ge=8, multiple_of=8, description="width of a state, a multiple of 8")
     layers: int = Field(default=6, ge=1, description="layers of propagation, the largest distance from head to tail")
     relation_layers: int = Field(default=2, ge=0, description="layers of propagation among relations")
+    names: bool = Field(default=True, description="read names as relations of the graph, if they say something")
+    without_names: float = Field(default=0.3, ge=0, le=1, description="share of episodes that do not see names")
+    most_references: int = Field(default=4096, ge=1, description="largest number of references of an episode")
+    many: float = Field(default=0.5, ge=0, le=1, description="share of steps with more than 16 references an episode")
+    every: float = Field(default=0.3, ge=0, le=1, description="share of their episodes with all pairs as references")
+    skewed: float = Field(default=0.25, ge=0, le=1, description="share of episodes with a skewed set of references")
+    draws: Literal["uniform", "root", "triples"] = Field(
+        default="root",
+        description="how episodes with many references draw relations: alike, or by (the root of) their pairs",
+    )
     relations: Relations = 4
     queries: int = Field(default=8, ge=1, description="queries of an episode")
     candidates: int = Field(default=2048, ge=1, description="candidates of an episode, at least twice its queries")

@@ -22,14 +22,14 @@ from fewlink.core.errors import InputError, reading
 from fewlink.core.storage import write_bytes
 from fewlink.graph import Graph
 from fewlink.models.trail.network import Shape, TrailNetwork
-from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 
 NAME = "trail-shipped"  # in results and titles, beside `trail` as it was trained on one benchmark
-FORMAT, METADATA = "fewlink-trail/1", "fewlink"  # one entry of metadata: several have no order
+FORMAT, METADATA = "fewlink-trail/2", "fewlink"  # one entry of metadata: several have no order
 BUILT_IN = "trail.safetensors"
 CHECKSUMS = {  # sha256 of the files that come with fewlink
-    "trail.safetensors": "b629d25ca6e7f56ac63088762f66c978bf05bb77d7bbdc4bca8197a4da3a6f81",
+    "trail.safetensors": "f7c46d500485bb33b342dac72cd13a55bab6a7427910be1cb806cd3db0cd1325",
     "trail-without-attack.safetensors": "5edc6aa4b795dbd0f91c38d422453ed9f08e9801ee20bd01491ae3935c44044e",
 }
 
@@ -67,9 +67,9 @@ def built_in_weights(name: str) -> Shipped:
     return read_weights(content, name)
 
 
-def shipped_scorer(graph: Graph, device: str = "cpu") -> TrailScorer:
-    """TRAIL with the shipped weights on a graph."""
-    return TrailScorer(NAME, shipped().network().to(device), ReadGraph.of(graph).to(device), graph)
+def shipped_scorer(graph: Graph, device: str = "cpu", *, names: bool = True) -> TrailScorer:
+    """TRAIL with the shipped weights on a graph; without `names` it reads the structure alone."""
+    return TrailScorer(NAME, shipped().network().to(device), ReadGraph.of(graph, names=names).to(device))
 
 
 def read_weights(content: bytes, name: str) -> Shipped:

@@ -30,8 +30,8 @@ from torch.nn.functional import linear, relu
 
 from fewlink.core.errors import InputError
 from fewlink.core.storage import write_bytes
-from fewlink.models.trail.network import Encoded, mlp, reference_edges
-from fewlink.models.trail.reading import ReadGraph, Tasks
+from fewlink.models.trail.network import mlp
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.propagation.product import Norms, relation_sums, relational_product
 
 EDGE_KINDS = 4  # between relations: shared heads, shared tails, head–tail, tail–head
@@ -45,6 +45,29 @@ class Shape:
     width: int = 64
     layers: int = 6
     relation_layers: int = 6
+
+
+class Tasks(NamedTuple):
+    """Several tasks on one graph, each with as many queries.
+
+    Shapes: `references` (L, K, 2) heads and tails; `weights` (L, K) 1, or 0 for padding; `visible` (L, 2R) 1 or, for
+    relations that the task must not see, 0; `heads` (L, Q); `candidates` (L, C).
+    """
+
+    references: Tensor
+    weights: Tensor
+    visible: Tensor
+    heads: Tensor
+    candidates: Tensor
+
+
+class Encoded(NamedTuple):
+    """What the network makes of references: the weights of each relation (layers, L, 2R, W), of the new relation and
+    of its inverse (layers, L, 2, W), and the vector of the task (L, W)."""
+
+    relations: Tensor
+    new: Tensor
+    task: Tensor
 
 
 class Layer(nn.Module):
@@ -181,6 +204,15 @@ class UltraNetwork(nn.Module):
         inner = relu(linear(states, of_state) + linear(relation, of_relation, first.bias))  # type: ignore[arg-type]
         scores: Tensor = last(inner).squeeze(-1)
         return scores
+
+
+def reference_edges(tasks: Tasks) -> tuple[Tensor, Tensor]:
+    """The references as edges of the new relation and of its inverse: their sources and targets (2 · L · K,), as rows
+    of states (nodes · L, Q, W)."""
+    count = len(tasks.references)
+    rows = tasks.references * count + torch.arange(count, device=tasks.references.device)[:, None, None]
+    heads, tails = rows.unbind(-1)
+    return torch.stack([heads, tails]).flatten(), torch.stack([tails, heads]).flatten()
 
 
 def shared_heads(graph: ReadGraph, tasks: Tasks) -> Tensor:

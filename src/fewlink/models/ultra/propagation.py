@@ -7,9 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fewlink.models.trail.network import Encoded
-from fewlink.models.trail.reading import Tasks
-from fewlink.models.ultra.network import EntityLayer, UltraNetwork
+from fewlink.models.ultra.network import Encoded, EntityLayer, Tasks, UltraNetwork
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.product import Norms, chunk_sums, edge_sums
 

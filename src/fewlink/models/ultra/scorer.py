@@ -11,9 +11,8 @@ from torch import Tensor
 
 from fewlink.core.threads import parallel_map, torch_threads
 from fewlink.graph import Graph
-from fewlink.models.trail.network import Encoded
-from fewlink.models.trail.reading import ReadGraph, Tasks
-from fewlink.models.ultra.network import UltraNetwork
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.ultra.network import Encoded, Tasks, UltraNetwork
 from fewlink.models.ultra.propagation import CpuPropagation, Unlabelled
 from fewlink.scorers import Question
 
@@ -102,4 +101,4 @@ class UltraScorer:
 
 def scorer_on(name: str, network: UltraNetwork, graph: Graph, device: str) -> UltraScorer:
     """A scorer with this network on a graph, on a device."""
-    return UltraScorer(name, network.to(device), ReadGraph.of(graph).to(device))
+    return UltraScorer(name, network.to(device), ReadGraph.of(graph, names=False).to(device))

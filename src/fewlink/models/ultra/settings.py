@@ -13,6 +13,8 @@ class UltraSettings(TrailSettings):
     """The settings of ULTRA, trained or fine-tuned; others are as in TRAIL."""
 
     model: str = Field(default="ultra", description="a name of `fewlink models`")
+    names: bool = Field(default=False, description="not used: ULTRA reads no names")
+    most_references: int = Field(default=16, ge=1, description="largest number of references of an episode")
     start: str = Field(
         default="", description="file of initial weights, .pth as published or .safetensors; empty for random weights"
     )

@@ -1,0 +1,165 @@
+"""A graph as TRAIL reads it: its edges, those of names included, and what is counted once for each of its relations."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewlink.graph import Graph
+from fewlink.graph.groups import offsets_of, spans
+from fewlink.models.trail.names import FLAGS, name_vectors, with_name_relations
+from fewlink.propagation.edges import EdgeTable, GraphPart, edge_fans
+
+PAIRS_AT_ONCE = 1 << 24
+
+
+class Slots(NamedTuple):
+    """The distinct relations of each entity.
+
+    Shapes: `relations[offsets[e] : offsets[e + 1]]` are those of entity e; `counts` (2R,) the entities that have each.
+    """
+
+    offsets: np.ndarray
+    relations: np.ndarray
+    counts: np.ndarray
+
+
+class ReadGraph:
+    """A graph as TRAIL reads it.
+
+    `graph` has two relations more than the user's if names are read, see `fewlink.models.trail.names`; R counts them.
+
+    Shapes: `sizes` (2R, 5) of each relation; `together` (2R, 2R), the share of the entities with one relation that
+    have the other, rows adding up to 1; `flags` (2R, 2), 1 for `same` and for `contain`, and their inverses; `vectors`
+    (entities, 96) of the names, or None. `edges` are sorted when they are first used.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        sizes: Tensor,
+        together: Tensor,
+        flags: Tensor,
+        vectors: Tensor | None,
+        edges: EdgeTable | None = None,
+    ) -> None:
+        self.graph, self.sizes, self.together, self.flags, self.vectors = graph, sizes, together, flags, vectors
+        self._edges = edges
+
+    @classmethod
+    def of(cls, graph: Graph, *, names: bool = True) -> ReadGraph:
+        """The whole of a graph, on the CPU; with `names` also the relations between names, if they say something."""
+        given = len(graph.relations)
+        vectors = name_vectors(graph) if names else None
+        graph = with_name_relations(graph) if names else graph
+        flags = torch.zeros(2, len(graph.relations), FLAGS)
+        if len(graph.relations) > given:
+            flags[:, given:] = torch.eye(FLAGS)
+        sizes, together = graph.once(_sizes), graph.once(_together)
+        return cls(graph, sizes, together, flags.flatten(0, 1), None if vectors is None else torch.from_numpy(vectors))
+
+    def without(self, relation: str) -> ReadGraph:
+        """The graph without the triples of a relation; all ids stay the same."""
+        number = self.graph.relations.find(relation)
+        if number is None:
+            return self
+        rest = self.graph.without(np.array([number]))
+        return ReadGraph(rest, rest.once(_sizes), rest.once(_together), self.flags.cpu(), self.vectors).to(self.device)
+
+    def without_names(self) -> ReadGraph:
+        """The graph without the relations and vectors of names; all ids stay the same."""
+        if not self.reads_names:
+            return self
+        count = len(self.graph.relations)
+        rest = self.graph.without(np.arange(count - FLAGS, count))
+        flags = torch.zeros_like(self.flags, device="cpu")
+        return ReadGraph(rest, rest.once(_sizes), rest.once(_together), flags, None).to(self.device)
+
+    def with_vectors(self, vectors: np.ndarray) -> ReadGraph:
+        """The same graph with other vectors of names (entities, D)."""
+        own = torch.from_numpy(vectors).to(self.device)
+        return ReadGraph(self.graph, self.sizes, self.together, self.flags, own, self._edges)
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """The number of each entity's edges (entities,), without those between names."""
+        return self.graph.once(_degrees, len(self.graph.relations) - FLAGS * self.reads_names)
+
+    @property
+    def reads_names(self) -> bool:
+        """Whether names are among the relations."""
+        return bool(self.flags.any())
+
+    @functools.cached_property
+    def edges(self) -> EdgeTable:
+        table = EdgeTable.of(self.graph) if self._edges is None else self._edges
+        return table.to(self.device)
+
+    def part(self, part: GraphPart) -> ReadGraph:
+        """The same graph with some of its entities and edges only; what was counted is of the whole."""
+        vectors = None if self.vectors is None else self.vectors[torch.from_numpy(part.nodes)]
+        return ReadGraph(self.graph, self.sizes, self.together, self.flags, vectors, part.edges)
+
+    @property
+    def device(self) -> torch.device:
+        return self.sizes.device
+
+    @property
+    def relations(self) -> int:
+        """The number of relations, inverse ones included."""
+        return len(self.sizes)
+
+    def to(self, device: str | torch.device) -> ReadGraph:
+        vectors = None if self.vectors is None else self.vectors.to(device)
+        sizes, together, flags = (each.to(device) for each in (self.sizes, self.together, self.flags))
+        return ReadGraph(self.graph, sizes, together, flags, vectors, self._edges)
+
+    @functools.cached_property
+    def inverse(self) -> Tensor:
+        """The inverse of each relation."""
+        return torch.arange(self.relations, device=self.device).roll(self.relations // 2)
+
+
+def slots_of(graph: Graph) -> Slots:
+    """The distinct relations of each entity, computed once."""
+    return graph.once(_slots)
+
+
+def _degrees(graph: Graph, relations: int) -> np.ndarray:
+    """The number of each entity's edges of the first so many relations, inverse ones included."""
+    counted = graph.relation_ids % len(graph.relations) < relations
+    return np.bincount(graph.head_ids[counted], minlength=len(graph.entities))
+
+
+def _slots(graph: Graph) -> Slots:
+    first = graph.slot_starts
+    relations = graph.relation_ids[first].astype(np.int64)
+    counts = np.bincount(relations, minlength=2 * len(graph.relations))
+    return Slots(offsets_of(graph.head_ids[first], len(graph.entities)), relations, counts)
+
+
+def _sizes(graph: Graph) -> Tensor:
+    """Of each relation: triples, entities at its head and at its tail, and mean fan-out and fan-in, on log scales."""
+    relations, most = np.asarray(graph.relation_ids), 2 * len(graph.relations)
+    count = np.bincount(relations, minlength=most)
+    ends = [np.bincount(relations, fans, minlength=most) for fans in edge_fans(graph)]  # distinct heads and tails
+    fans = [np.log1p(count / np.maximum(each, 1)) / 4 for each in ends]
+    return torch.from_numpy(np.stack([*(np.log1p(each) / 10 for each in (count, *ends)), *fans], -1).astype(np.float32))
+
+
+def _together(graph: Graph) -> Tensor:
+    """How often an entity with one relation has another: (2R, 2R), rows adding up to 1."""
+    count, (offsets, relations, _) = 2 * len(graph.relations), slots_of(graph)
+    owners = graph.head_ids[graph.slot_starts]
+    both = np.zeros(count * count)
+    step = max(1, PAIRS_AT_ONCE // max(1, int(np.diff(offsets).max(initial=1))))
+    for at in range(0, len(relations), step):
+        part = slice(at, at + step)
+        others, which = spans(offsets[owners[part]], offsets[owners[part] + 1])
+        both += np.bincount(relations[part][which] * count + relations[others], minlength=count * count)
+    matrix = both.reshape(count, count)
+    return torch.from_numpy((matrix / np.maximum(matrix.sum(1, keepdims=True), 1)).astype(np.float32))

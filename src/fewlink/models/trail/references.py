@@ -1,0 +1,192 @@
+"""What TRAIL counts of references, however many: their edges and ends, and what relations are around them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewlink.core.seeds import generator
+from fewlink.graph.groups import spans
+from fewlink.models.trail.read_graph import ReadGraph, slots_of
+from fewlink.propagation.product import ExtraEdges, Norms, edge_constants
+
+SAMPLE = 32  # references whose walks and names are read; of more a random sample
+FACTS = 9
+
+
+class References(NamedTuple):
+    """The references of L tasks on one graph with 2R relations, padded to P pairs with E ends and a sample of S.
+
+    ends      (L, E)      the distinct entities, as nodes of the edges that are read
+    marks     (L, 2, E)   1 where an end is the head, the tail of a reference
+    pairs     (L, P, 2)   each reference as places in `ends`
+    fans      (L, P, 2)   one over the references with the same head, with the same tail
+    used      (L, P)      1, or 0 for padding
+    sample    (L, S)      places in `pairs`
+    sampled   (L, S)      1, or 0 for padding
+    around    (L, 2, 2R)  the share of references whose head, whose tail has each relation
+    cover     (L, 2, 2R)  the share of the entities with each relation that are heads, tails of references
+    turned    (L, 2, 2)   the share of references whose head is the head of another, is a tail; whose tail is a head,
+                          is the tail of another
+    sizes     (L, 2, 5)   of the new relation and its inverse, as `ReadGraph.sizes`
+    facts     (L, FACTS)  log(K) / 2; distinct heads, distinct tails / K; mean log(1 + edges) / 8 of heads, of tails;
+                          the shares of the most frequent head and tail, of references whose inverse is one, and of
+                          heads that are tails
+    visible   (L, 2R)     1, or 0 for relations that the task must not see
+    named     (L,)        1, or 0 if the task must not see names
+    """
+
+    ends: Tensor
+    marks: Tensor
+    pairs: Tensor
+    fans: Tensor
+    used: Tensor
+    sample: Tensor
+    sampled: Tensor
+    around: Tensor
+    cover: Tensor
+    turned: Tensor
+    sizes: Tensor
+    facts: Tensor
+    visible: Tensor
+    named: Tensor
+
+    def to(self, device: torch.device) -> References:
+        return References(*(each.to(device, non_blocking=True) for each in self))
+
+    @property
+    def entities(self) -> Tensor:
+        """The heads and tails (L, P, 2), as nodes."""
+        return self.ends.gather(1, self.pairs.flatten(1)).view_as(self.pairs)
+
+    @property
+    def sampled_entities(self) -> Tensor:
+        """The heads and tails of the sample (L, S, 2), as nodes."""
+        picked = self.pairs.gather(1, self.sample[..., None].expand(-1, -1, 2))
+        return self.ends.gather(1, picked.flatten(1)).view_as(picked)
+
+    def edges(self) -> ExtraEdges:
+        """The references as edges of the new relation, then of its inverse: 2 · L · P of them."""
+        count, ends = self.ends.shape
+        task = torch.arange(count, device=self.ends.device)[:, None]
+        at = self.pairs + (task * ends)[..., None]
+        heads, tails = (each.flatten() for each in at.unbind(-1))
+        rows = (self.ends * count + task).flatten()
+        return ExtraEdges(rows, torch.cat([heads, tails]), torch.cat([tails, heads]))
+
+    def constants(self, width: int, norms: Norms) -> Tensor:
+        """The constants of these edges (2, L, P, width), 0 for padding."""
+        out, into = self.fans.unbind(-1)
+        both = [edge_constants(out, into, width, norms), edge_constants(into, out, width, norms)]
+        return torch.stack(both) * self.used[..., None]
+
+
+def read_references(
+    graph: ReadGraph,
+    pairs: np.ndarray,
+    *,
+    visible: np.ndarray | None = None,
+    named: bool = True,
+    size: int | None = None,
+    sample: int = SAMPLE,
+    rng: np.random.Generator | None = None,
+) -> References:
+    """One task with distinct references (K, 2), on the CPU; `visible` (2R,): by default every relation.
+
+    With a `size`, pairs are padded to it, ends to twice as many, and the sample to `sample`.
+    """
+    count = len(pairs)
+    ends, places = np.unique(pairs, return_inverse=True)
+    places = places.reshape(-1, 2)
+    heads, tails = places.T
+    out, into = (np.bincount(column, minlength=len(ends)) for column in (heads, tails))
+    seen = np.ones(graph.relations) if visible is None else visible
+    around, cover = _around(graph, ends, out, into)
+    chosen = np.arange(count)
+    if count > sample:
+        chosen = (rng or generator(0, "walks")).choice(count, sample, replace=False)
+    numbers = {
+        "marks": np.stack([out > 0, into > 0]),
+        "fans": np.stack([1 / out[heads], 1 / into[tails]], 1),
+        "used": np.ones(count),
+        "sampled": np.ones(len(chosen)),
+        "around": around * seen,
+        "cover": cover * seen,
+        "turned": _turned(heads, tails, out, into),
+        "sizes": _sizes(count, int((out > 0).sum()), int((into > 0).sum())),
+        "facts": _facts(graph, ends, heads, tails),
+        "visible": seen,
+        "named": np.array(named),
+    }
+    ids = {"ends": ends, "pairs": places, "sample": chosen}
+    if size is not None:
+        more_pairs, more_ends, more_samples = size - count, 2 * size - len(ends), sample - len(chosen)
+        numbers["marks"] = np.pad(numbers["marks"], ((0, 0), (0, more_ends)))
+        numbers["fans"] = np.pad(numbers["fans"], ((0, more_pairs), (0, 0)))
+        numbers["used"] = np.pad(numbers["used"], (0, more_pairs))
+        numbers["sampled"] = np.pad(numbers["sampled"], (0, more_samples))
+        ids["sample"] = np.pad(chosen, (0, more_samples))
+        # padding is spread over many rows, since additions to one row wait for each other on a GPU
+        ids["ends"] = np.append(ends, np.arange(more_ends) * 7919 % len(graph.graph.entities))
+        ids["pairs"] = np.concatenate([places, np.tile(np.arange(more_pairs)[:, None] % (2 * size), 2)])
+    tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in numbers.items()}
+    tensors |= {name: torch.from_numpy(array.astype(np.int64)) for name, array in ids.items()}
+    return References(**{name: tensor[None] for name, tensor in tensors.items()})
+
+
+def stacked(tasks: Sequence[References]) -> References:
+    """Tasks of one graph, padded alike, as one."""
+    return References(*(torch.cat(columns) for columns in zip(*tasks, strict=True)))
+
+
+def distinct_pairs(pairs: np.ndarray) -> np.ndarray:
+    """Pairs (K, 2), each once, in the order in which they come first."""
+    _, first = np.unique(pairs, axis=0, return_index=True)
+    return np.asarray(pairs, np.int64)[np.sort(first)]
+
+
+def _around(graph: ReadGraph, ends: np.ndarray, out: np.ndarray, into: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`around` and `cover`, hidden relations included, given the references that leave and enter each end."""
+    slots = slots_of(graph.graph)
+    around, cover = [], []
+    for counts in (out, into):
+        own = np.flatnonzero(counts)
+        at, owners = spans(slots.offsets[ends[own]], slots.offsets[ends[own] + 1])
+        relations = slots.relations[at]
+        around.append(np.bincount(relations, counts[own][owners], minlength=graph.relations) / counts.sum())
+        cover.append(np.bincount(relations, minlength=graph.relations) / np.maximum(slots.counts, 1))
+    return np.stack(around), np.stack(cover)
+
+
+def _turned(heads: np.ndarray, tails: np.ndarray, out: np.ndarray, into: np.ndarray) -> np.ndarray:
+    at_heads = [(out[heads] > 1).mean(), (into[heads] > 0).mean()]
+    at_tails = [(out[tails] > 0).mean(), (into[tails] > 1).mean()]
+    return np.array([at_heads, at_tails])
+
+
+def _sizes(count: int, heads: int, tails: int) -> np.ndarray:
+    logs = [math.log1p(number) / 10 for number in (count, heads, tails)]
+    own = [*logs, math.log1p(count / heads) / 4, math.log1p(count / tails) / 4]
+    return np.array([own, [own[0], own[2], own[1], own[4], own[3]]])
+
+
+def _facts(graph: ReadGraph, ends: np.ndarray, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
+    count = len(heads)
+    degrees = np.log1p(graph.degrees[ends])
+    keys, turned = heads * len(ends) + tails, tails * len(ends) + heads
+    own = [np.bincount(column) for column in (heads, tails)]
+    return np.array(
+        [
+            math.log(count) / 2,
+            *((counts > 0).sum() / count for counts in own),
+            *(degrees[column].mean() / 8 for column in (heads, tails)),
+            *(counts.max() / count for counts in own),
+            np.isin(turned, keys).mean(),
+            np.isin(heads, tails).mean(),
+        ]
+    )
