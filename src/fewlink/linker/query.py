@@ -112,7 +112,7 @@ class References:
     @functools.cached_property
     def ids(self) -> np.ndarray:
         """The pairs as an array (K, 2)."""
-        return np.array(self.pairs, np.int32)
+        return np.array(self.pairs, np.int32).reshape(-1, 2)
 
     @functools.cached_property
     def rejected_ids(self) -> np.ndarray:
