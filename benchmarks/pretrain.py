@@ -181,12 +181,14 @@ def learn(
     out: Path,
     sources: Sources,
     shares: Mapping[str, float],
-    settings: TrailSettings,
+    changes: Mapping[str, Any],
     start: Path | None,
     until: float,
+    more: Sequence[str],
 ) -> None:
     """Train one network and write its weights."""
     began = time.time()
+    settings = TrailSettings(**changes).adjusted(list(more))  # made here, as it asks for the GPU
     weights = None if start is None else load_file(start)
     learner = PooledLearner(list(sources.values()), settings, weights, [shares[each] for each in sources])
     step, losses, told = 0, [], began
@@ -219,9 +221,9 @@ def train(options: argparse.Namespace) -> None:
     for variant in options.variants:
         chosen = {each: own for each, own in sources.items() if variant != "few-graphs" or each in NAMED_SHARES}
         for seed in options.seeds:
-            settings = settings_of(options, seed=seed, **VARIANTS[variant])
-            name = f"{variant}-{seed}"
-            jobs.append((name, options.out, chosen, shares, settings, None, began + options.seconds))
+            changes = {**settings_of(options), "seed": seed, **VARIANTS[variant]}
+            until = began + options.seconds
+            jobs.append((f"{variant}-{seed}", options.out, chosen, shares, changes, None, until, options.set))
     side_by_side(learn, jobs, options.jobs)
 
 
@@ -232,17 +234,14 @@ def tune(options: argparse.Namespace) -> None:
     for name, source in sources.items():
         for weights in options.weights:
             seed = read_weights(weights.read_bytes(), weights.name).facts["seed"]
-            changes = {"learning_rate": 5e-4, "many": 0.2, "average": 0.99, "seed": 1000 + seed}
-            settings = settings_of(options, **changes)
-            job = f"{weights.stem}-{name.replace('/', '-fold')}"
-            own = {name: source}, {name: 1.0}
-            jobs.append((job, options.out, *own, settings, weights, began + options.seconds))
+            changes = {**settings_of(options), "learning_rate": 5e-4, "many": 0.2, "average": 0.99, "seed": seed}
+            job, until = f"{weights.stem}-{name.replace('/', '-fold')}", began + options.seconds
+            jobs.append((job, options.out, {name: source}, {name: 1.0}, changes, weights, until, options.set))
     side_by_side(learn, jobs, options.jobs)
 
 
-def settings_of(options: argparse.Namespace, **changes: Any) -> TrailSettings:
-    own = {"steps": options.steps, "width": options.width, "device": options.device, "skewed": 0.35, **changes}
-    return TrailSettings(**own).adjusted(options.set)
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    return {"steps": options.steps, "width": options.width, "device": options.device, "skewed": 0.35}
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -340,7 +339,7 @@ def main() -> None:
         made[name].add_argument("graphs", type=Path, help="folder of graphs with an INDEX.tsv")
     for command in made.values():
         command.add_argument("out", type=Path)
-        command.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+        command.add_argument("--device", default="cuda", help="cuda or cpu")
         command.add_argument("--jobs", type=int, default=5, help="processes side by side")
     for name in ("tune", "evaluate", "links"):
         made[name].add_argument("weights", type=Path, nargs="+")
