@@ -39,7 +39,7 @@ from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.graph import Graph, compile_graph
-from fewlink.models.trail.episodes import EpisodeSource
+from fewlink.models.trail.episodes import Batch, EpisodeSource
 from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.network import Shape
 from fewlink.models.trail.read_graph import ReadGraph, slots_of
@@ -68,7 +68,7 @@ Sources = Mapping[str, EpisodeSource]
 
 
 class PooledLearner(TrailLearner):
-    """A learner whose graphs were read before."""
+    """A learner whose graphs were read before, and which may have to end after some seconds."""
 
     workers = 2
 
@@ -78,9 +78,15 @@ class PooledLearner(TrailLearner):
         settings: TrailSettings,
         start: Mapping[str, Tensor] | None = None,
         shares: Sequence[float] | None = None,
+        seconds: float = 1e9,
     ) -> None:
-        self.read = iter(sources)
+        self.read, self.began, self.seconds = iter(sources), time.time(), seconds
         super().__init__([source.graph.graph for source in sources], settings, start, shares)
+
+    def step(self, number: int, batch: Batch) -> Tensor:
+        """A step whose learning rate falls to 0 with the last step, or with the last second."""
+        passed = (time.time() - self.began) / self.seconds
+        return super().step(min(self.settings.steps - 1, max(number, int(passed * self.settings.steps))), batch)
 
     def source(self, graph: Graph) -> EpisodeSource:
         """The next of the graphs, with the settings of this learner."""
@@ -190,7 +196,8 @@ def learn(
     began = time.time()
     settings = TrailSettings(**changes).adjusted(list(more))  # made here, as it asks for the GPU
     weights = None if start is None else load_file(start)
-    learner = PooledLearner(list(sources.values()), settings, weights, [shares[each] for each in sources])
+    each_share = [shares[each] for each in sources]
+    learner = PooledLearner(list(sources.values()), settings, weights, each_share, until - began)
     step, losses, told = 0, [], began
     while step < settings.steps and time.time() < until:
         count = min(25, settings.steps - step)
@@ -347,7 +354,9 @@ def main() -> None:
         made[name].add_argument("--on", nargs="+", default=[NELL], help="benchmarks, or a fold: nell-one/0")
     for name in ("train", "tune"):
         made[name].add_argument("--steps", type=int, default=5000 if name == "train" else 600)
-        made[name].add_argument("--seconds", type=float, default=1e9, help="stop after so many, annealed or not")
+        made[name].add_argument(
+            "--seconds", type=float, default=1e9, help="end after so many, if the steps take longer"
+        )
         made[name].add_argument("--width", type=int, default=32)
         made[name].add_argument("--set", nargs="*", default=[], help="settings, such as queries=4")
     made["train"].add_argument("--variants", nargs="+", choices=VARIANTS, default=["main"])
