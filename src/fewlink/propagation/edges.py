@@ -70,7 +70,7 @@ class RowEdges(Memo):
     """The edges of n rows, sorted by row and relation. Those of one row and one relation, a pair, have the same fan at
     the row.
 
-    Shapes: `sources`, `source_fans` (edges,) of each edge; `relations`, `fans` (q,) of each pair; `edges` (q + 1,) int32,
+    Shapes: `sources`, `source_fans` (e,) of each edge; `relations`, `fans` (q,) of each pair; `edges` (q + 1,) int32,
     where the edges of each pair begin; `pairs` (n + 1,) int32, where the pairs of each row begin.
     """
 
@@ -94,6 +94,19 @@ class RowEdges(Memo):
             pair_offsets,
         )
 
+    def only(self, kept: Tensor, sources: Tensor) -> RowEdges:
+        """Those at which `kept` (e,) is true, with other numbers of their sources."""
+        edges = _counts(kept)[self.edges]
+        left = edges.diff() > 0  # pairs that have edges
+        return RowEdges(
+            sources,
+            self.source_fans[kept],
+            self.relations[left],
+            self.fans[left],
+            torch.cat([edges[:-1][left], edges[-1:]]),
+            _counts(left)[self.pairs],
+        )
+
     @property
     def chunks(self) -> list[Chunk]:
         """All rows in chunks whose sums stay in a processor's cache, computed once."""
@@ -106,6 +119,11 @@ class RowEdges(Memo):
     def row_power(self, power: float, dtype: torch.dtype) -> Tensor | None:
         """A power of `fans`, computed once; None for the power 0."""
         return self.once(_power, "fans", power, dtype) if power else None
+
+
+def _counts(chosen: Tensor) -> Tensor:
+    """The number of chosen ones before each place and before the end, int32."""
+    return torch.cat([chosen.new_zeros(1, dtype=torch.int32), chosen.cumsum(0, dtype=torch.int32)])
 
 
 def _joined(offsets: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:

@@ -55,6 +55,7 @@ def test_scores_are_those_of_the_network(
     """Whether layers follow the edges of what is reached, or read those of what the candidates depend on, or all."""
     monkeypatch.setattr(answering, "PUSH", push)
     monkeypatch.setattr(answering, "MOST", most)
+    monkeypatch.setattr(answering, "REACHED", most)
     monkeypatch.setattr(edges_module, "CHUNK", 5)
     monkeypatch.setattr(module, "HEADS", 3)
     scorer, question = scorer_of(seed), question_of(seed, shots)

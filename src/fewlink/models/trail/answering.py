@@ -15,8 +15,9 @@ from fewlink.models.trail.references import References
 from fewlink.propagation.edges import EdgeTable, GraphPart, RowEdges
 from fewlink.propagation.product import Norms, constants, row_sums
 
-PUSH = 3  # edges that can be read for their targets in the time of one that is followed from its source
-MOST = 0.8  # share of all edges from which a layer computes every entity
+PUSH = 12  # edges that can be read for their targets in the time of one that is followed from its source
+MOST = 0.95  # share of all edges from which a layer computes every entity
+REACHED = 0.7  # share of all edges from which those of reached entities are not told from the others
 
 
 class ReferenceEdges(NamedTuple):
@@ -71,11 +72,13 @@ class Stream(NamedTuple):
 class Rows(NamedTuple):
     """The entities whose states a layer computes, and what it reads for them.
 
-    Shapes: `before` (m,) the entities whose states are read, sorted; `own` (n,) the places of the computed ones among
-    them; `edges` of these n rows, whose sources are such places; `given` (k,) which of the references' edges lead to
-    them; `sources` (k,) of these among `before`, `targets` (k,) among the n.
+    Shapes: `entities` (n,), sorted; `before` (m,) the entities whose states are read, sorted; `own` (n,) the places of
+    the computed ones among them, or -1 for a state of zeros; `edges` of the n rows, whose sources are such places;
+    `given` (k,) which of the references' edges lead to them; `sources` (k,) of these among `before`, `targets` (k,)
+    among `entities`.
     """
 
+    entities: Tensor
     before: Tensor
     own: Tensor
     edges: RowEdges
@@ -83,21 +86,29 @@ class Rows(NamedTuple):
     sources: Tensor
     targets: Tensor
 
-    @property
-    def entities(self) -> Tensor:
-        """The computed entities (n,), sorted."""
-        return self.before[self.own]
+    def from_reached(self, reached: Tensor, nodes: int) -> Rows:
+        """Those that can have a state other than zeros if only the `reached` entities (m,) have one before."""
+        before = places_of(reached, nodes)[self.before]
+        own, sources, given = before[self.own], before[self.edges.sources], before[self.sources]
+        kept, inside = sources >= 0, given >= 0
+        edges = self.edges.only(kept, sources[kept].int())
+        changed = (own >= 0) | (edges.pairs.diff() > 0)
+        changed[self.targets[inside]] = True
+        edges = dataclasses.replace(edges, pairs=torch.cat([edges.pairs[:-1][changed], edges.pairs[-1:]]))
+        targets = (changed.cumsum(0) - 1)[self.targets[inside]]
+        return Rows(self.entities[changed], reached, own[changed], edges, self.given[inside], given[inside], targets)
 
     def bytes(self) -> int:
         edges = self.edges
-        return sum(each.nbytes for each in (*self[:2], *self[3:], edges.sources, edges.source_fans, edges.relations))
+        ids = self.entities, self.before, self.own, self.given, self.sources, self.targets
+        return sum(each.nbytes for each in (*ids, edges.sources, edges.source_fans, edges.relations))
 
 
 def all_rows(table: EdgeTable, extra: ReferenceEdges, layers: int) -> list[Rows]:
     """Every entity in each of so many layers."""
     every = torch.arange(table.nodes)
     given = torch.arange(len(extra.sources))
-    return [Rows(every, every, table.by_tail.row_edges(False), given, extra.sources, extra.targets)] * layers
+    return [Rows(every, every, every, table.by_tail.row_edges(False), given, extra.sources, extra.targets)] * layers
 
 
 def rows_to(table: EdgeTable, extra: ReferenceEdges, wanted: Tensor, layers: int) -> list[Rows]:
@@ -115,6 +126,7 @@ def rows_to(table: EdgeTable, extra: ReferenceEdges, wanted: Tensor, layers: int
         places = needed.cumsum(0) - 1
         found.append(
             Rows(
+                entities,
                 needed.nonzero().squeeze(1),
                 places[entities],
                 dataclasses.replace(own, sources=places[own.sources].int()),
@@ -132,11 +144,15 @@ def propagate(table: EdgeTable, stream: Stream, begin: Reached, rows: Sequence[R
     x: Reached | Tensor = begin  # a tensor has the states of `rows.before`
     for (layer, w, over), here in zip(stream.layers, rows, strict=True):
         if isinstance(x, Reached):
-            order = table.by_head
-            begins, ends = (order.offsets[x.rows + step].numpy() for step in (0, 1))
-            if PUSH * int((ends - begins).sum()) <= len(here.edges.sources):
+            begins, ends = (table.by_head.offsets[x.rows + step].numpy() for step in (0, 1))
+            count = int((ends - begins).sum())
+            if PUSH * count <= len(here.edges.sources):
                 at, owners = (torch.from_numpy(each) for each in spans(begins, ends))
                 x = _push(table, layer, w, over, stream.edges, x, at, owners)
+                continue
+            if count <= REACHED * table.edges:
+                some = here.from_reached(x.rows, table.nodes)
+                x = Reached(some.entities, _pull(layer, w, over, x.states, some))
                 continue
             x = states_at(x, here.before, table.nodes)
         x = _pull(layer, w, over, x, here)
@@ -154,8 +170,7 @@ def _push(
     owners: Tensor,
 ) -> Reached:
     """A layer along the edges `at` (e,) of the reached entities `owners` (e,)."""
-    order, places = table.by_head, torch.full((table.nodes,), -1)
-    places[x.rows] = torch.arange(len(x.rows))
+    order, places = table.by_head, places_of(x.rows, table.nodes)
     given = places[extra.sources]
     inside = given >= 0
     targets = torch.cat([order.first[at].long(), extra.targets[inside]])
@@ -178,15 +193,20 @@ def _pull(layer: Layer, w: Tensor, over: Tensor, x: Tensor, rows: Rows) -> Tenso
     for part, sums in row_sums(rows.edges, x, w, Norms.FOUR):
         inside = (rows.targets >= part.start) & (rows.targets < part.stop)
         sums.index_add_(0, rows.targets[inside] - part.start, messages[inside])
-        moved[part] = layer.updated(x[rows.own[part]], sums)
+        moved[part] = layer.updated(at_places(x, rows.own[part]), sums)
     return moved
 
 
 def states_at(x: Reached, entities: Tensor, nodes: int) -> Tensor:
     """The states (n, Q, W) of entities (n,)."""
+    return at_places(x.states, places_of(x.rows, nodes)[entities])
+
+
+def places_of(entities: Tensor, nodes: int) -> Tensor:
+    """The place of each of so many entities among some (n,), or -1: (nodes,)."""
     places = torch.full((nodes,), -1)
-    places[x.rows] = torch.arange(len(x.rows))
-    return at_places(x.states, places[entities])
+    places[entities] = torch.arange(len(entities))
+    return places
 
 
 def at_places(states: Tensor, places: Tensor) -> Tensor:

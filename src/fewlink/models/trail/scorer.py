@@ -79,7 +79,9 @@ class Reach(NamedTuple):
     places: Tensor
 
     @classmethod
-    def of(cls, table: EdgeTable, part: GraphPart | None, edges: ReferenceEdges, tails: np.ndarray, layers: int) -> Reach:
+    def of(
+        cls, table: EdgeTable, part: GraphPart | None, edges: ReferenceEdges, tails: np.ndarray, layers: int
+    ) -> Reach:
         over = edges if part is None else edges.within(part)
         nodes = ids(tails if part is None else part.places(tails))
         rows = rows_to(table, over, nodes[nodes >= 0], layers)
