@@ -151,8 +151,9 @@ def _sums(edges: EdgeTable, x: Tensor, w: Tensor, norms: Norms, *, transposed: b
 def row_sums(
     edges: RowEdges, x: Tensor, w: Tensor, norms: Norms, *, transposed: bool = False
 ) -> Iterator[tuple[slice, Tensor]]:
-    """The sums (rows, queries, width) of some rows after the others, given states x (nodes, queries, width) and weights w
-    (relations, width).
+    """The sums (rows, queries, width) of some rows after the others.
+
+    Shapes: states x (nodes, queries, width), weights w (relations, width).
 
     A constant is a power of the source's fan times a power of the row's. For each block of the width, states times the
     source's part are added up for each pair of a row and a relation, multiplied with the weights, and added up for each
