@@ -62,7 +62,7 @@ class Trust:
     known       whether the model sees the relation in the graph
     largest     the number of references with the most frequent tail
     heads       the number of their distinct heads
-    whole       whether the references are all known pairs of a relation of the graph, not some pairs of a new one
+    whole       whether the references are the known pairs of a relation, at least half of them, and not just examples
     candidates  the number of candidates
     """
 
@@ -119,7 +119,7 @@ def measure_trust(
     pairs, relation = references.ids, references.relation
     tails, heads = (len(open_candidates(graph, each)) for each in (pairs, pairs[:, ::-1]))
     known = relation is not None and (relation.number >= 0 or relation.trained)
-    whole = relation is not None and not known and len(pairs) >= len(relation.pairs())
+    whole = relation is not None and not known and 2 * len(pairs) >= len(relation.pairs())
     ranks: list[float] = []
     for places in [] if known else held_out(len(pairs)):
         rest = np.delete(pairs, places, axis=0)
