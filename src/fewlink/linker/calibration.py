@@ -65,9 +65,8 @@ class Sample(NamedTuple):
     """Answers to questions about held-out relations.
 
     Shapes: `features` (n, FEATURES); `right` (n,) bool; `first` (n,) bool, whether the answer is the first of its head;
-    `groups` (n,), the relation with its references, or the head if there is only one; `found` (n,), the share of the
-    held-out references in the first ten, 1 if none was held out; `shots` (n,), the number of references, 0 for a whole
-    relation.
+    `groups` (n,), the relation, or the head if there is only one relation; `found` (n,), the share of the held-out
+    references in the first ten, 1 if none was held out; `shots` (n,), the number of references, 0 for a whole relation.
     """
 
     features: np.ndarray
@@ -285,8 +284,8 @@ def fitted(sample: Sample, probabilities: np.ndarray | None = None, **facts: Any
         base=float(sample.right.mean()),
         own_error=expected_error(own, sample.right),
         least=low_trust(crossed, sample)[0],
-        **{"relations": len(np.unique(sample.groups)) if facts["crossed"] != "head" else 1, **facts},
         **_errors(crossed, sample),
+        **{"relations": len(np.unique(sample.groups)) if facts["crossed"] != "head" else 1, **facts},
     )
 
 
@@ -315,11 +314,11 @@ def collect(benchmark: Benchmark, scorer: Scorer, shots: int, top: int, until: f
     graph, as a whole: `ASKED` pairs at most are asked about, and all others are references.
     """
     parts: list[Sample] = []
-    relations = 0
+    numbers: list[int] = []
     for task in _usable_tasks(benchmark, shots):
         if parts and time.monotonic() >= until:
             break
-        relations += 1
+        relation = numbers[-1] + 1 if numbers else 0
         references, queries = task.split(shots)
         heads = np.unique(queries[:, 0])
         parts.append(ask(benchmark.graph, scorer, references, heads, task.known_tails, top, task.name))
@@ -328,13 +327,14 @@ def collect(benchmark: Benchmark, scorer: Scorer, shots: int, top: int, until: f
         if isinstance(scorer, GraphScorer) and len(rest) > shots:
             heads = np.unique(asked[:, 0])
             parts.append(ask(benchmark.graph, scorer, rest, heads, task.known_tails, top, task.name, whole=True))
-    if len(parts) > 1:  # group by relation instead of by head
-        parts = [part._replace(groups=np.full(len(part.right), number)) for number, part in enumerate(parts)]
+        numbers += [relation] * (len(parts) - len(numbers))
+    if len(set(numbers)) > 1:  # group by relation instead of by head
+        parts = [part._replace(groups=np.full(len(part.right), at)) for at, part in zip(numbers, parts, strict=True)]
     if not sum(len(part.right) for part in parts):
         raise FewlinkError(
             f"{benchmark.name} has no dev relation with more than {shots} pairs to calibrate on: use fewer shots"
         )
-    return Sample.joined(parts), relations
+    return Sample.joined(parts), len(set(numbers))
 
 
 def ask(
@@ -433,12 +433,18 @@ def low_trust(probabilities: np.ndarray, sample: Sample) -> tuple[float, np.ndar
 
 
 def over_relations(probabilities: np.ndarray, sample: Sample) -> float:
-    """The mean over relations of |mean probability of first answers − their hit rate|."""
-    first, right = probabilities[sample.first], sample.right[sample.first]
-    groups, which = np.unique(sample.groups[sample.first], return_inverse=True)
-    counts = np.bincount(which)
-    differences = np.bincount(which, first - right, minlength=len(groups)) / counts
-    return float(np.abs(differences).mean())
+    """The mean over relations of |mean probability of first answers − their hit rate|.
+
+    A relation that was asked about with several numbers of references counts once for each.
+    """
+    means, hits, _ = _means(probabilities, sample)
+    return float(np.abs(means - hits).mean())
+
+
+def chance(probabilities: np.ndarray, sample: Sample) -> float:
+    """What `over_relations` is for a perfect calibration, on average: √(2/π · p (1 − p) / first answers)."""
+    means, _, counts = _means(probabilities, sample)
+    return float(np.sqrt(2 / np.pi * means * (1 - means) / counts).mean())
 
 
 def by_references(probabilities: np.ndarray, sample: Sample) -> tuple[MeasuredError, ...]:
@@ -452,12 +458,14 @@ def by_references(probabilities: np.ndarray, sample: Sample) -> tuple[MeasuredEr
     return tuple(found)
 
 
-def chance(probabilities: np.ndarray, sample: Sample) -> float:
-    """What `over_relations` is for a perfect calibration, on average: √(2/π · p (1 − p) / first answers)."""
-    groups, which = np.unique(sample.groups[sample.first], return_inverse=True)
+def _means(probabilities: np.ndarray, sample: Sample) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of the first answers about each relation with each number of references: the mean probability, the hit rate and
+    the number of answers."""
+    first, right = probabilities[sample.first], sample.right[sample.first]
+    keys = np.stack([sample.groups, sample.shots], 1)[sample.first]
+    which = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
     counts = np.bincount(which)
-    means = np.bincount(which, probabilities[sample.first], minlength=len(groups)) / counts
-    return float(np.sqrt(2 / np.pi * means * (1 - means) / counts).mean())
+    return np.bincount(which, first) / counts, np.bincount(which, right) / counts, counts
 
 
 def _probabilities(weights: np.ndarray, features: np.ndarray) -> np.ndarray:
