@@ -36,12 +36,14 @@ from fewlink.data.catalogue import open_graph
 from fewlink.graph import Graph
 from fewlink.linker.answer_sets import LEVELS, Ranks, SetSize, fit_set_size, weighted_quantile
 from fewlink.linker.calibration import (
+    LOW_TRUST_FOUND,
     TOP,
     Sample,
     chance,
     cross_fitted,
     expected_error,
     fitted,
+    low_trust,
     over_relations,
 )
 from fewlink.linker.query import References
@@ -258,11 +260,18 @@ def collect(weights: Shipped, options: argparse.Namespace) -> list[Asked]:
 
 class Answers(NamedTuple):
     """All answers: those about each set of references, and their rows with the probabilities (n,) of a calibration
-    that was fitted on the other graphs."""
+    that was fitted on the other graphs; `least` is the threshold of low trust."""
 
     asked: list[Asked]
     sample: Sample
     probabilities: np.ndarray
+    least: float
+
+    def has_percentages(self, number: int) -> bool:
+        """Whether the references of a set are found well enough for percentages."""
+        trust, of = self.asked[number].trust, (self.sample.groups == number) & self.sample.first
+        low = trust.share_found <= LOW_TRUST_FOUND and self.probabilities[of].mean() < self.least
+        return not low and (trust.found() > 0 or not trust.ranks)
 
     def figures(self, of: Callable[[Asked], bool], **names: Any) -> dict[str, Any]:
         """The errors of some sets of references, after the `names` of the row."""
@@ -274,6 +283,7 @@ class Answers(NamedTuple):
             **names,
             "sets": len(chosen),
             "questions": int(sample.first.sum()),
+            "with percentages": round(float(np.mean([self.has_percentages(number) for number in chosen])), 3),
             "right": round(float(sample.right[sample.first].mean()), 3),
             "mean probability": round(float(own[sample.first].mean()), 3),
             "off": round(measured, 3),
@@ -397,7 +407,8 @@ def main() -> None:
     asked = collect(weights, options)
     sample = Sample.joined([each.sample(number) for number, each in enumerate(asked)])
     graphs = np.concatenate([np.full(len(each.pairs), each.graph) for each in asked])
-    answers = Answers(asked, sample, cross_fitted(sample, graphs))
+    probabilities = cross_fitted(sample, graphs)
+    answers = Answers(asked, sample, probabilities, low_trust(probabilities, sample)[0])
     tables = tables_of(answers)
     for rows in tables.values():
         print_table(rows)

@@ -53,11 +53,12 @@ BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
 FOLDS, MAX_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if that makes more than MAX_FOLDS
 RIDGE = 1.0  # penalty beside the loss, in which each relation has the weight of one row
-ROUGH = 0.25  # with a larger error, no percentages are shown
+ROUGH = 0.3  # with a larger error, no percentages are shown
 MIN_RELATIONS = 8  # with fewer, the built-in calibration is kept and low trust is not defined
 FEWEST = (1, 2, 6, 20, 65)  # references, from which errors are measured separately
 ASKED = 16  # pairs of a whole relation that are asked about
 LOW_TRUST_FOUND = 0.5  # with low trust, at most this share of the references is found
+MOST_OF_LOW_TRUST = 0.3  # and the probability of first answers is below this at most
 LOW_TRUST_HITS = 0.4  # and the hit rate is below this share of the others': safely below half
 
 
@@ -421,7 +422,7 @@ def low_trust(probabilities: np.ndarray, sample: Sample) -> tuple[float, np.ndar
     """
     first, right, weights = of_first(probabilities, sample), sample.right.astype(float), row_weights(sample)
     if len(np.unique(sample.groups)) >= MIN_RELATIONS:
-        for least in np.arange(0.6, 0.0, -0.02):
+        for least in np.arange(MOST_OF_LOW_TRUST, 0.0, -0.02):
             low = (sample.found <= LOW_TRUST_FOUND) & (first < least)
             hidden, shown = sample.first & low, sample.first & ~low
             if hidden.any() and shown.any():
