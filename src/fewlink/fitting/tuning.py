@@ -144,5 +144,7 @@ def tune(
             if now - told >= TELL_EVERY:
                 tell(f"fine-tuning  step {step:,} of about {total:,}  loss {loss:.3f}")
                 told = now
+    if not step:
+        raise FewlinkError("no time was left")
     save_last(folder, *learner.state(0), State(step, step))
     return step
