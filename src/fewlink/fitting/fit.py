@@ -48,8 +48,8 @@ from fewlink.fitting.record import (
     SHIPPED,
     STOPPED,
     TUNED,
+    check_continues,
     check_fit_folder,
-    check_same_arguments,
     continued,
     locked_folder,
     read_record,
@@ -167,7 +167,7 @@ def fit(
     with locked_folder(run):
         record: dict[str, Any] = {"format": FIT_FORMAT, "asked": arguments, "notes": report.remarks(), "seconds": {}}
         if before := read_record(run):
-            check_same_arguments(run, before["asked"], arguments)
+            check_continues(run, before, arguments)
             record = continued(before, record, minutes, settings.steps)
         record["asked"]["minutes"] = minutes
         steps_given = any(each.partition("=")[0] == "steps" for each in change)

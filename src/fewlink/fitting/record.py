@@ -14,18 +14,19 @@ from fewlink.training.run import make_folder
 
 SHIPPED, RULES, TUNED = "shipped", "rules", "fine-tuned"
 FIRST_STAGES = ("answering", "holding out", "measuring")  # those before fine-tuning
+FORMAT_0_2 = "fewlink-fit/2"  # of weights that this version cannot read
 STOPPED = "stopped"  # names the seconds of stages that did not finish
 
 
 def read_record(run: Path) -> dict[str, Any] | None:
-    """The record of a fit; None if the folder has none."""
+    """The record of a fit, of this version or 0.2; None if the folder has none."""
     path = run / FIT
     if not path.exists():
         check_complete(run, FIT)
         return None
     content = read_json(path)
     found = content.get("format") if isinstance(content, dict) else None
-    if found != FIT_FORMAT:
+    if found not in (FIT_FORMAT, FORMAT_0_2):
         raise wrong_format(path, found, FIT_FORMAT, "fit again into another folder")
     remedy = "restore it from a copy, or fit again into another folder"
     content = without_sha256(content, path, remedy=remedy)
@@ -90,10 +91,12 @@ def check_fit_folder(run: Path) -> None:
         raise FewlinkError(f"{run} exists and was not made by fewlink fit: choose another folder")
 
 
-def check_same_arguments(run: Path, before: dict[str, Any], arguments: dict[str, Any]) -> None:
-    """Raise if the fit was started with other arguments."""
+def check_continues(run: Path, before: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Raise if a fit was started by another version or with other arguments, given its record."""
+    if before["format"] != FIT_FORMAT:
+        raise InputError(run, "was fitted by an earlier version of fewlink: fit again into another folder")
     files = {"graph": "another graph", "types": "other types", "names": "other names"}
     for name, value in arguments.items():
-        if before.get(name) != value:
-            difference = files.get(name, f"{name} = {before.get(name)}, not {value}")
+        if (own := before["asked"].get(name)) != value:
+            difference = files.get(name, f"{name} = {own}, not {value}")
             raise InputError(run, f"was fitted with {difference}: use the same, or choose another folder")

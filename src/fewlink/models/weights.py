@@ -40,4 +40,5 @@ def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], r
     shapes = {name: tuple(weight.shape) for name, weight in found.items()}
     if shapes != expected_shapes:
         differing = [n for n in sorted({*shapes, *expected_shapes}) if shapes.get(n) != expected_shapes.get(n)]
-        raise InputError(run, f"has weights of another version of its model ({', '.join(differing)}): train again")
+        some = ", ".join(differing[:3]) + (", …" if len(differing) > 3 else "")
+        raise InputError(run, f"has weights of another version of its model ({some}): train or fit it again")
