@@ -15,7 +15,7 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -24,9 +24,7 @@ from fewlink.core.recipes import recipe_texts
 from fewlink.evaluation.records import Record, RecordStore, read_records
 from fewlink.linker.calibration import shipped_calibration
 from fewlink.models import families
-from fewlink.models.trail.learner import network_of
-from fewlink.models.trail.settings import TrailSettings
-from fewlink.models.trail.shipped import NAME, shipped
+from fewlink.models.trail.shipped import shipped
 from fewlink.studies import published_figures, read_plan, tables
 from fewlink.studies.attack_tables import stored_tables
 from fewlink.studies.charts import LineChart, Point
@@ -42,7 +40,8 @@ import command_reference  # noqa: E402
 import speed_page  # noqa: E402
 import summary  # noqa: E402
 
-COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail")  # relation by relation
+TRIES_0_2 = ROOT / "benchmarks" / "tries" / "trail-0.2"
+COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.2", "trail")  # relation by relation
 CARVED = ("fb15k-237-few", "codex-s-few")
 BENCHMARKS = ("nell-one", *CARVED, "attack-few", "umls")  # of TRAIL
 
@@ -54,6 +53,7 @@ IN_README = {
     "metar-in-train": "MetaR (2019)",
     "gana": "GANA (2021)",
     "ultra-50g": "ULTRA (2024)",
+    "trail-0.2": "TRAIL 0.2",
     "trail": "**TRAIL** (fewlink)",
 }
 GRAPHS = {
@@ -64,10 +64,11 @@ GRAPHS = {
     "attack-few": "ATT&CK",
 }
 
+NOTHING_STORED = "No results are stored yet.\n"
 ADJUSTED = ("graph", "relations of", "relations", "probabilities", "log loss", "Brier", "error", "error of first")
 AREA = "area, mean of relations"
 SIZES = ("coverage", "mean size", "median size")
-NAMES = ("relations", "queries", "MRR of TRAIL", "names, graph left out", "names, as shipped")
+NAMES = ("graph", "part", "relations", "queries", "MRR of TRAIL", "names, graph left out", "names, as shipped")
 
 
 def overall(records: list[Record]) -> str:
@@ -113,9 +114,8 @@ def by_recipe(nell: list[Record], plain: list[Record]) -> str:
 
 
 def tries() -> str:
-    """What was tried for TRAIL on folds."""
-    place = ROOT / "benchmarks" / "tries" / "nell-one.jsonl"
-    rows = [json.loads(line) for line in place.read_text("utf-8").splitlines()]
+    """What was tried for TRAIL 0.2 on folds."""
+    rows = [json.loads(line) for line in (TRIES_0_2 / "nell-one.jsonl").read_text("utf-8").splitlines()]
     table = tables.Table("", ["idea", "expected", "steps", "fold 0", "fold 1", "kept?"], [])
     for row in rows:
         figures = dict(zip(row["folds"], row["micro_mrr"], strict=True))
@@ -125,9 +125,8 @@ def tries() -> str:
 
 
 def without_parts() -> str:
-    """TRAIL without one of its parts, on the held-out relations of each fold and on test."""
-    lines = (ROOT / "benchmarks" / "tries" / "ablation.jsonl").read_text("utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
+    """TRAIL 0.2 without one of its parts, on the held-out relations of each fold and on test."""
+    rows = [json.loads(line) for line in (TRIES_0_2 / "ablation.jsonl").read_text("utf-8").splitlines()]
     table = tables.Table("", ["network", "fold 0", "fold 1", "test"], [])
     for variant in dict.fromkeys(row["variant"] for row in rows):
         own = [row for row in rows if row["variant"] == variant]
@@ -137,9 +136,11 @@ def without_parts() -> str:
     return table.markdown()
 
 
-def record_table(name: str, part: str, columns: Sequence[str], **only: Any) -> str:
+def record_table(
+    name: str, part: str, columns: Sequence[str], folder: Path = ROOT / "benchmarks" / "records", **only: Any
+) -> str:
     """Columns of the rows of a benchmark's record, those with these values."""
-    rows = json.loads((ROOT / "benchmarks" / "records" / f"{name}.json").read_text("utf-8"))["results"][part]
+    rows = json.loads((folder / f"{name}.json").read_text("utf-8"))["results"][part]
     table = tables.Table("", list(columns), [])
     for row in rows:
         if all(row[key] == value for key, value in only.items()):
@@ -154,14 +155,8 @@ def shown(value: Any) -> str:
     return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:,.1f}"
 
 
-def parameters(row: dict[str, Any]) -> float:
-    """How many parameters the network of a try has."""
-    settings = TrailSettings().adjusted([f"{name}={value}" for name, value in row["settings"].items()])
-    return float(sum(p.numel() for p in network_of(settings).parameters()))
-
-
-def trail_figures() -> str:
-    """TRAIL's records on every benchmark: mean and deviation over seeds."""
+def trail_figures(model: str) -> str:
+    """The records of a version of TRAIL on every benchmark: mean and deviation over seeds."""
     columns = [
         "benchmark",
         "K",
@@ -171,18 +166,18 @@ def trail_figures() -> str:
     ]
     table = tables.Table("", columns, [])
     for name in BENCHMARKS:
-        records = select(read_records(ROOT / "results" / name), model="trail", references="first")
+        records = select(read_records(ROOT / "results" / name), model=model, references="first")
         for shots in sorted({record.shots for record in records}):
             test, dev = (select(records, shots=shots, split=split) for split in ("test", "dev"))
             cells = [spread(values(select(test, candidates=protocol))) for protocol in tables.PROTOCOLS]
             cells += [spread(values(select(test, candidates="full"), "hits@1"))]
             table.rows.append([name, str(shots), *cells, spread(values(select(dev, candidates="full")))])
-    return table.markdown()
+    return table.markdown() if table.rows else NOTHING_STORED
 
 
 def transfer() -> str:
-    """Each benchmark with the weights trained on the others, beside those trained on all and other models."""
-    lines = (ROOT / "benchmarks" / "tries" / "transfer.jsonl").read_text("utf-8").splitlines()
+    """Each benchmark with weights of TRAIL 0.2 trained on the others, beside those trained on all and other models."""
+    lines = (TRIES_0_2 / "transfer.jsonl").read_text("utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["split"] == "test" and row["weights"] == "without"]
     table = tables.Table(
         "", ["benchmark", "trained on all five", "on the other four", "share", "ComplEx", "`rules`"], []
@@ -191,7 +186,7 @@ def transfer() -> str:
         records = select(
             read_records(ROOT / "results" / name), split="test", shots=3, candidates="full", references="first"
         )
-        whole = values(select(records, model="trail"))
+        whole = values(select(records, model="trail-0.2"))
         others = [row["metrics"]["micro"]["mrr"] for row in rows if row["benchmark"] == name]
         share = f"{100 * mean(others) / mean(whole):.0f} %"
         cells = [spread(found) if (found := values(select(records, model=m))) else "–" for m in ("complex", "rules")]
@@ -217,7 +212,7 @@ def left_out() -> str:
 
 
 def weights_facts() -> str:
-    """What the shipped weights are, in a line."""
+    """What the built-in weights are, in a line."""
     facts, count = shipped().facts, sum(tensor.numel() for tensor in shipped().weights.values())
     shape = ", ".join(f"{name.replace('_', ' ')} {size}" for name, size in facts["shape"].items())
     trained = f", {facts['step']:,} steps on {', '.join(facts['graphs'])}" if "step" in facts else ""
@@ -225,17 +220,17 @@ def weights_facts() -> str:
 
 
 def weights_figures(folder: Path) -> str:
-    """What the shipped weights reach on test, from the records of these very weights."""
-    places = sorted(path.parent for path in folder.glob(f"*/{NAME}.jsonl"))
-    records = [r for place in places for r in select(read_records(place), model=NAME, split="test", references="first")]
-    records = [r for r in records if r.config["weights"]["sha256"] == shipped().facts["sha256"]]
+    """What the built-in weights reach on test, with and without names, from the records of these very weights."""
+    records = [r for r in RecordStore(folder).records if (r.split, r.references) == ("test", "first")]
+    records = [r for r in records if r.config.get("weights", {}).get("sha256") == shipped().facts["sha256"]]
     if not records:
-        return "These weights have no stored results yet.\n"
+        return NOTHING_STORED
     rows = []
-    for benchmark, shots in sorted({(r.benchmark, r.shots) for r in records}):
-        mine = select(records, benchmark=benchmark, shots=shots)
-        rows.append([benchmark, str(shots), *(spread(values(select(mine, candidates=p))) for p in tables.PROTOCOLS)])
-    columns = ["benchmark, test", "K", *(f"MRR `{protocol}`" for protocol in tables.PROTOCOLS)]
+    for benchmark, model, shots in sorted({(r.benchmark, r.model, r.shots) for r in records}):
+        mine = select(records, benchmark=benchmark, model=model, shots=shots)
+        cells = [spread(values(select(mine, candidates=p))) for p in tables.PROTOCOLS]
+        rows.append([benchmark, f"`{model}`", str(shots), *cells])
+    columns = ["benchmark, test", "model", "K", *(f"MRR `{protocol}`" for protocol in tables.PROTOCOLS)]
     return tables.Table("", columns, rows).markdown()
 
 
@@ -246,8 +241,9 @@ def readme_table() -> str:
         for name in GRAPHS
     ]
     rows = [
-        [label, *(spread(found) if (found := values(select(r, model=model))) else "" for r in of_graph)]
+        [label, *(spread(values(select(r, model=model))) for r in of_graph)]
         for model, label in IN_README.items()
+        if any(select(r, model=model) for r in of_graph)
     ]
     head = ["model", *GRAPHS.values()]
     return tables.Table("", head, tables.emphasise(rows, range(1, len(head)))).markdown()
@@ -349,7 +345,13 @@ def documents() -> dict[Path, str]:
         DOCS / "trail-0.1.md": {},
         DOCS / "concepts" / "calibration.md": {},
         DOCS / "attack.md": {"study": f"\n{attack_tables()}\n"},
-        DOCS / "trail.md": {"figures": trail_figures(), "transfer": transfer(), "parts": without_parts()},
+        DOCS / "trail.md": {"figures": trail_figures("trail")},
+        DOCS / "trail-0.2.md": {
+            "figures": trail_figures("trail-0.2"),
+            "transfer": transfer(),
+            "parts": without_parts(),
+            "names": record_table("names", "rows", NAMES, TRIES_0_2, kind="3 references"),
+        },
         DOCS / "curating.md": {
             "curation": record_table("curation", "summary", ("bench", "policy", "relations", "accepted of 30", "gain")),
             "recalibration": record_table("recalibration", "measured", ADJUSTED),
@@ -358,7 +360,6 @@ def documents() -> dict[Path, str]:
             "check": record_table("check", "measured", ends),
             "relations": record_table("relations", "measured", ("graph", "relations", "triples", "MRR", "Hits@1")),
             "sets": record_table("answer_sets", "measured", ("left out", "graph", *SIZES), level=0.9),
-            "names": record_table("names", "rows", ("graph", "part", *NAMES), kind="3 references"),
         },
         ROOT / "src" / "fewlink" / "builtin" / "trail.md": {
             "facts": weights_facts(),
@@ -369,19 +370,6 @@ def documents() -> dict[Path, str]:
     nell, links = (read_records(ROOT / "results" / name) for name in ("nell-one", "fb15k-237"))
     texts[ROOT / "src" / "fewlink" / "recipes" / "measured.json"] = by_recipe(nell, links)
     return texts
-
-
-def tries_chart(figure: str, setting: Callable[[dict[str, Any]], float], title: str, x_label: str) -> LineChart:
-    """MRR on each fold against a setting, from the trials that belong to this figure."""
-    place = ROOT / "benchmarks" / "tries" / "nell-one.jsonl"
-    rows = [row for row in map(json.loads, place.read_text("utf-8").splitlines()) if figure in row.get("figure", "")]
-    series = {}
-    for fold in (0, 1):
-        found: dict[float, list[float]] = {}
-        for row in rows:
-            found.setdefault(setting(row), []).append(row["micro_mrr"][fold])
-        series[f"fold {fold}"] = [Point(x, *tables.moments(mrrs)) for x, mrrs in sorted(found.items())]
-    return LineChart(title, series, x_label, "MRR, K = 3, full")
 
 
 def reliability_chart() -> LineChart:
@@ -395,8 +383,6 @@ def reliability_chart() -> LineChart:
 def pictures() -> dict[str, LineChart]:
     """The committed pictures by file name."""
     return {
-        "trail-steps.svg": tries_chart("steps", lambda row: row["steps"], "What training brings", "training steps"),
-        "trail-parameters.svg": tries_chart("width", parameters, "What a larger network brings", "parameters"),
         "calibration.svg": reliability_chart(),
     }
 

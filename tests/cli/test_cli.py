@@ -180,8 +180,8 @@ def test_shipped_weights_are_named_in_the_record(fewlink: Fewlink) -> None:
     words = ("evaluate", "umls", "--scorer", "trail", "--scorer", "rules", "--shots", 1, "--shots", 3, "--json")
     records = json.loads(fewlink(*words).out)
     assert [(r["model"], r["shots"]) for r in records] == [
-        ("trail-shipped", 1),
-        ("trail-shipped", 3),
+        ("trail-built-in", 1),
+        ("trail-built-in", 3),
         ("rules", 1),
         ("rules", 3),
     ]

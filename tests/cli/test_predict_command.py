@@ -168,7 +168,7 @@ def triples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_graph_is_asked_without_training(triples: Path, tmp_path: Path) -> None:
     table = run_command("ask", triples, *PAIRS, "--head", "alga", "--top", "3").stdout
-    assert "trail-shipped on graph.tsv" in table
+    assert "trail on graph.tsv" in table
     rows = json.loads(run_command("ask", triples, *PAIRS, "--head", "alga", "--head", "fish", "--json").stdout)
     assert [row["head"] for row in rows] == ["alga"] * 10 + ["fish"] * 10
     assert rows[0]["tail_name"] in table
@@ -182,7 +182,7 @@ def test_a_graph_is_asked_without_training(triples: Path, tmp_path: Path) -> Non
     few = json.loads(run_command("ask", triples, *PAIRS, "--head", "alga", "--edges", "20", "--json").stdout)
     assert [row["score"] for row in few] != [row["score"] for row in rows[:10]]
     by_name = run_command("ask", "umls", "--relation", "causes", "--head", "virus", "--candidates", "full")
-    assert "trail-shipped on umls" in by_name.stdout
+    assert "trail on umls" in by_name.stdout
 
 
 @pytest.mark.parametrize(

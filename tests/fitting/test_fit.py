@@ -698,7 +698,7 @@ def test_a_fit_of_version_0_2_is_refused_by_the_name_of_its_folder(tmp_path: Pat
     weights = {name: value for name, value in load_best(run)[0].items() if not name.startswith("last.")}
     replace_run(run, RunConfig.read(run), {**weights, "head.0.weight": torch.zeros(3)}, 0, id)
     write_record(run, {**record, "format": "fewlink-fit/2"})
-    with pytest.raises(InputError, match="fit it again") as error:
+    with pytest.raises(InputError, match="fit again") as error:
         Linker.load(run)
     assert error.value.path == run
     with pytest.raises(InputError, match="fit again into another folder"):

@@ -111,7 +111,7 @@ def test_a_relation_of_the_graph_is_hidden_from_the_model(monkeypatch: pytest.Mo
     known = {tuple(pair) for pair in find_relation(linker.benchmark, "affects").pairs().tolist()}
     entities = linker.graph.entities
     assert not known & {(entities.id(row.head), entities.id(row.tail)) for row in found}
-    assert out.read_text().startswith('# made with {"model": "trail-shipped"')
+    assert out.read_text().startswith('# made with {"model": "trail"')
     hidden = without(linker.scorer, "affects").scorer
     assert hidden.source.relations.find("affects") is not None
     assert not (hidden.source.triples()[:, 1] == hidden.source.relations.id("affects")).any()

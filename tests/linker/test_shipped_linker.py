@@ -31,7 +31,7 @@ def triples(tmp_path: Path) -> Path:
 
 def test_a_file_and_a_compiled_graph_give_the_same_answers(triples: Path, tmp_path: Path) -> None:
     linker = fewlink.load(triples)
-    assert repr(linker) == "Linker(trail-shipped on graph.tsv, 135 entities, calibrated)"
+    assert repr(linker) == "Linker(trail on graph.tsv, 135 entities, calibrated)"
     predictions = linker.predict(REFERENCES, ["alga", "bacterium"], k=5)
     assert len(predictions) == 10 and predictions.trust is not None and predictions.trust.tested == 2
     assert all((row.probability is not None) == predictions.trust.shown for row in predictions)
@@ -92,7 +92,7 @@ def test_a_benchmark_is_read_as_by_a_run(tmp_path: Path) -> None:
 def test_what_needs_a_run_says_so(triples: Path, tmp_path: Path) -> None:
     linker = fewlink.load(triples)
     assert linker.as_measured() is linker
-    with pytest.raises(FewlinkError, match="trail-shipped was not opened from a run"):
+    with pytest.raises(FewlinkError, match="trail was not opened from a run"):
         linker.save_pretrained(tmp_path / "saved")
     with pytest.raises(FewlinkError, match="has no dev relation"):
         fewlink.calibrate(linker)

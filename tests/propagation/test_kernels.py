@@ -16,6 +16,7 @@ from torch import Tensor
 from fewlink.models.trail.network import Layer
 from fewlink.propagation.edges import RELATION_SEGMENT, ROW_SEGMENT, EdgeTable
 from fewlink.propagation.product import (
+    ExtraEdges,
     Norms,
     kernels_for,
     relation_sums,
@@ -101,12 +102,13 @@ def test_zero_edges(tasks: int) -> None:
 def layer_inputs(queries: int, width: int, dtype: torch.dtype, tasks: int = 2) -> list[Any]:
     """States, weights, edges beside those of the graph (some repeated, some of weight 0) and their weights."""
     ends = torch.tensor([[3, 5, 5, 0, NODES * tasks - 1, 7], [5, 3, 9, 0, 4, 7]], device=DEVICE)
+    rows, places = ends.unique(return_inverse=True)
     over = drawn(5, 6, width)
     over[3] = 0
     x = drawn(3, NODES, tasks, queries, width)
     x[NODES - 3 :] = 0
     w = drawn(4, tasks, 2 * RELATIONS, width) / 4
-    return [x.to(dtype), w.to(dtype), (ends[0], ends[1]), over.to(dtype)]
+    return [x.to(dtype), w.to(dtype), ExtraEdges(rows, *places), over.to(dtype)]
 
 
 def through(layer: Layer, inputs: list[Any], fused: bool) -> tuple[Tensor, list[Tensor]]:
@@ -115,7 +117,7 @@ def through(layer: Layer, inputs: list[Any], fused: bool) -> tuple[Tensor, list[
     layer.zero_grad()
     if fused:
         own = layer.from_state, layer.from_sums, layer.gain
-        out = kernels().Layer.apply(x, w, inputs[2], over, *own, table(), Norms.FOUR.value)
+        out = kernels().Layer.apply(x, w, over, *own, inputs[2], table(), Norms.FOUR.value)
     else:
         with without_kernels():
             out = layer(x, w, inputs[2], over, table())

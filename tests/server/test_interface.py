@@ -123,7 +123,7 @@ def test_a_graph_is_served_without_a_run() -> None:
     linker = Linker.shipped(Benchmark("graph.tsv", graph, {split: [] for split in SPLITS}))
     with asking(linker) as client:
         about = client.get("/about").json()
-        assert (about["model"], about["graph"]["name"]) == ("trail-shipped", "graph.tsv")
+        assert (about["model"], about["graph"]["name"]) == ("trail", "graph.tsv")
         schema.About(**about)
         assert about["calibration"]["rough"] == (about["calibration"]["error"] > 0.15)
         example = client.get("/example").json()

@@ -233,8 +233,8 @@ def load_project(folder: Path) -> Any:
 
 def make_weights(folder: Path, seed: int) -> None:
     folder.mkdir(parents=True)
-    name = shipped.BUILT_IN if seed == 0 else "trail-without-attack.safetensors"
-    shutil.copyfile(Path(fewlink.__file__).parent / "builtin" / name, folder / shipped.BUILT_IN)
+    content = (Path(fewlink.__file__).parent / "builtin" / shipped.BUILT_IN).read_bytes()
+    (folder / shipped.BUILT_IN).write_bytes(content if seed == 0 else content[:-4] + bytes(4))
 
 
 def load_weights(folder: Path) -> Any:

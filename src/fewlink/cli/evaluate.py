@@ -41,7 +41,7 @@ def evaluate(
     scorer: list[str] = typer.Option(
         ["rules"],
         help="random, popularity, reference-tails or rules; complex, transe, distmult or rescal (trained first); trail "
-        "(with the built-in weights) or trail-names (which also reads names); ultra (with --checkpoint); or "
+        "or trail-no-names (with the built-in weights; the latter reads no names); ultra (with --checkpoint); or "
         "MODULE:FUNCTION or FILE.py:FUNCTION, your own function that returns a scorer for a benchmark and a seed.",
         autocompletion=common.complete_model,
     ),
@@ -355,7 +355,7 @@ def _user_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
             "(docs/leaderboard.md has an example)"
         )
     taken = {model for family in families().values() for model in family.models}
-    taken |= {f"{model}-shipped" for model in shipped_models()}
+    taken |= {f"{model}-built-in" for model in shipped_models()}
     if scorer.name in taken or scorer.name.startswith(tuple(f"{model}-" for model in checkpoint_models())):
         raise FewlinkError(f"--scorer {name}: '{scorer.name}' is the name of a built-in model: choose another `name`")
     return scorer  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fewlink import __version__
 from fewlink.core.errors import FewlinkError
@@ -28,11 +28,20 @@ if TYPE_CHECKING:
     from fewlink.evaluation.evaluator import Evaluation, Protocol
 
 MAX_NAME_CHARACTERS = 60  # of a benchmark or model in a path
+TRAIL_0_2 = {  # the network of fewlink 0.2: its names in records, by the names that 0.2 gave it
+    "trail": "trail-0.2",
+    "trail-shipped": "trail-0.2-shipped",
+    "trail-names": "trail-0.2-names",
+    "trail-without-attack": "trail-0.2-without-attack",
+}
 Figures = dict[str, int | float]
 
 
 class Record(StoredResult):
-    """One evaluation of one model, complete enough to be repeated and compared."""
+    """One evaluation of one model, complete enough to be repeated and compared.
+
+    A record that 0.2 wrote of its `trail` is one of `trail-0.2`, which is another network than this version's.
+    """
 
     what = "a result record"
     suffix = ".jsonl"
@@ -54,10 +63,17 @@ class Record(StoredResult):
     hardware: str
     seconds: float
 
+    @model_validator(mode="after")
+    def _name_predecessor(self) -> Record:
+        if self.model in TRAIL_0_2 and self.version.split(".")[:2] in (["0", "1"], ["0", "2"]):
+            self.model = TRAIL_0_2[self.model]
+        return self
+
     @property
     def key(self) -> tuple[Any, ...]:
+        name = next((old for old, new in TRAIL_0_2.items() if new == self.model), self.model)  # as its ranks have it
         protocol = (self.split, self.shots, self.candidates, self.references, self.seed)
-        return (self.benchmark, self.model, *protocol, self.data_sha256, self.choices())
+        return (self.benchmark, name, *protocol, self.data_sha256, self.choices())
 
     def choices(self) -> str:
         """The configuration without measured values and without settings that differ between seeds or machines."""

@@ -68,7 +68,7 @@ BUILT_IN = {
     ),
     "metar": BuiltIn("fewlink.models.metar.family", ("metar", "metar-in-train")),
     "gana": BuiltIn("fewlink.models.gana.family", ("gana",)),
-    "trail": BuiltIn("fewlink.models.trail.family", ("trail",), ready=("trail", "trail-names")),
+    "trail": BuiltIn("fewlink.models.trail.family", ("trail",), ready=("trail", "trail-no-names")),
     "ultra": BuiltIn("fewlink.models.ultra.family", ("ultra",), ready=("ultra",)),
 }
 

@@ -40,5 +40,6 @@ def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], r
     shapes = {name: tuple(weight.shape) for name, weight in found.items()}
     if shapes != expected_shapes:
         differing = [n for n in sorted({*shapes, *expected_shapes}) if shapes.get(n) != expected_shapes.get(n)]
-        some = ", ".join(differing[:3]) + (", …" if len(differing) > 3 else "")
-        raise InputError(run, f"has weights of another version of its model ({some}): train or fit it again")
+        some = f"{differing[0]} and {len(differing) - 1} more" if len(differing) > 1 else differing[0]
+        problem = f"has weights of another version of its model ({some}), which this version cannot read"
+        raise InputError(run, f"{problem}: train or fit again in another folder")

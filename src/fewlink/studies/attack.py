@@ -26,6 +26,8 @@ def run(plan: Plan, workspace: Workspace) -> None:
     """Rank the later links with each model and each number of references that has no record."""
     if "ultra" in plan.models and workspace.checkpoint is None:
         workspace.log("skipping ultra: give its weights with --checkpoint FILE")
+    if "trail" in plan.models and later_links.WITHOUT_ATTACK not in later_links.trail_names():
+        workspace.log(f"skipping {later_links.WITHOUT_ATTACK}: this version comes without its weights")
     frozen = _frozen(plan)
     place = later_links.Place(workspace.work, workspace.device, workspace.checkpoint)
     for name, model, setting in list(_missing(plan, workspace, frozen)):
@@ -51,13 +53,12 @@ def _missing(plan: Plan, workspace: Workspace, frozen: FrozenGraph) -> Iterator[
     draws = range(1, plan.seeds + 1)
     few = [later_links.Setting(shots, draw) for shots in plan.shots for draw in draws]
     names = {
-        "trail": [later_links.WITHOUT_ATTACK, "trail-shipped"],
+        "trail": later_links.trail_names(),
         "ultra": [name_of(workspace.checkpoint)] if workspace.checkpoint else [],
     }
     for model in plan.models:
-        all_pairs = [later_links.Setting(later_links.ALL, draw) for draw in (draws if model == "trail" else [0])]
         for name in names.get(model, [model]):
-            for setting in (*all_pairs, *few):
+            for setting in (later_links.Setting(later_links.ALL, 0), *few):
                 if (name, setting.shots, setting.chosen) not in stored:
                     yield name, model, setting
 

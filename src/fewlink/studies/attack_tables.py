@@ -10,10 +10,11 @@ import numpy as np
 from fewlink.data.carving import FrozenGraph
 from fewlink.evaluation.ranks import read_ranks
 from fewlink.evaluation.records import Record, RecordStore
-from fewlink.studies.later_links import ALL, CHANCES, FIRST, NAME, SURE, WITHOUT_ATTACK, frozen_attack
+from fewlink.studies.later_links import ALL, BUILT_IN, CHANCES, FIRST, NAME, SURE, WITHOUT_ATTACK, frozen_attack
 from fewlink.studies.tables import Table, figure
 
-ORDER = ("popularity", "rules", "complex", "ultra", WITHOUT_ATTACK, "trail-shipped")
+PREDECESSOR = "trail-0.2-without-attack"
+ORDER = ("popularity", "rules", "complex", "ultra", PREDECESSOR, "trail-0.2-shipped", WITHOUT_ATTACK, BUILT_IN)
 MIN_LINKS_FOR_COLUMN = 50  # later links of a relation
 MAX_LINKS_SHOWN = 15
 
@@ -52,7 +53,7 @@ def relations_table(records: list[Record], shots: int, frozen: FrozenGraph) -> T
             cells.append(" · ".join(map(figure, means)))
         rows.append([model, *cells])
     title = f"{shots} references, relation hidden" if shots else "all known pairs, relation in the graph"
-    mean_of = "mean of" if shots else "for TRAIL, the mean of"
+    mean_of = "mean of" if shots else "for trail-0.2, which reads 16 pairs, the mean of"
     draw_count = max(map(len, groups.values()), default=0)
     note = f"MRR · recall@{FIRST}"
     if draw_count > 1:
@@ -110,8 +111,10 @@ def found_links(store: RecordStore, model: str = WITHOUT_ATTACK, shots: int = AL
 
 
 def links_table(store: RecordStore) -> Table:
-    """The best-ranked later links with their names, one for each head."""
-    links = found_links(store)
+    """The best-ranked later links with their names, one for each head, of weights that never saw ATT&CK."""
+    measured = {record.model for record in store.records}
+    model = WITHOUT_ATTACK if WITHOUT_ATTACK in measured else PREDECESSOR
+    links = found_links(store, model)
     heads: set[str] = set()
     rows: list[list[str]] = []
     for link in links:
@@ -120,6 +123,6 @@ def links_table(store: RecordStore) -> Table:
             heads.add(link.head)
     shares = ", ".join(f"{sum(link.rank <= k for link in links)} in the first {k}" for k in (5, 20, 100))
     first = sum(link.rank == 1 for link in links)
-    note = f"of {len(links)} links: {first} first, {shares}; with the first draw of references" if links else ""
+    note = f"of {len(links)} links: {first} first, {shares}" if links else ""
     columns = ["added on", "head", "relation", "tail", "rank"]
-    return Table(f"links found by {WITHOUT_ATTACK}, relation in the graph", columns, rows, note)
+    return Table(f"links found by {model}, relation in the graph", columns, rows, note)

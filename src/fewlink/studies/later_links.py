@@ -1,8 +1,8 @@
 """Ranks of the links that MITRE's analysts added to ATT&CK after 2023, in the graph as it was at the end of 2023.
 
 Both ends of these links were already in the graph. Each relation is queried in two ways: as a new one, hidden from the
-graph and with a few of its pairs as references; and as it is, in the graph with all its pairs. A tail is ranked among
-all entities of its type that the head had no link to.
+graph and with a few of its pairs as references; and as it is, with all its pairs. A tail is ranked among all entities
+of its type that the head had no link to.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.baselines.links import link_settings, train_links
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
-from fewlink.models.trail.shipped import Shipped, built_in_weights, shipped
+from fewlink.models.trail.shipped import CHECKSUMS, Shipped, built_in_weights, shipped
 from fewlink.models.ultra.network import read_checkpoint
 from fewlink.models.ultra.scorer import scorer_on
 from fewlink.scorers import Question, Scorer
@@ -42,15 +42,17 @@ from fewlink.scorers import Question, Scorer
 BUILTIN = files("fewlink") / "builtin"
 NAME = "attack-2023"  # of the benchmark in records
 LAST_DAY = "2023-12-31"  # of the frozen graph
-WITHOUT_ATTACK = "trail-without-attack"  # weights that were not trained on ATT&CK
+BUILT_IN = "trail-no-names-built-in"  # the built-in weights in records
+WITHOUT_ATTACK = "trail-without-attack"  # weights that were not trained on ATT&CK, in records
+WEIGHTS_WITHOUT_ATTACK = "trail-without-attack.safetensors"
+CALIBRATION_WITHOUT_ATTACK = "trail-without-attack.calibration.json"
 CREATED = ("_runs_on_platform", "_serves_tactic", "_in_sector", "technique_impacts")  # dated by the head's creation
 FEWEST = 15  # later links of an evaluated relation
 FIRST = 20  # answers that an analyst reads
 SURE = 0.8  # the probability of a sure answer
 COMPLEX_DIM, COMPLEX_N3 = 100, 0.03  # the latter as the search on the frozen graph chose it
 CHANCES = ("sure", "sure_right", "first", "first_right", "expected")
-DRAWN = 16  # references of a draw, if all known pairs are not read
-ALL = 0  # shots of a record: all known pairs are references, and the graph has the relation
+ALL = 0  # shots of a record: all known pairs are references
 
 
 class Place(NamedTuple):
@@ -91,7 +93,7 @@ def rank_later(
     """Rank the tails of the later links (n, 2) of a relation; pairs known on the last day do not compete."""
     heads, range_ = np.unique(later[:, 0]), task.range
     ranks, listed, counts, ranked = [], [], [], []
-    given = References(tuple((h, t) for h, t in references[:DRAWN].tolist()))
+    given = References(tuple((h, t) for h, t in references.tolist()))
     for place, scores in score_heads(scorer, Question(task.name, references, heads.astype(np.int32), range_)):
         head = int(heads[place])
         new = later[later[:, 0] == head, 1]
@@ -138,43 +140,43 @@ def _chances(
 
 
 class Setting(NamedTuple):
-    """The number of references, and the number of their draw.
-
-    With `ALL`, the relation is in the graph and all known pairs are references; a model that reads fewer gets a draw.
-    """
+    """The number of references, and the number of their draw; with `ALL`, all known pairs are references."""
 
     shots: int
     draw: int
 
     def __str__(self) -> str:
-        references = f"K = {self.shots}" if self.shots else "all known pairs"
-        return f"{references}, draw {self.draw}" if self.draw else references
+        return f"K = {self.shots}, draw {self.draw}" if self.shots else "all known pairs"
 
     @property
     def chosen(self) -> str:
         """The name of the references in records."""
-        return self.protocol.references if self.draw else "all"
+        return self.protocol.references if self.shots else "all"
 
     @property
     def protocol(self) -> Protocol:
-        return Protocol("test", self.shots or DRAWN, "full", self.draw)
+        return Protocol("test", self.shots or 1, "full", self.draw)
 
-    def references(self, task: Task, most: int = DRAWN) -> np.ndarray:
-        """A draw of the pairs known on the last day; with `ALL`, all of them or a draw of `most`."""
-        if self.shots:
-            return task.split(self.shots, self.draw)[0]
-        return task.split(most, self.draw)[0] if self.draw else task.pairs
+    def references(self, task: Task) -> np.ndarray:
+        """A draw of the pairs known on the last day, or all of them."""
+        return task.split(self.shots, self.draw)[0] if self.shots else task.pairs
 
 
-def weights_of(model: str = WITHOUT_ATTACK) -> Shipped:
-    """TRAIL's built-in weights, or the weights that were trained on the other four graphs only."""
-    name = f"{model}.safetensors"
-    return shipped() if model == "trail-shipped" else built_in_weights(name)
+def trail_names() -> list[str]:
+    """The names, in records, of TRAIL's weights that come with fewlink."""
+    return [*([WITHOUT_ATTACK] if WEIGHTS_WITHOUT_ATTACK in CHECKSUMS else []), BUILT_IN]
 
 
-def calibration_without_attack() -> Calibration:
-    """The calibration of TRAIL's weights, fitted without questions about ATT&CK."""
-    with as_file(BUILTIN / f"{WITHOUT_ATTACK}.calibration.json") as path:
+def weights_of(name: str) -> Shipped:
+    """TRAIL's built-in weights, or those that were not trained on ATT&CK, by their name in records."""
+    return shipped() if name == BUILT_IN else built_in_weights(WEIGHTS_WITHOUT_ATTACK)
+
+
+def calibration_of(name: str) -> Calibration | None:
+    """The calibration of weights, fitted without questions about ATT&CK if these never saw it."""
+    if name == BUILT_IN:
+        return shipped_calibration()
+    with as_file(BUILTIN / CALIBRATION_WITHOUT_ATTACK) as path:
         return open_calibration(path)
 
 
@@ -183,16 +185,16 @@ def rank_relation(
 ) -> LaterRanks:
     """Rank the later links of one relation with one model."""
     task, later = frozen.task(relation), frozen.later[relation]
-    graph = frozen.hidden(relation) if setting.shots else frozen.graph
     references, calibration = setting.references(task), None
+    as_references = setting.shots or model in ("trail", "ultra")  # to them, all pairs as references are the relation
+    graph = frozen.hidden(relation) if as_references else frozen.graph
     if model == "trail":
-        network, read = weights_of(name).network().to(place.device), ReadGraph.of(graph, names=False).to(place.device)
-        scorer: Scorer = TrailScorer(name, network, read)
-        if setting.shots:
-            calibration = shipped_calibration() if name == "trail-shipped" else calibration_without_attack()
+        network = weights_of(name).network().to(place.device)
+        read = ReadGraph.of(graph, names=False)  # names are today's, not those of the last day
+        scorer: Scorer = TrailScorer(name, network, read.to(place.device))
+        calibration = calibration_of(name) if setting.shots else None
     elif model == "ultra":
         assert place.checkpoint is not None
-        graph = frozen.hidden(relation)  # all pairs as references are the relation itself
         scorer = scorer_on(name, read_checkpoint(place.checkpoint).network(), graph, place.device)
     elif model == "complex":
         scorer = _complex(setting, relation, frozen, task, place)

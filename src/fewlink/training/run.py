@@ -372,17 +372,19 @@ def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, de
 def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) -> None:
     """Prepare a run folder for training. `config.json` is written last, so a folder that has one is a run folder.
 
-    A run without a checkpoint may start again with other settings.
+    A run without a checkpoint may start again with other settings. The configuration of a run that continues is written
+    when its checkpoint has been loaded.
     """
     embeddings, has_config = run / EMBEDDINGS, (run / CONFIG).exists()
     continues = has_config and has_checkpoint(run)
     if continues:
         RunConfig.read(run).check_continues(run, wanted)
-    elif _digest_of(wanted.family, embeddings) != wanted.embeddings["sha256"]:
+        return
+    if _digest_of(wanted.family, embeddings) != wanted.embeddings["sha256"]:
         if embeddings.exists() and not has_config:  # never replace a user's vectors
             raise FewlinkError(f"{run} is not a run folder, and has other embeddings: choose another folder")
         vectors.save(embeddings, wanted.graph["fingerprint"], graph=wanted.benchmark["name"])
-    wanted.write(run, id="" if continues else wanted.new_id())
+    wanted.write(run, id=wanted.new_id())
 
 
 def _digest_of(family: TrainedFamily[Any, Any], folder: Path) -> str | None:

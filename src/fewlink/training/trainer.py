@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,6 +112,7 @@ def train_runs(
         while group := _next_group(states, settings):
             trainer = Trainer(benchmark, vectors, settings, group)
             trainer.load(folders)
+            distributed.from_first(functools.partial(trainer.write_configs, vectors, folders))
             while not any(_finished(state, settings) for state in trainer.states):
                 trainer.train_until_evaluation(folders)
                 for index, (seed, state) in enumerate(zip(group, trainer.states, strict=True)):
@@ -143,6 +145,11 @@ class Trainer:
                 check_weights(self.learner.state(0).weights, weights, runs[seed])
             self.learner.load_state([RunState(weights, optimizer) for weights, optimizer, _ in saved])
             self.states = [state for _, _, state in saved]
+
+    def write_configs(self, vectors: PretrainedVectors, runs: Mapping[int, Path]) -> None:
+        """Write the configurations of the runs: a continued run may have other limits, or another device."""
+        for seed in self.seeds:
+            RunConfig.of(self.benchmark, vectors, self.settings.replace(seed=seed)).write(runs[seed])
 
     def train_until_evaluation(self, runs: Mapping[int, Path]) -> None:
         """Train up to the next evaluation, evaluate, and set the metrics line of each state.

@@ -55,7 +55,7 @@ def test_they_score_any_graph() -> None:
 def test_they_do_better_than_rules_without_training() -> None:
     benchmark, protocol = open_benchmark("umls"), Protocol("dev", 3, "full")
     prepared = shipped_models()["trail"].shipped("trail", benchmark, "cpu")
-    assert prepared.scorer.name == "trail-shipped" and prepared.config == {"weights": shipped().facts}
+    assert prepared.scorer.name == "trail-built-in" and prepared.config == {"weights": shipped().facts}
     found = evaluate(benchmark, prepared.scorer, protocol).metrics()["micro"]["mrr"]
     assert found > 0.25  # rules: 0.20
 

@@ -29,8 +29,7 @@ CONSTANTS = 16  # bytes of an edge if only the surroundings of a head are read
 PAIR = 28  # bytes of a pair of relations while their co-occurrences are counted
 STATES = 6  # tensors of the size of the states that answering needs at once
 
-
-WITH_NAMES = "trail-names"  # in results, beside `trail-shipped`
+WITHOUT_NAMES = "trail-no-names"
 
 SettingsT = TypeVar("SettingsT", bound=TrailSettings)
 
@@ -70,7 +69,7 @@ class TrailFamily(PropagationFamily[TrailSettings]):
 
     name = "trail"
     settings = TrailSettings
-    shipped_models: ClassVar[tuple[str, ...]] = ("trail", WITH_NAMES)
+    shipped_models: ClassVar[tuple[str, ...]] = ("trail", WITHOUT_NAMES)
 
     @property
     def models(self) -> Mapping[str, str]:
@@ -115,11 +114,8 @@ class TrailFamily(PropagationFamily[TrailSettings]):
         return TrailScorer(settings.model, network, read.to(settings.device))
 
     def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
-        scorer = self.shipped_on(known_graph(benchmark), device, names=model == WITH_NAMES)
-        if model == WITH_NAMES:
-            if not scorer.graph.reads_names:
-                raise FewlinkError(f"the names of {benchmark.name} are no evidence: use --scorer trail")
-            scorer.name = WITH_NAMES
+        scorer = self.shipped_on(known_graph(benchmark), device, names=model != WITHOUT_NAMES)
+        scorer.name = f"{model}-built-in"  # in results, beside `trail` as a run has trained it
         return Prepared(scorer, {"weights": shipped().facts})
 
     def shipped_on(self, graph: Graph, device: str, *, names: bool) -> TrailScorer:

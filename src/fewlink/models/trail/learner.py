@@ -21,28 +21,30 @@ from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.weights import moments_of, restore_moments
 from fewlink.scorers import Scorer
 
-WORKERS = 6  # processes that draw episodes for a GPU
 RAW = "raw."  # weights before averaging, among the moments of a checkpoint
 
 
 class TrailLearner:
     """One run. `graphs[0]` is the graph to answer on; episodes come from all graphs.
 
-    `start`: weights to begin with.
+    `start`: weights to begin with. `shares`: how often a step reads each graph; by default in proportion to the root of
+    the number of its relations.
     """
+
+    workers = 6  # processes that draw episodes for a GPU
 
     def __init__(
         self,
         graphs: Sequence[Graph],
         settings: TrailSettings,
         start: Mapping[str, Tensor] | None = None,
+        shares: Sequence[float] | None = None,
     ) -> None:
         self.settings, self.device = settings, torch.device(distributed.use_device(settings.device))
         self.steps_at_once = 50 if self.device.type == "cuda" else 1
-        read = [ReadGraph.of(graph, names=settings.names) for graph in graphs]
-        self.graphs = [graph.to(self.device) for graph in read]
-        sources = [EpisodeSource(graph, own, settings) for graph, own in zip(graphs, read, strict=True)]
-        shares = [len(source.pairs) ** 0.5 for source in sources]
+        sources = [self.source(graph) for graph in graphs]
+        self.graphs = [source.graph.to(self.device) for source in sources]
+        shares = shares or [len(source.pairs) ** 0.5 for source in sources]
         self.episodes = Episodes(sources, shares, settings, distributed.rank(), distributed.count())
         torch.manual_seed(derive(settings.seed, "weights"))
         self.network = self.new_network().to(self.device)
@@ -62,6 +64,10 @@ class TrailLearner:
         self.pool = torch.cuda.graph_pool_handle() if on_gpu else None  # memory that all recorded steps share
         self._stream: Iterator[Batch] | None = None
         self._next = -1
+
+    def source(self, graph: Graph) -> EpisodeSource:
+        """The episodes of a graph."""
+        return EpisodeSource(graph, ReadGraph.of(graph, names=self.settings.names), self.settings)
 
     def new_network(self) -> nn.Module:
         """A network with random weights."""
@@ -148,7 +154,7 @@ class TrailLearner:
                     self.episodes,
                     sampler=range(step, self.settings.steps),
                     batch_size=None,
-                    num_workers=WORKERS,
+                    num_workers=self.workers,
                     prefetch_factor=8,
                     pin_memory=True,
                     multiprocessing_context="fork",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import NamedTuple
 
@@ -35,7 +36,8 @@ class ReadGraph:
 
     Shapes: `sizes` (2R, 5) of each relation; `together` (2R, 2R), the share of the entities with one relation that
     have the other, rows adding up to 1; `flags` (2R, 2), 1 for `same` and for `contain`, and their inverses; `vectors`
-    (entities, 96) of the names, or None. `edges` are sorted when they are first used.
+    (entities, 96) of the names, or None; `visible` (2R,), 0 for relations that are not read. `edges` are sorted when
+    they are first used.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class ReadGraph:
         edges: EdgeTable | None = None,
     ) -> None:
         self.graph, self.sizes, self.together, self.flags, self.vectors = graph, sizes, together, flags, vectors
-        self._edges = edges
+        self._edges, self.visible = edges, np.ones(len(sizes))
 
     @classmethod
     def of(cls, graph: Graph, *, names: bool = True) -> ReadGraph:
@@ -69,6 +71,13 @@ class ReadGraph:
             return self
         rest = self.graph.without(np.array([number]))
         return ReadGraph(rest, rest.once(_sizes), rest.once(_together), self.flags.cpu(), self.vectors).to(self.device)
+
+    def hiding(self, relation: int) -> ReadGraph:
+        """The same graph, in which a relation and its inverse are not read; what was counted with it stays."""
+        other = copy.copy(self)
+        other.visible = self.visible.copy()
+        other.visible[[relation, (relation + self.relations // 2) % self.relations]] = 0
+        return other
 
     def without_names(self) -> ReadGraph:
         """The graph without the relations and vectors of names; all ids stay the same."""

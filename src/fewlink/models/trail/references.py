@@ -96,7 +96,7 @@ def read_references(
     sample: int = SAMPLE,
     rng: np.random.Generator | None = None,
 ) -> References:
-    """One task with distinct references (K, 2), on the CPU; `visible` (2R,): by default every relation.
+    """One task with distinct references (K, 2), on the CPU; `visible` (2R,): by default what the graph shows.
 
     With a `size`, pairs are padded to it, ends to twice as many, and the sample to `sample`.
     """
@@ -105,7 +105,7 @@ def read_references(
     places = places.reshape(-1, 2)
     heads, tails = places.T
     out, into = (np.bincount(column, minlength=len(ends)) for column in (heads, tails))
-    seen = np.ones(graph.relations) if visible is None else visible
+    seen = graph.visible if visible is None else visible
     around, cover = _around(graph, ends, out, into)
     chosen = np.arange(count)
     if count > sample:

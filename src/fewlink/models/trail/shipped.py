@@ -25,12 +25,11 @@ from fewlink.models.trail.network import Shape, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 
-NAME = "trail-shipped"  # in results and titles, beside `trail` as it was trained on one benchmark
+NAME = "trail"  # in titles and answers
 FORMAT, METADATA = "fewlink-trail/2", "fewlink"  # one entry of metadata: several have no order
 BUILT_IN = "trail.safetensors"
 CHECKSUMS = {  # sha256 of the files that come with fewlink
     "trail.safetensors": "f7c46d500485bb33b342dac72cd13a55bab6a7427910be1cb806cd3db0cd1325",
-    "trail-without-attack.safetensors": "5edc6aa4b795dbd0f91c38d422453ed9f08e9801ee20bd01491ae3935c44044e",
 }
 
 

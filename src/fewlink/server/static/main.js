@@ -18,8 +18,6 @@ import { capitalized, plural } from "./text.js";
 
 const POLL = 3000; // milliseconds between two checks for decisions of others
 const MODELS = {
-  "trail-shipped": "TRAIL (built-in weights)",
-  "trail-names": "TRAIL with names (built-in weights)",
   trail: "TRAIL",
   fsrl: "FSRL",
   metar: "MetaR",

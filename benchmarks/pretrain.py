@@ -1,0 +1,376 @@
+"""Pretrain TRAIL on many graphs, as the weights that come with fewlink were, and measure what it learns.
+
+    python benchmarks/pretrain.py train GRAPHS OUT [--variants main …] [--seeds 0 1 …] [--steps 5000]
+    python benchmarks/pretrain.py tune GRAPHS OUT WEIGHTS … --on nell-one [--steps 600]
+    python benchmarks/pretrain.py evaluate OUT WEIGHTS … --on nell-one [--shots 1 3 5] [--links TRAIN VALID TEST]
+
+GRAPHS is a folder of graphs with an INDEX.tsv. `train` reads those in `POOL`, whose stated licences allow weights to be
+shipped, NELL-One without the relations of its folds, and the known graph of FB15k-237's tasks without the test triples
+of FB15k-237: so folds, tests and FB15k-237's own test are unseen. Every variant and seed is a process on one GPU, side
+by side. `tune` goes on with weights on the known graph of one benchmark. `evaluate` stores a record for each
+measurement in OUT, with names and without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import csv
+import functools
+import json
+import multiprocessing
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fewlink.data import Benchmark, open_benchmark
+from fewlink.data.catalogue import data_home, open_graph
+from fewlink.data.folds import fold_benchmark
+from fewlink.data.training_graph import known_graph
+from fewlink.evaluation.evaluator import Protocol, evaluate
+from fewlink.evaluation.links import rank_links, read_splits
+from fewlink.evaluation.records import RecordStore, make_record
+from fewlink.graph import Graph, compile_graph
+from fewlink.models.trail.episodes import Batch, EpisodeSource
+from fewlink.models.trail.learner import TrailLearner
+from fewlink.models.trail.network import Shape
+from fewlink.models.trail.read_graph import ReadGraph, slots_of
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.settings import TrailSettings
+from fewlink.models.trail.shipped import read_weights, write_weights
+from fewlink.scorers import Question
+
+POOL = (
+    *("wd50k", "wikitopics-loc", "wikitopics-people", "wikitopics-org", "wikitopics-art", "wikitopics-award"),
+    *("wikitopics-infra", "wikitopics-sci", "pedia-de", "jf17k", "openflights", "obo-anatomy", "human-gem"),
+    *("ras-machine", "misp-galaxy", "nuclei-templates", "d3fend", "fibo", "china-stocks", "pokeapi", "worldcup-db"),
+    *("homebrew", "qudt", "metafam", "kinships", "mkr-music", "chinook"),
+)
+NELL, FREEBASE = "nell-one", "fb15k-237-few"
+NAMED_SHARES = {NELL: 0.16, FREEBASE: 0.09}  # of steps; the graphs of the pool share the rest by domain
+DOMAINS = ("wikidata", "dbpedia", "freebase", "bio", "cyber", "finance", "sport", "games", "kin", "software")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "main": {},
+    "few-references": {"most_references": 16, "many": 0.0},
+    "no-skew": {"skewed": 0.0},
+    "few-graphs": {},
+    "no-names": {"names": False},
+}
+Sources = Mapping[str, EpisodeSource]
+
+
+class PooledLearner(TrailLearner):
+    """A learner whose graphs were read before, and which may have to end after some seconds."""
+
+    workers = 2
+
+    def __init__(
+        self,
+        sources: Sequence[EpisodeSource],
+        settings: TrailSettings,
+        start: Mapping[str, Tensor] | None = None,
+        shares: Sequence[float] | None = None,
+        seconds: float = 1e9,
+    ) -> None:
+        self.read, self.began, self.seconds = iter(sources), time.time(), seconds
+        super().__init__([source.graph.graph for source in sources], settings, start, shares)
+
+    def step(self, number: int, batch: Batch) -> Tensor:
+        """A step whose learning rate falls to 0 with the last step, or with the last second."""
+        passed = (time.time() - self.began) / self.seconds
+        return super().step(min(self.settings.steps - 1, max(number, int(passed * self.settings.steps))), batch)
+
+    def source(self, graph: Graph) -> EpisodeSource:
+        """The next of the graphs, with the settings of this learner."""
+        source = copy.copy(next(self.read))
+        source.settings = self.settings
+        return source
+
+
+def read_pool(folder: Path) -> tuple[dict[str, EpisodeSource], dict[str, float]]:
+    """All graphs that `train` reads, and their shares of the steps."""
+    with (folder / "INDEX.tsv").open(encoding="utf-8") as lines:
+        domains = {row["name"]: coarse(row["domain"]) for row in csv.DictReader(lines, delimiter="\t")}
+    jobs = [functools.partial(pool_graph, folder, name) for name in POOL]
+    jobs += [nell_without_folds, functools.partial(freebase_without_test, folder.parent / "fb15k-237")]
+    sources = read_sources([*POOL, NELL, FREEBASE], jobs)
+    graphs = defaultdict(list)
+    for name in POOL:
+        graphs[domains[name]].append(name)
+    rest = (1 - sum(NAMED_SHARES.values())) / sum(len(names) ** 0.5 for names in graphs.values())
+    shares = {name: rest * len(names) ** 0.5 / len(names) for names in graphs.values() for name in names}
+    return sources, {**shares, **NAMED_SHARES}
+
+
+def coarse(domain: str) -> str:
+    """The domain of a graph without its details."""
+    return next((known for known in DOMAINS if known in domain.lower()), domain)
+
+
+def read_sources(names: Sequence[str], jobs: Sequence[Any]) -> dict[str, EpisodeSource]:
+    """The graphs that jobs make, each read in a process of its own."""
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        sources = dict(zip(names, pool.map(as_source, jobs), strict=True))
+    for source in sources.values():  # what pickles leave out
+        slots_of(source.graph.graph)
+        _ = source.graph.degrees
+    return {name: source for name, source in sources.items() if source.pairs}
+
+
+def as_source(job: Any) -> EpisodeSource:
+    torch.set_num_threads(1)
+    graph = job()
+    return EpisodeSource(graph, ReadGraph.of(graph), TrailSettings())
+
+
+def pool_graph(folder: Path, name: str) -> Graph:
+    names = folder / f"{name}.names.tsv.xz"
+    return open_graph(folder / f"{name}.tsv.xz", names=names if names.exists() else None).graph
+
+
+def nell_without_folds() -> Graph:
+    """NELL-One's background without the relations that a fold holds out."""
+    benchmark = benchmark_of(NELL)
+    kept = functools.reduce(
+        np.intersect1d, (np.unique(fold_benchmark(benchmark, fold).graph.triples()[:, 1]) for fold in (0, 1))
+    )
+    hidden = np.setdiff1d(np.arange(len(benchmark.graph.relations)), kept)
+    return benchmark.graph.without(hidden)
+
+
+def freebase_without_test(folder: Path) -> Graph:
+    """The known graph of FB15k-237's tasks without the triples that are not in FB15k-237's training split."""
+    graph = known_graph(benchmark_of(FREEBASE))
+    train = compile_graph([folder / "train.tsv.gz"])
+    heads, relations, tails = train.triples().T
+    entities, names = list(train.entities), list(train.relations)
+    seen = {(entities[h], names[r], entities[t]) for h, r, t in zip(heads, relations, tails, strict=True)}
+    entities, names = list(graph.entities), list(graph.relations)
+    triples = graph.triples()
+    kept = np.array([(entities[h], names[r], entities[t]) in seen for h, r, t in triples.tolist()])
+    return Graph.of(graph.entities, graph.relations, triples[kept], types=graph.types, labels=graph.labels)
+
+
+def benchmark_graph(name: str) -> Graph:
+    return known_graph(benchmark_of(name))
+
+
+def benchmark_of(name: str) -> Benchmark:
+    """A benchmark in the data home, or a fold of one: `nell-one/0`."""
+    name, _, fold = name.partition("/")
+    benchmark = open_benchmark(data_home() / name)
+    return fold_benchmark(benchmark, int(fold)) if fold else benchmark
+
+
+def side_by_side(work: Any, jobs: Iterable[Sequence[Any]], at_once: int) -> None:
+    """Run jobs in forked processes, some at a time; a job that fails does not stop the others."""
+    fork = multiprocessing.get_context("fork")
+    waiting, running = [fork.Process(target=work, args=job) for job in jobs], []
+    while waiting or running:
+        running = [process for process in running if process.is_alive()]
+        while waiting and len(running) < at_once:
+            running.append(waiting.pop(0))
+            running[-1].start()
+        time.sleep(0.2)
+
+
+def learn(
+    name: str,
+    out: Path,
+    sources: Sources,
+    shares: Mapping[str, float],
+    changes: Mapping[str, Any],
+    start: Path | None,
+    until: float,
+    more: Sequence[str],
+) -> None:
+    """Train one network and write its weights."""
+    began = time.time()
+    settings = TrailSettings(**changes).adjusted(list(more))  # made here, as it asks for the GPU
+    weights = None if start is None else load_file(start)
+    each_share = [shares[each] for each in sources]
+    learner = PooledLearner(list(sources.values()), settings, weights, each_share, until - began)
+    step, losses, told = 0, [], began
+    while step < settings.steps and time.time() < until:
+        count = min(25, settings.steps - step)
+        losses.append(learner.run_steps(step, count).losses["loss"].mean())
+        step += count
+        if time.time() - told > 15 or step == settings.steps:
+            told, loss = time.time(), float(torch.stack(losses).mean())
+            losses = []
+            say(name, step=step, loss=round(loss, 4), seconds=round(told - began, 1), gb=memory())
+    shape = Shape(settings.width, settings.layers, settings.relation_layers)
+    facts = {"graphs": sorted(sources), "step": step, "seed": settings.seed}
+    write_weights(out / f"{name}.safetensors", learner.averaged, shape, **facts)
+
+
+def memory() -> float:
+    return round(torch.cuda.max_memory_allocated() / 2**30, 1) if torch.cuda.is_available() else 0.0
+
+
+def say(name: str, **facts: Any) -> None:
+    print(json.dumps({"job": name, **facts}), flush=True)
+
+
+def train(options: argparse.Namespace) -> None:
+    began = time.time()
+    sources, shares = read_pool(options.graphs)
+    say("graphs", count=len(sources), seconds=round(time.time() - began, 1))
+    jobs = []
+    for variant in options.variants:
+        chosen = {each: own for each, own in sources.items() if variant != "few-graphs" or each in NAMED_SHARES}
+        for seed in options.seeds:
+            changes = {**settings_of(options), "seed": seed, **VARIANTS[variant]}
+            until = began + options.seconds
+            jobs.append((f"{variant}-{seed}", options.out, chosen, shares, changes, None, until, options.set))
+    side_by_side(learn, jobs, options.jobs)
+
+
+def tune(options: argparse.Namespace) -> None:
+    began = time.time()
+    sources = read_sources(options.on, [functools.partial(benchmark_graph, name) for name in options.on])
+    jobs = []
+    for name, source in sources.items():
+        for weights in options.weights:
+            seed = read_weights(weights.read_bytes(), weights.name).facts["seed"]
+            changes = {**settings_of(options), "learning_rate": 5e-4, "many": 0.2, "average": 0.99, "seed": seed}
+            job, until = f"{weights.stem}-{name.replace('/', '-fold')}", began + options.seconds
+            jobs.append((job, options.out, {name: source}, {name: 1.0}, changes, weights, until, options.set))
+    side_by_side(learn, jobs, options.jobs)
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    return {"steps": options.steps, "width": options.width, "device": options.device, "skewed": 0.35}
+
+
+def measure(options: argparse.Namespace) -> None:
+    benchmarks = [benchmark_of(name) for name in options.on]
+    for benchmark in benchmarks:
+        known_graph(benchmark)
+    side_by_side(measure_one, [(weights, benchmarks, options) for weights in options.weights], options.jobs)
+
+
+def measure_one(weights: Path, benchmarks: Sequence[Benchmark], options: argparse.Namespace) -> None:
+    """Store the records of one file of weights."""
+    shipped = read_weights(weights.read_bytes(), weights.name)
+    network, seed = shipped.network().to(options.device), int(shipped.facts["seed"])
+    store = RecordStore(options.out)
+    for benchmark in benchmarks:
+        read = ReadGraph.of(known_graph(benchmark)).to(options.device)
+        with_names = TrailScorer(weights.stem, network, read)
+        for names, scorer in (("names", with_names), ("no-names", with_names.without_names())):
+            for shots in options.shots:
+                for candidates in options.candidates:
+                    protocol = Protocol(split=options.split, shots=shots, candidates=candidates, seed=seed)
+                    found = evaluate(benchmark, scorer, protocol)
+                    record = make_record(
+                        found,
+                        benchmark=benchmark.name,
+                        data_sha256=benchmark.fingerprint,
+                        model=f"{weights.stem}-{names}",
+                        config={"weights": shipped.facts},
+                    )
+                    store.add(record, replace=True)
+                    micro = found.metrics()["micro"]
+                    facts = {"benchmark": benchmark.name, "names": names, "shots": shots, "candidates": candidates}
+                    say(weights.stem, **facts, mrr=round(micro["mrr"], 4), seconds=round(found.seconds, 1))
+
+
+class Links:
+    """TRAIL in the place of a table of vectors: all known pairs of a relation are its references."""
+
+    def __init__(self, scorer: TrailScorer, graph: Graph) -> None:
+        self.scorer = scorer
+        self.entities = torch.zeros(len(graph.entities), 0, device=scorer.device)
+        self.relations = torch.zeros(2 * len(graph.relations), 0)
+        self.triples = graph.triples()
+        self.everyone = np.arange(len(graph.entities))
+        self.hidden: dict[int, TrailScorer] = {}
+
+    def score_all(self, heads: Tensor, relations: Tensor) -> Tensor:
+        """Scores (rows, entities)."""
+        scores = torch.empty(len(heads), len(self.entities), device=self.scorer.device)
+        half = len(self.relations) // 2
+        for relation in relations.unique().tolist():
+            rows = relations == relation
+            pairs = self.triples[self.triples[:, 1] == relation % half][:, [0, 2]]
+            pairs = pairs[:, ::-1] if relation >= half else pairs
+            if relation not in self.hidden:
+                self.hidden[relation] = TrailScorer("", self.scorer.network, self.scorer.graph.hiding(relation % half))
+            question = Question("", np.ascontiguousarray(pairs), heads[rows].cpu().numpy(), self.everyone)
+            scores[rows] = self.hidden[relation](question).float()
+        return scores
+
+
+def measure_links(options: argparse.Namespace) -> None:
+    """Ordinary link prediction, both ends of test triples among all entities, all known pairs as references."""
+    graph, splits = read_splits(*options.links)
+    known, test = np.concatenate(list(splits.values())), splits["test"]
+    if len(test) > options.most:
+        test = test[np.sort(np.random.default_rng(0).choice(len(test), options.most, replace=False))]
+    if options.names:
+        graph = compile_graph([options.links[0]], names=options.names)
+    order = np.argsort(test[:, 1], kind="stable")
+    jobs = [(weights, graph, test[order], known, options) for weights in options.weights]
+    side_by_side(links_of, jobs, options.jobs)
+
+
+def links_of(weights: Path, graph: Graph, test: np.ndarray, known: np.ndarray, options: argparse.Namespace) -> None:
+    shipped, began = read_weights(weights.read_bytes(), weights.name), time.time()
+    read = ReadGraph.of(graph).to(options.device)
+    with_names = TrailScorer(weights.stem, shipped.network().to(options.device), read)
+    for names in ("names", "no-names") if read.reads_names else ("no-names",):
+        scorer = with_names if names == "names" else with_names.without_names()
+        found: Any = rank_links(Links(scorer, graph), test, known, "test").metrics()["micro"]  # type: ignore[arg-type]
+        graph_name = options.links[0].parent.name
+        figures = {each: round(found[each], 4) for each in ("mrr", "hits@1", "hits@10")}
+        facts = {"graph": graph_name, "names": names, "triples": len(test), **figures}
+        say(weights.stem, **facts, seconds=round(time.time() - began, 1))
+        with (options.out / f"links-{graph_name}.jsonl").open("a") as lines:
+            lines.write(json.dumps({"weights": weights.stem, "seed": shipped.facts["seed"], **facts}) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    made = {name: commands.add_parser(name) for name in ("train", "tune", "evaluate", "links")}
+    for name in ("train", "tune"):
+        made[name].add_argument("graphs", type=Path, help="folder of graphs with an INDEX.tsv")
+    for command in made.values():
+        command.add_argument("out", type=Path)
+        command.add_argument("--device", default="cuda", help="cuda or cpu")
+        command.add_argument("--jobs", type=int, default=5, help="processes side by side")
+    for name in ("tune", "evaluate", "links"):
+        made[name].add_argument("weights", type=Path, nargs="+")
+    for name in ("tune", "evaluate"):
+        made[name].add_argument("--on", nargs="+", default=[NELL], help="benchmarks, or a fold: nell-one/0")
+    for name in ("train", "tune"):
+        made[name].add_argument("--steps", type=int, default=5000 if name == "train" else 600)
+        made[name].add_argument(
+            "--seconds", type=float, default=1e9, help="end after so many, if the steps take longer"
+        )
+        made[name].add_argument("--width", type=int, default=32)
+        made[name].add_argument("--set", nargs="*", default=[], help="settings, such as queries=4")
+    made["train"].add_argument("--variants", nargs="+", choices=VARIANTS, default=["main"])
+    made["train"].add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    made["evaluate"].add_argument("--split", default="test")
+    made["evaluate"].add_argument("--shots", type=int, nargs="+", default=[3])
+    made["evaluate"].add_argument("--candidates", nargs="+", default=["full"])
+    made["links"].add_argument("--links", type=Path, nargs=3, required=True, metavar=("TRAIN", "VALID", "TEST"))
+    made["links"].add_argument("--names", type=Path, help="a file of the entities' names")
+    made["links"].add_argument("--most", type=int, default=4000, help="test triples, at most")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    {"train": train, "tune": tune, "evaluate": measure, "links": measure_links}[options.command](options)
+
+
+if __name__ == "__main__":
+    main()
