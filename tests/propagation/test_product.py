@@ -21,6 +21,7 @@ from fewlink.propagation.product import (
     kernels_for,
     relation_sums,
     relational_product,
+    row_sums,
     transposed_product,
     without_kernels,
 )
@@ -156,7 +157,7 @@ def test_blocks_of_edges_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 7 * x[0].numel())
     monkeypatch.setattr(edges_module, "CHUNK", 4)
     table = EdgeTable.of(graph)
-    assert len(table.by_tail.chunks(False)) > 5
+    assert len(table.by_tail.row_edges(False).chunks) > 5
     parts = relational_product(x, w, table), transposed_product(x, w, table), relation_sums(x, x, table)
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
@@ -229,3 +230,18 @@ def test_segments_cover_every_edge_once(counts: list[int], longest: int, all_par
     for place, row in enumerate(long):
         own = [slot for slot, r in zip(slots, rows, strict=True) if r == row]
         assert own == list(range(firsts[place], firsts[place + 1]))
+
+
+@given(id_triples, st.lists(st.integers(0, ENTITIES - 1), unique=True), st.lists(st.integers(0, ENTITIES - 1)))
+def test_edges_of_some_rows_and_from_some_sources(triples: list[Edge], rows: list[int], sources: list[int]) -> None:
+    """Sums over the edges of some rows are those of the product; others than `sources` send nothing."""
+    table, x, w = EdgeTable.of(id_graph(triples)), states(0, ENTITIES)[:, 0], weights(1, RELATIONS)[0]
+    x[[node for node in range(ENTITIES) if node not in sources]] = 0
+    expected = relational_product(x[:, None].contiguous(), w[None], table)[rows, 0]
+    some = table.by_tail.row_edges(False).of(torch.tensor(rows, dtype=torch.long))
+    kept = torch.isin(some.sources, torch.tensor(sources, dtype=torch.int32))
+    for edges in (some, some.only(kept, some.sources[kept])):
+        found = torch.zeros_like(expected)
+        for part, sums in row_sums(edges, x, w, Norms.FOUR):
+            found[part] = sums
+        torch.testing.assert_close(found, expected)

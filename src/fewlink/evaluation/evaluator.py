@@ -226,12 +226,20 @@ def rank_task(
     queries = queries[np.argsort(queries[:, 0], kind="stable")]
     heads = np.unique(queries[:, 0])[shard[0] :: shard[1]]
     queries = queries[np.isin(queries[:, 0], heads)]
+    ranks, counts = rank_queries(scorer, task, references, pool, queries)
+    return TaskRanks(task.name, queries, ranks, counts, int(pool.counted.sum()) + pool.outside)
+
+
+def rank_queries(
+    scorer: Scorer, task: Task, references: np.ndarray, pool: Candidates, queries: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ranks (q,) of queries (q, 2) of a task, in their order, and the number of candidates of each."""
     size = max(1, MAX_SCORES // max(len(pool.ids), 1))
     batches = [queries[i : i + size] for i in range(0, len(queries), size)]
     ranked = [_rank_batch(scorer, task, references, pool, batch) for batch in batches]
     ranks = np.concatenate([r for r, _ in ranked]) if ranked else np.zeros(0)
     counts = np.concatenate([c for _, c in ranked]) if ranked else np.zeros(0, np.int64)
-    return TaskRanks(task.name, queries, ranks, counts, int(pool.counted.sum()) + pool.outside)
+    return ranks, counts
 
 
 def _rank_batch(

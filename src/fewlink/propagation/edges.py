@@ -52,25 +52,8 @@ class Segments:
         return cls(int(partial.sum()), *arrays)
 
 
-class Slots(NamedTuple):
-    """Distinct pairs of a row, or of a source, and a relation, with what an edge of the pair has in common.
-
-    Shapes: `sources`, `source_fans` (p,) of each pair of a source and a relation, and `of_edge` (edges,) int32 the pair
-    of each edge; `relations`, `fans` (q,) of each pair of a row and a relation, whose edges are
-    at `edges[i]:edges[i + 1]`, and `rows` (rows + 1,) int32 the first pair of each row.
-    """
-
-    sources: Tensor
-    source_fans: Tensor
-    of_edge: Tensor
-    relations: Tensor
-    fans: Tensor
-    edges: Tensor
-    rows: Tensor
-
-
 class Chunk(NamedTuple):
-    """Consecutive rows, the pairs of a row and a relation that are theirs, and the edges of these.
+    """Consecutive rows of `RowEdges`, their pairs of a row and a relation, and the edges of these.
 
     `edge_offsets` are those of the pairs among the chunk's edges, and `pair_offsets` those of the rows among its pairs.
     """
@@ -80,6 +63,99 @@ class Chunk(NamedTuple):
     edges: slice
     edge_offsets: Tensor
     pair_offsets: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class RowEdges(Memo):
+    """The edges of n rows, sorted by row and relation. Those of one row and one relation, a pair, have the same fan at
+    the row.
+
+    Shapes: `sources`, `source_fans` (e,) of each edge; `relations`, `fans` (q,) of each pair; `edges` (q + 1,) int32,
+    where the edges of each pair begin; `pairs` (n + 1,) int32, where the pairs of each row begin.
+    """
+
+    sources: Tensor
+    source_fans: Tensor
+    relations: Tensor
+    fans: Tensor
+    edges: Tensor
+    pairs: Tensor
+
+    def of(self, rows: Tensor) -> RowEdges:
+        """Those of some rows (n,), one after the other; on the CPU."""
+        pairs, pair_offsets = _joined(self.pairs, rows)
+        edges, edge_offsets = _joined(self.edges, pairs)
+        return RowEdges(
+            self.sources[edges],
+            self.source_fans[edges],
+            self.relations[pairs],
+            self.fans[pairs],
+            edge_offsets,
+            pair_offsets,
+        )
+
+    def only(self, kept: Tensor, sources: Tensor) -> RowEdges:
+        """Those at which `kept` (e,) is true, with other numbers of their sources."""
+        edges = _counts(kept)[self.edges]
+        left = edges.diff() > 0  # pairs that have edges
+        return RowEdges(
+            sources,
+            self.source_fans[kept],
+            self.relations[left],
+            self.fans[left],
+            torch.cat([edges[:-1][left], edges[-1:]]),
+            _counts(left)[self.pairs],
+        )
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """All rows in chunks whose sums stay in a processor's cache, computed once."""
+        return self.once(_chunks)
+
+    def source_power(self, power: float, dtype: torch.dtype) -> Tensor | None:
+        """A power of `source_fans`, computed once; None for the power 0."""
+        return self.once(_power, "source_fans", power, dtype) if power else None
+
+    def row_power(self, power: float, dtype: torch.dtype) -> Tensor | None:
+        """A power of `fans`, computed once; None for the power 0."""
+        return self.once(_power, "fans", power, dtype) if power else None
+
+
+def _counts(chosen: Tensor) -> Tensor:
+    """The number of chosen ones before each place and before the end, int32."""
+    return torch.cat([chosen.new_zeros(1, dtype=torch.int32), chosen.cumsum(0, dtype=torch.int32)])
+
+
+def _joined(offsets: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
+    """The members of some groups, one group after the other, and where each group begins among them, int32."""
+    begins, ends = offsets[groups].numpy(), offsets[groups + 1].numpy()
+    joined = np.append(0, np.cumsum(ends - begins)).astype(np.int32)
+    return torch.from_numpy(spans(begins.astype(np.int64), ends)[0]), torch.from_numpy(joined)
+
+
+def _power(edges: RowEdges, name: str, power: float, dtype: torch.dtype) -> Tensor:
+    fans: Tensor = getattr(edges, name).to(dtype)
+    return fans if power == 1 else fans**power
+
+
+def _chunks(row_edges: RowEdges) -> list[Chunk]:
+    edges_of, pairs_of = row_edges.edges, row_edges.pairs
+    count, chunks, first = len(pairs_of) - 1, [], 0
+    wanted = torch.arange(CHUNK, len(edges_of) + CHUNK, CHUNK, dtype=torch.int32, device=pairs_of.device)
+    for last in torch.searchsorted(pairs_of, wanted).clamp(max=count).tolist():
+        if (end := last if last > first else min(first + 1, count)) > first:
+            begin, stop = int(pairs_of[first]), int(pairs_of[end])
+            edges = edges_of[begin : stop + 1]
+            span = slice(int(edges[0]), int(edges[-1]))
+            pairs = pairs_of[first : end + 1] - begin
+            chunks.append(Chunk(slice(first, end), slice(begin, stop), span, edges - edges[0], pairs))
+            first = end
+    if first < count:  # rows without edges
+        nothing = pairs_of.new_zeros(1)
+        at = slice(len(row_edges.relations), len(row_edges.relations))
+        rest = Chunk(slice(first, count), at, slice(0, 0), nothing, nothing.expand(count - first + 1).contiguous())
+        chunks.append(rest)
+    return chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,46 +179,19 @@ class EdgeOrder(Memo):
         """The places of all edges of these rows (n,), one row after the other; on the CPU."""
         return torch.from_numpy(spans(self.offsets[rows].numpy(), self.offsets[rows + 1].numpy())[0])
 
-    def slots(self, transposed: bool) -> Slots:
-        """Pairs of a source (`first`) and a relation (`second`), and of a row and a relation, computed once."""
-        return self.once(_slots, transposed)
-
-    def chunks(self, transposed: bool) -> list[Chunk]:
-        """All rows in chunks whose sums stay in a processor's cache, computed once."""
-        return self.once(_chunks, transposed)
+    def row_edges(self, transposed: bool) -> RowEdges:
+        """The edges of all rows, computed once; sources are `first`, relations `second`."""
+        return self.once(_row_edges, transposed)
 
 
-def _chunks(order: EdgeOrder, transposed: bool) -> list[Chunk]:
-    slots = order.slots(transposed)
-    count, chunks, first = len(slots.rows) - 1, [], 0
-    wanted = torch.arange(CHUNK, len(slots.relations) + CHUNK, CHUNK, dtype=torch.int32, device=slots.rows.device)
-    for last in torch.searchsorted(slots.rows, wanted).clamp(max=count).tolist():
-        if (end := last if last > first else min(first + 1, count)) > first:
-            begin, stop = int(slots.rows[first]), int(slots.rows[end])
-            edges = slots.edges[begin : stop + 1]
-            pairs = slots.rows[first : end + 1] - begin
-            span = slice(int(edges[0]), int(edges[-1]))
-            chunks.append(Chunk(slice(first, end), slice(begin, stop), span, edges - edges[0], pairs))
-            first = end
-    if first < count:  # rows without edges
-        nothing = slots.rows.new_zeros(1)
-        at = slice(len(slots.relations), len(slots.relations))
-        rest = Chunk(slice(first, count), at, slice(0, 0), nothing, nothing.expand(count - first + 1).contiguous())
-        chunks.append(rest)
-    return chunks
-
-
-def _slots(order: EdgeOrder, transposed: bool) -> Slots:
+def _row_edges(order: EdgeOrder, transposed: bool) -> RowEdges:
     of_source, of_row = (order.fan_in, order.fan_out) if transposed else (order.fan_out, order.fan_in)
-    count = int(order.second.max()) + 1 if len(order.second) else 1
-    keys, of_edge = torch.unique(order.first.long() * count + order.second, return_inverse=True)
-    source_fans = of_source.new_empty(len(keys)).scatter_(0, of_edge, of_source)
     begins = torch.ones(len(order.row), dtype=torch.bool, device=order.row.device)
     begins[1:] = (order.row.diff() != 0) | (order.second.diff() != 0)
     at = begins.nonzero().squeeze(1)
     edges = torch.cat([at, at.new_tensor([len(order.row)])]).int()
-    rows = torch.searchsorted(at, order.offsets).int()
-    return Slots(keys // count, source_fans, of_edge.int(), order.second[at].long(), of_row[at], edges, rows)
+    pairs = torch.searchsorted(at, order.offsets).int()
+    return RowEdges(order.first, of_source, order.second[at].long(), of_row[at], edges, pairs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from fewlink.propagation.edges import Chunk, EdgeOrder, EdgeTable
+from fewlink.propagation.edges import EdgeOrder, EdgeTable, RowEdges
 
 NUMBERS_AT_ONCE = 1 << 19  # of a block of messages, which a processor's cache holds
 
@@ -137,67 +137,51 @@ class ExtraEdges(NamedTuple):
 
 
 def _sums(edges: EdgeTable, x: Tensor, w: Tensor, norms: Norms, *, transposed: bool = False) -> Tensor:
-    """out[t] = Σ c ⊙ w[r] ⊙ x[h] over the edges (h, r, t) of each tail or, transposed, of each head with x[t].
-
-    On a CPU: a constant is a power of the source's fan times a power of the row's, so that states are multiplied once
-    for each pair of a source and a relation, added up for each pair of a row and a relation by `embedding_bag`, which
-    reads each state once and writes each sum once, multiplied once more, and added up for each row.
-    """
+    """out[t] = Σ c ⊙ w[r] ⊙ x[h] over the edges (h, r, t) of each tail or, transposed, of each head with x[t]."""
     order = edges.by_head if transposed else edges.by_tail
     if (kernels := kernels_for(x)) is not None:
         return kernels.row_sums(order, x, w, edges.nodes, norms.value)  # type: ignore[no-any-return]
     out = torch.empty_like(x)
     for task in range(x.shape[1]):
-        states = source_states(order, x[:, task].contiguous(), norms, transposed=transposed)
-        for chunk in order.chunks(transposed):
-            out[chunk.rows, task] = chunk_sums(order, chunk, states, w[task], norms, transposed=transposed)
+        for rows, sums in row_sums(order.row_edges(transposed), x[:, task], w[task], norms, transposed=transposed):
+            out[rows, task] = sums
     return out
 
 
-def source_states(
-    order: EdgeOrder, x: Tensor, norms: Norms, *, transposed: bool = False, out: Tensor | None = None
-) -> Tensor:
-    """States x (nodes, queries, width) for each pair of a source and a relation: (p, queries, width).
+def row_sums(
+    edges: RowEdges, x: Tensor, w: Tensor, norms: Norms, *, transposed: bool = False
+) -> Iterator[tuple[slice, Tensor]]:
+    """The sums (rows, queries, width) of some rows after the others.
 
-    They are multiplied with the source's part of the constants; where all constants are 1, they are x itself.
+    Shapes: states x (nodes, queries, width), weights w (relations, width).
+
+    A constant is a power of the source's fan times a power of the row's. For each block of the width, states times the
+    source's part are added up for each pair of a row and a relation, multiplied with the weights, and added up for each
+    row times the row's part. `embedding_bag` reads each term and writes each sum once.
     """
-    if norms is Norms.ONE:
-        return x
-    at_source, _ = order.once(_factors, transposed, norms, x.shape[-1], x.dtype)
-    flat = torch.index_select(x.flatten(1), 0, order.slots(transposed).sources, out=out)
-    return flat.view(-1, *x.shape[1:]).mul_(at_source[:, None])
-
-
-def chunk_sums(
-    order: EdgeOrder, chunk: Chunk, states: Tensor, w: Tensor, norms: Norms, *, transposed: bool = False
-) -> Tensor:
-    """The sums of a chunk's rows (rows, queries, width), given `source_states` and weights w (relations, width)."""
-    slots, shape = order.slots(transposed), states.shape[1:]
-    sources = order.first if norms is Norms.ONE else slots.of_edge
-    sums = bag_sums(sources[chunk.edges], states.flatten(1), chunk.edge_offsets).view(-1, *shape)
-    weights = w.index_select(0, slots.relations[chunk.pairs])
-    if norms is not Norms.ONE:
-        weights.mul_(order.once(_factors, transposed, norms, states.shape[-1], states.dtype)[1][chunk.pairs])
-    sums.mul_(weights[:, None])
-    pairs = torch.arange(len(sums), dtype=torch.int32, device=sums.device)
-    return bag_sums(pairs, sums.flatten(1), chunk.pair_offsets).view(-1, *shape)
-
-
-def _factors(order: EdgeOrder, transposed: bool, norms: Norms, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The parts of the constants that belong to sources (p, width) and to rows (q, width): see `Slots`."""
-    slots, block = order.slots(transposed), width // norms.value
+    queries = x.shape[1]
+    blocks = [block.flatten(1) for block in x.chunk(norms.value, -1)]
+    weights = [block[:, None].expand(-1, queries, -1).flatten(1) for block in w.chunk(norms.value, -1)]
     powers = [(of_in, of_out) if transposed else (of_out, of_in) for of_out, of_in in POWERS[norms]]
-    source, row = (
-        torch.stack([fans.to(dtype) ** power for power in side], 1).repeat_interleave(block, 1)
-        for fans, side in zip((slots.source_fans, slots.fans), zip(*powers, strict=True), strict=True)
-    )
-    return source, row
+    fans = [(edges.source_power(source, x.dtype), edges.row_power(row, x.dtype)) for source, row in powers]
+    for chunk in edges.chunks:
+        relations = edges.relations[chunk.pairs]
+        pairs = torch.arange(len(relations), dtype=torch.int32, device=x.device)
+        sums = []
+        for block, own, (at_source, at_row) in zip(blocks, weights, fans, strict=True):
+            of_pairs = bag_sums(edges.sources[chunk.edges], block, chunk.edge_offsets, at_source, chunk.edges)
+            of_pairs.mul_(own.index_select(0, relations))
+            sums.append(bag_sums(pairs, of_pairs, chunk.pair_offsets, at_row, chunk.pairs).unflatten(1, (queries, -1)))
+        yield chunk.rows, torch.cat(sums, -1)
 
 
-def bag_sums(indices: Tensor, rows: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """out[i] = Σ weights[j] · rows[indices[j]] over offsets[i] ≤ j < offsets[i + 1]."""
+def bag_sums(
+    indices: Tensor, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, part: slice = slice(None)
+) -> Tensor:
+    """out[i] = Σ weights[part][j] · rows[indices[j]] over offsets[i] ≤ j < offsets[i + 1]."""
+    own = None if weights is None else weights[part]
     return embedding_bag(
-        indices, rows, offsets.to(indices.dtype), mode="sum", per_sample_weights=weights, include_last_offset=True
+        indices, rows, offsets.to(indices.dtype), mode="sum", per_sample_weights=own, include_last_offset=True
     )
 
 

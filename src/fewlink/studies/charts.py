@@ -104,7 +104,7 @@ class LineChart(Chart):
     """Lines with markers, and a band of ± one standard deviation around each.
 
     `styles` gives a name the same style in several charts. With `logarithmic`, both axes are logarithmic, and values
-    must be positive.
+    must be positive. `x_names` are the texts to show in place of x.
     """
 
     series: Mapping[str, Sequence[Point]]
@@ -112,6 +112,7 @@ class LineChart(Chart):
     y_label: str
     styles: Styles | None = None
     logarithmic: bool = False
+    x_names: Mapping[int, str] | None = None
 
     @property
     def height(self) -> float:
@@ -124,7 +125,10 @@ class LineChart(Chart):
     def _point_text(self, point: Point) -> str:
         if self.logarithmic:
             return f"{point.x:,.0f}: {point.mean:.3g}"
-        return f"{point.x:g}: {figure(point.mean, point.deviation)}"
+        return f"{self._x_text(point.x)}: {figure(point.mean, point.deviation)}"
+
+    def _x_text(self, x: float) -> str:
+        return self.x_names[int(x)] if self.x_names else f"{x:g}"
 
     def draw(self, axes: Axes) -> None:
         styles = self.styles or _numbered(self.series)
@@ -155,7 +159,9 @@ class LineChart(Chart):
         numbers = sorted({point.x for points in self.series.values() for point in points})
         if not self.logarithmic:
             axes.xaxis.set_major_formatter(lambda x, _: f"{x:,g}" if x < 1e6 else f"{x:,.0f}")
-            if 1 < len(numbers) <= 6:
+            if self.x_names:
+                axes.set_xticks(numbers, [printable(self._x_text(x)) for x in numbers])
+            elif 1 < len(numbers) <= 6:
                 axes.set_xticks(numbers)
             means = [point.mean for points in self.series.values() for point in points]
             if means and 0 <= min(means) <= max(means) / 2:

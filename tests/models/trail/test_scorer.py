@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -46,14 +47,15 @@ def by_network(scorer: TrailScorer, question: Question) -> torch.Tensor:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("shots", [1, 40])
-@pytest.mark.parametrize("few", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("some", [0.0, 1.0])
+@pytest.mark.parametrize("push", [0.0, 2.0, math.inf])
+@pytest.mark.parametrize("most", [0.0, 0.5, 1.0])
 def test_scores_are_those_of_the_network(
-    seed: int, shots: int, few: float, some: float, monkeypatch: pytest.MonkeyPatch
+    seed: int, shots: int, push: float, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether layers go along reached edges only or over the whole graph."""
-    monkeypatch.setattr(answering, "SPARSE", few)
-    monkeypatch.setattr(answering, "SPARSE_LAST", some)
+    """Whether layers follow the edges of what is reached, or read those of what the candidates depend on, or all."""
+    monkeypatch.setattr(answering, "PUSH", push)
+    monkeypatch.setattr(answering, "MOST", most)
+    monkeypatch.setattr(answering, "REACHED", most)
     monkeypatch.setattr(edges_module, "CHUNK", 5)
     monkeypatch.setattr(module, "HEADS", 3)
     scorer, question = scorer_of(seed), question_of(seed, shots)
@@ -91,10 +93,6 @@ def test_what_follows_from_references_is_kept(monkeypatch: pytest.MonkeyPatch) -
     for seed in (0, 1, 0, 1):
         scorer(question_of(seed))
     assert len(calls) == 2
-    for seed in range(2, 2 + module.MAX_TASKS):
-        scorer(question_of(seed))
-    scorer(question_of(0))
-    assert len(calls) == 2 + module.MAX_TASKS + 1 and len(scorer._tasks) == module.MAX_TASKS
 
 
 def test_a_reference_given_twice_counts_once() -> None:

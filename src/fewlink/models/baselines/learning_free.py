@@ -71,16 +71,17 @@ class ReferenceTailsScorer:
     def __call__(self, question: Question) -> np.ndarray:
         tails, repeats = np.unique(question.references[:, 1], return_counts=True)
         weights = repeats / repeats.sum()
-        profiles = self._profile_cosines(tails, question.candidates) @ weights  # (candidates,)
+        profiles = self._profile_cosines(tails, weights, question.candidates)
         shared = self._shared_neighbours(tails, weights)[question.candidates]
         scores = np.round(profiles + shared, DIGITS)
         return np.broadcast_to(scores, (len(question.heads), len(question.candidates)))
 
-    def _profile_cosines(self, tails: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        """The cosines (candidates, tails) of relation profiles."""
-        of_tails = self._profiles(tails)  # (tails, 2R)
+    def _profile_cosines(self, tails: np.ndarray, weights: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        """The weighted mean (candidates,) of the cosines with the tails' relation profiles."""
+        parts = [slice(i, i + CHUNK) for i in range(0, max(1, len(tails)), CHUNK)]
+        mean = sum(weights[part] @ self._profiles(tails[part]) for part in parts)  # (2R,)
         starts = range(0, max(1, len(candidates)), CHUNK)  # one empty chunk if there are no candidates
-        return np.concatenate([self._profiles(candidates[i : i + CHUNK]) @ of_tails.T for i in starts])
+        return np.concatenate([self._profiles(candidates[i : i + CHUNK]) @ mean for i in starts])
 
     def _profiles(self, entities: np.ndarray) -> np.ndarray:
         """Unit vectors (entities, 2R) of relation counts; zero for an entity without edges."""
@@ -95,15 +96,15 @@ class ReferenceTailsScorer:
         """The weighted share of each entity's edges that the tails also have: (entities,)."""
         graph, width = self.graph, len(self.graph.relations)
         at, owners = graph.edges_of(tails)
-        relations, middles = graph.relation_ids[at], graph.tail_ids[at]
+        of_edges = weights[owners] / np.sqrt(np.maximum(graph.degrees[tails[owners]], 1))
+        keys, which = np.unique(graph.relation_ids[at].astype(np.int64) << 32 | graph.tail_ids[at], return_inverse=True)
+        relations, middles = keys >> 32, keys & 0xFFFFFFFF
         back = np.where(relations < width, relations + width, relations - width)
         edges, edge_owners = spans(graph.offsets[middles], graph.offsets[middles + 1])
         same = graph.relation_ids[edges] == back[edge_owners]
         edges, edge_owners = edges[same], edge_owners[same]
-        sharing = np.bincount(edge_owners, minlength=len(at))
-        worth = (
-            weights[owners] / np.log1p(np.maximum(sharing, 1)) / np.sqrt(np.maximum(graph.degrees[tails[owners]], 1))
-        )
+        sharing = np.bincount(edge_owners, minlength=len(keys))
+        worth = np.bincount(which, of_edges, minlength=len(keys)) / np.log1p(np.maximum(sharing, 1))
         total = np.bincount(graph.tail_ids[edges], worth[edge_owners], minlength=len(graph.entities))
         return total / np.sqrt(np.maximum(graph.degrees, 1))  # type: ignore[no-any-return]
 

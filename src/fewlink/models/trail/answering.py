@@ -1,7 +1,9 @@
-"""Propagation on a CPU for one task: along the edges of what is reached, and for the wanted entities only."""
+"""Propagation on a CPU for one task: from what is reached so far, and to what the wanted entities depend on."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,11 +12,12 @@ from torch import Tensor
 from fewlink.graph.groups import spans
 from fewlink.models.trail.network import Encoded, Layer, TrailNetwork
 from fewlink.models.trail.references import References
-from fewlink.propagation.edges import EdgeTable, GraphPart
-from fewlink.propagation.product import Norms, chunk_sums, constants, edge_sums, source_states
+from fewlink.propagation.edges import EdgeTable, GraphPart, RowEdges
+from fewlink.propagation.product import Norms, constants, row_sums
 
-SPARSE = 0.1  # share of all edges up to which a layer goes along the edges of reached entities only
-SPARSE_LAST = 0.4  # share up to which the last layer computes wanted entities only
+PUSH = 12  # edges that can be read for their targets in the time of one that is followed from its source
+MOST = 0.95  # share of all edges from which a layer computes every entity
+REACHED = 0.7  # share of all edges from which those of reached entities are not told from the others
 
 
 class ReferenceEdges(NamedTuple):
@@ -66,107 +69,151 @@ class Stream(NamedTuple):
         return cls(layers, edges)
 
 
-class CpuPropagation:
-    """Propagation over the edges of one graph for Q heads side by side; its buffers are used again."""
+class Rows(NamedTuple):
+    """The entities whose states a layer computes, and what it reads for them.
 
-    def __init__(self, edges: EdgeTable) -> None:
-        self.edges = edges
-        self._places = torch.full((edges.nodes,), -1)
-        self._sources = torch.empty(0)
+    Shapes: `entities` (n,), sorted; `before` (m,) the entities whose states are read, sorted; `own` (n,) the places of
+    the computed ones among them, or -1 for a state of zeros; `edges` of the n rows, whose sources are such places;
+    `given` (k,) which of the references' edges lead to them; `sources` (k,) of these among `before`, `targets` (k,)
+    among `entities`.
+    """
 
-    @torch.no_grad()
-    def __call__(self, stream: Stream, begin: Reached, wanted: Tensor | None = None) -> Tensor:
-        """States of `wanted` entities (n,), or of all, after the last layer: (n, Q, W)."""
-        x: Reached | Tensor = begin  # a tensor has the states of all entities
-        for layer, w, over in stream.layers[:-1]:
-            x = self._layer(layer, w, over, stream.edges, x)
-        return self._last(*stream.layers[-1], stream.edges, x, wanted)
+    entities: Tensor
+    before: Tensor
+    own: Tensor
+    edges: RowEdges
+    given: Tensor
+    sources: Tensor
+    targets: Tensor
 
-    def _layer(
-        self, layer: Layer, w: Tensor, over: Tensor, extra: ReferenceEdges, x: Reached | Tensor
-    ) -> Reached | Tensor:
-        if isinstance(x, Reached):
-            order = self.edges.by_head
-            at, owners = (
-                torch.from_numpy(each)
-                for each in spans(order.offsets[x.rows].numpy(), order.offsets[x.rows + 1].numpy())
+    def from_reached(self, reached: Tensor, nodes: int) -> Rows:
+        """Those that can have a state other than zeros if only the `reached` entities (m,) have one before."""
+        before = places_of(reached, nodes)[self.before]
+        own, sources, given = before[self.own], before[self.edges.sources], before[self.sources]
+        kept, inside = sources >= 0, given >= 0
+        edges = self.edges.only(kept, sources[kept].int())
+        changed = (own >= 0) | (edges.pairs.diff() > 0)
+        changed[self.targets[inside]] = True
+        edges = dataclasses.replace(edges, pairs=torch.cat([edges.pairs[:-1][changed], edges.pairs[-1:]]))
+        targets = (changed.cumsum(0) - 1)[self.targets[inside]]
+        return Rows(self.entities[changed], reached, own[changed], edges, self.given[inside], given[inside], targets)
+
+    def bytes(self) -> int:
+        edges = self.edges
+        ids = self.entities, self.before, self.own, self.given, self.sources, self.targets
+        return sum(each.nbytes for each in (*ids, edges.sources, edges.source_fans, edges.relations))
+
+
+def all_rows(table: EdgeTable, extra: ReferenceEdges, layers: int) -> list[Rows]:
+    """Every entity in each of so many layers."""
+    every = torch.arange(table.nodes)
+    given = torch.arange(len(extra.sources))
+    return [Rows(every, every, every, table.by_tail.row_edges(False), given, extra.sources, extra.targets)] * layers
+
+
+def rows_to(table: EdgeTable, extra: ReferenceEdges, wanted: Tensor, layers: int) -> list[Rows]:
+    """What each layer must compute for the states of `wanted` entities after the last one; it may compute more."""
+    edges, counts = table.by_tail.row_edges(False), table.by_tail.offsets.diff()
+    needed = torch.zeros(table.nodes, dtype=torch.bool)
+    needed[wanted] = True
+    found: list[Rows] = []
+    while len(found) < layers and int(counts[needed].sum()) <= MOST * table.edges:
+        entities, given = (each.nonzero().squeeze(1) for each in (needed, needed[extra.targets]))
+        own = edges.of(entities)
+        needed[own.sources] = needed[extra.sources[given]] = True
+        if int(counts[needed].sum()) > MOST * table.edges:
+            needed[:] = True
+        places = needed.cumsum(0) - 1
+        found.append(
+            Rows(
+                entities,
+                needed.nonzero().squeeze(1),
+                places[entities],
+                dataclasses.replace(own, sources=places[own.sources].int()),
+                given,
+                places[extra.sources[given]],
+                torch.searchsorted(entities, extra.targets[given]),
             )
-            if len(at) <= SPARSE * self.edges.edges:
-                return self._from_reached(layer, w, over, extra, x, at, owners)
-            x = self._everywhere(x)
-        order, flat = self.edges.by_tail, x.flatten(1)
-        sources = order.slots(False).sources
-        if self._sources.shape != (len(sources), flat.shape[1]):
-            self._sources = torch.empty(len(sources), flat.shape[1])
-        of_sources = source_states(order, x, Norms.FOUR, out=self._sources)
-        messages = x[extra.sources] * over[:, None]
-        moved = torch.empty_like(x)
-        for chunk in order.chunks(False):
-            sums = chunk_sums(order, chunk, of_sources, w, Norms.FOUR)
-            inside = (extra.targets >= chunk.rows.start) & (extra.targets < chunk.rows.stop)
-            sums.index_add_(0, extra.targets[inside] - chunk.rows.start, messages[inside])
-            moved[chunk.rows] = layer.updated(x[chunk.rows], sums)
-        return moved
+        )
+    return [*all_rows(table, extra, layers - len(found)), *found[::-1]]
 
-    def _from_reached(
-        self,
-        layer: Layer,
-        w: Tensor,
-        over: Tensor,
-        extra: ReferenceEdges,
-        x: Reached,
-        at: Tensor,
-        owners: Tensor,
-    ) -> Reached:
-        """A layer along the edges `at` (e,) of the reached entities `owners` (e,)."""
-        order, width = self.edges.by_head, w.shape[1]
-        weights = w[order.second[at]] * constants(order, at, width, Norms.FOUR)
-        self._places[x.rows] = torch.arange(len(x.rows))
-        given = self._places[extra.sources]
-        self._places[x.rows] = -1
-        targets = torch.cat([order.first[at].long(), extra.targets[given >= 0]])
-        weights = torch.cat([weights, over[given >= 0]])
-        owners = torch.cat([owners, given[given >= 0]])
-        reached = torch.zeros(self.edges.nodes, dtype=torch.bool)
-        reached[x.rows] = reached[targets] = True
-        rows = reached.nonzero().squeeze(1)
-        self._places[rows] = torch.arange(len(rows))
-        states = x.states.new_zeros(len(rows), *x.states.shape[1:])
-        states[self._places[x.rows]] = x.states
-        sums = torch.zeros_like(states).index_add_(0, self._places[targets], x.states[owners] * weights[:, None])
-        self._places[rows] = -1
-        return Reached(rows, layer.updated(states, sums))
 
-    def _last(
-        self,
-        layer: Layer,
-        w: Tensor,
-        over: Tensor,
-        extra: ReferenceEdges,
-        x: Reached | Tensor,
-        wanted: Tensor | None,
-    ) -> Tensor:
-        """The states of `wanted` entities only after a layer."""
-        order = self.edges.by_tail
-        rows, back = torch.arange(self.edges.nodes) if wanted is None else wanted, slice(None)
-        if wanted is not None:
-            rows, back = wanted.unique(return_inverse=True)  # type: ignore[assignment]
-        at = order.edges_of(rows)
-        if isinstance(x, Reached) or len(at) > SPARSE_LAST * self.edges.edges:
-            moved = self._layer(layer, w, over, extra, x)
-            return (self._everywhere(moved) if isinstance(moved, Reached) else moved)[rows[back]]
-        weights = w.index_select(0, order.second[at]) * constants(order, at, w.shape[1], Norms.FOUR)
-        messages = x.index_select(0, order.first[at]) * weights[:, None]
-        sums = edge_sums(order, rows, messages.flatten(1)).view(-1, *x.shape[1:])
-        self._places[rows] = torch.arange(len(rows))
-        places = self._places[extra.targets]
-        self._places[rows] = -1
-        inside = places >= 0
-        sums.index_add_(0, places[inside], x[extra.sources[inside]] * over[inside][:, None])
-        return layer.updated(x[rows], sums)[back]
+@torch.no_grad()
+def propagate(table: EdgeTable, stream: Stream, begin: Reached, rows: Sequence[Rows]) -> Tensor:
+    """States (n, Q, W) of the entities of the last rows after the last layer, those of Q heads side by side."""
+    x: Reached | Tensor = begin  # a tensor has the states of `rows.before`
+    for (layer, w, over), here in zip(stream.layers, rows, strict=True):
+        if isinstance(x, Reached):
+            begins, ends = (table.by_head.offsets[x.rows + step].numpy() for step in (0, 1))
+            count = int((ends - begins).sum())
+            if PUSH * count <= len(here.edges.sources):
+                at, owners = (torch.from_numpy(each) for each in spans(begins, ends))
+                x = _push(table, layer, w, over, stream.edges, x, at, owners)
+                continue
+            if count <= REACHED * table.edges:
+                some = here.from_reached(x.rows, table.nodes)
+                x = Reached(some.entities, _pull(layer, w, over, x.states, some))
+                continue
+            x = states_at(x, here.before, table.nodes)
+        x = _pull(layer, w, over, x, here)
+    return states_at(x, rows[-1].entities, table.nodes) if isinstance(x, Reached) else x
 
-    def _everywhere(self, x: Reached) -> Tensor:
-        """The states of all entities."""
-        states = x.states.new_zeros(self.edges.nodes, *x.states.shape[1:])
-        states[x.rows] = x.states
-        return states
+
+def _push(
+    table: EdgeTable,
+    layer: Layer,
+    w: Tensor,
+    over: Tensor,
+    extra: ReferenceEdges,
+    x: Reached,
+    at: Tensor,
+    owners: Tensor,
+) -> Reached:
+    """A layer along the edges `at` (e,) of the reached entities `owners` (e,)."""
+    order, places = table.by_head, places_of(x.rows, table.nodes)
+    given = places[extra.sources]
+    inside = given >= 0
+    targets = torch.cat([order.first[at].long(), extra.targets[inside]])
+    weights = torch.cat([w[order.second[at]] * constants(order, at, w.shape[1], Norms.FOUR), over[inside]])
+    owners = torch.cat([owners, given[inside]])
+    reached = torch.zeros(table.nodes, dtype=torch.bool)
+    reached[x.rows] = reached[targets] = True
+    rows = reached.nonzero().squeeze(1)
+    places[rows] = torch.arange(len(rows))
+    states = x.states.new_zeros(len(rows), *x.states.shape[1:])
+    states[places[x.rows]] = x.states
+    sums = torch.zeros_like(states).index_add_(0, places[targets], x.states[owners] * weights[:, None])
+    return Reached(rows, layer.updated(states, sums))
+
+
+def _pull(layer: Layer, w: Tensor, over: Tensor, x: Tensor, rows: Rows) -> Tensor:
+    """A layer along the edges into `rows`, given the states (m, Q, W) of the entities before it."""
+    messages = x[rows.sources] * over[rows.given, None]
+    moved = x.new_empty(len(rows.own), *x.shape[1:])
+    for part, sums in row_sums(rows.edges, x, w, Norms.FOUR):
+        inside = (rows.targets >= part.start) & (rows.targets < part.stop)
+        sums.index_add_(0, rows.targets[inside] - part.start, messages[inside])
+        moved[part] = layer.updated(at_places(x, rows.own[part]), sums)
+    return moved
+
+
+def states_at(x: Reached, entities: Tensor, nodes: int) -> Tensor:
+    """The states (n, Q, W) of entities (n,)."""
+    return at_places(x.states, places_of(x.rows, nodes)[entities])
+
+
+def places_of(entities: Tensor, nodes: int) -> Tensor:
+    """The place of each of so many entities among some (n,), or -1: (nodes,)."""
+    places = torch.full((nodes,), -1)
+    places[entities] = torch.arange(len(entities))
+    return places
+
+
+def at_places(states: Tensor, places: Tensor) -> Tensor:
+    """The states (n, …) at places (n,), zeros at -1."""
+    inside = places >= 0
+    if bool(inside.all()):
+        return states[places]
+    found = states.new_zeros(len(places), *states.shape[1:])
+    found[inside] = states[places[inside]]
+    return found

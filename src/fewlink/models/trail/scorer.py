@@ -14,19 +14,30 @@ from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.threads import parallel_map, torch_threads
-from fewlink.models.trail.answering import CpuPropagation, Reached, ReferenceEdges, Stream
+from fewlink.models.trail.answering import (
+    Reached,
+    ReferenceEdges,
+    Rows,
+    Stream,
+    all_rows,
+    at_places,
+    propagate,
+    rows_to,
+)
 from fewlink.models.trail.explanation import EVIDENCE, explain, likeness_of_names
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.references import References, distinct_pairs, read_references
+from fewlink.models.trail.remembered import Remembered
 from fewlink.models.trail.removal import Pair
 from fewlink.models.trail.walks import read_walks
-from fewlink.propagation.edges import GraphPart, graph_part
+from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
 from fewlink.scorers import Capabilities, Question, Reasons
 
 HEADS_ON_GPU = 16  # heads side by side
 HEADS = 4  # heads side by side on a CPU
-MAX_TASKS = 16  # tasks that are remembered
+TASKS = 1 << 28  # bytes of the tasks that are remembered
+REACHES = 1 << 27  # bytes of the ways to candidates that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
 MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
@@ -48,7 +59,37 @@ class KnownTask(NamedTuple):
 
     def states_of(self, entities: np.ndarray) -> Tensor:
         """The states (n, W) of entities, zeros outside of the part."""
-        return at_entities(self.states, self.part, entities)
+        return at_places(self.states, ids(entities if self.part is None else self.part.places(entities)))
+
+    def bytes(self) -> int:
+        return self.states.nbytes + self.encoded.relations.nbytes + self.edges.constants.nbytes
+
+
+class Reach(NamedTuple):
+    """The way of propagation to candidates (C,), over the whole graph or a part of it.
+
+    `edges` of the references; `rows` that each layer computes; `places` (C,) of the candidates among the last of them,
+    or -1 outside of the part.
+    """
+
+    table: EdgeTable
+    part: GraphPart | None
+    edges: ReferenceEdges
+    rows: Sequence[Rows]
+    places: Tensor
+
+    @classmethod
+    def of(
+        cls, table: EdgeTable, part: GraphPart | None, edges: ReferenceEdges, tails: np.ndarray, layers: int
+    ) -> Reach:
+        over = edges if part is None else edges.within(part)
+        nodes = ids(tails if part is None else part.places(tails))
+        rows = rows_to(table, over, nodes[nodes >= 0], layers)
+        places = torch.searchsorted(rows[-1].entities, nodes)
+        return cls(table, part, over, rows, places.where(nodes >= 0, -1))
+
+    def bytes(self) -> int:
+        return self.places.nbytes + sum(rows.bytes() for rows in self.rows)
 
 
 class TrailScorer:
@@ -64,9 +105,13 @@ class TrailScorer:
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         large = self.device.type == "cpu" and 2 * graph.graph.triple_count > WHOLE
         self.part_edges = PART if large else None  # to read around each head; None: the whole graph
-        self._tasks: dict[bytes, KnownTask] = {}  # the last used last
-        self._idle: list[CpuPropagation] = []  # over the whole graph, each used by one thread at a time
-        self._lock = threading.RLock()  # of what is remembered; nothing long is computed with it held
+        self._remember()
+
+    def _remember(self) -> None:
+        """Begin with nothing remembered."""
+        self._tasks: Remembered[KnownTask] = Remembered(TASKS, KnownTask.bytes)
+        self._reaches: Remembered[Reach] = Remembered(REACHES, Reach.bytes)
+        self._gpu = threading.Lock()  # one question at a time
 
     @property
     def capabilities(self) -> Capabilities:
@@ -85,7 +130,7 @@ class TrailScorer:
         if edges < 1:
             raise FewlinkError(f"edges is {edges}: it must be at least 1")
         self.part_edges = edges
-        self._tasks.clear()
+        self._remember()
 
     def without(self, relation: str) -> TrailScorer:
         """The same model on the graph without the triples of a relation."""
@@ -105,17 +150,18 @@ class TrailScorer:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lock": None, "_tasks": {}, "_idle": []}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_tasks", "_reaches", "_gpu")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.RLock())
+        self.__dict__.update(state)
+        self._remember()
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Tensor:
         if not len(question.heads):
             return torch.zeros(0, len(question.candidates), device=self.device)
         if self.device.type == "cuda":
-            with self._lock:
+            with self._gpu:
                 return self._on_gpu(self.known_task(question.references), question)
         with torch_threads(1):
             known = self.known_task(question.references)
@@ -186,21 +232,11 @@ class TrailScorer:
 
     @torch.no_grad()
     def known_task(self, references: np.ndarray) -> KnownTask:
-        """The task with these references, new or remembered; of too many the one used longest ago is forgotten."""
+        """The task with these references, new or remembered."""
         pairs = distinct_pairs(references)
-        key = pairs.tobytes()
-        with self._lock:
-            known = self._tasks.pop(key, None)
-            if known is not None:
-                self._tasks[key] = known
-                return known
-        known = self.read_task(pairs)
-        with self._lock:
-            self._tasks[key] = known
-            if len(self._tasks) > MAX_TASKS:
-                del self._tasks[next(iter(self._tasks))]
-        return known
+        return self._tasks.get(pairs.tobytes(), lambda: self.read_task(pairs))
 
+    @torch.no_grad()
     def read_task(self, pairs: np.ndarray) -> KnownTask:
         """What follows from distinct references (K, 2)."""
         size = None if self.device.type == "cpu" else len(pairs)
@@ -218,10 +254,8 @@ class TrailScorer:
         marks = self.network.marks(encoded.task[0]).view(3, -1)[1:]  # of references' heads and tails
         begin = Reached(local.ends[0], (local.marks[0].T @ marks)[:, None])
         over = edges if part is None else edges.within(part)
-        propagation = self._propagation() if part is None else CpuPropagation(graph.edges)
-        states = propagation(Stream.of(self.network, encoded, REFERENCES, over), begin)[:, 0]
-        if part is None:
-            self._idle.append(propagation)
+        rows = all_rows(graph.edges, over, self.network.shape.layers)
+        states = propagate(graph.edges, Stream.of(self.network, encoded, REFERENCES, over), begin, rows)[:, 0]
         return KnownTask(references, edges, encoded, states, part)
 
     def _groups(self, heads: np.ndarray) -> list[np.ndarray]:
@@ -238,29 +272,16 @@ class TrailScorer:
     def _some_heads(self, known: KnownTask, base: Tensor, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
         """Scores (H, C) of candidates for some heads on a CPU."""
         with torch.no_grad():  # a switch of each thread
-            edges, part, places = known.edges, None, heads
-            propagation = None
-            if self.part_edges is not None:
-                sample = known.references.sampled_entities[0].flatten().numpy()
-                part = graph_part(self.graph.graph, np.append(heads, sample), self.part_edges)
-                edges, places = edges.within(part), part.places(heads)
-                propagation = CpuPropagation(part.edges)
+            reach = self._reach(known, heads, candidates)
+            places = heads if reach.part is None else reach.part.places(heads)
             rows, which = np.unique(places, return_inverse=True)
             mark = self.network.marks(known.encoded.task[0])[: self.network.shape.width]
             states = mark.new_zeros(len(rows), len(heads), len(mark))
             states[which, np.arange(len(heads))] = mark
-            stream = Stream.of(self.network, known.encoded, HEAD, edges)
-            wanted = candidates if part is None else part.places(candidates)
-            inside = torch.from_numpy(wanted >= 0)
-            using = propagation or self._propagation()
-            found = using(stream, Reached(ids(rows), states), ids(wanted)[inside])  # (n, H, W)
-            if propagation is None:
-                self._idle.append(using)
+            stream = Stream.of(self.network, known.encoded, HEAD, reach.edges)
+            found = propagate(reach.table, stream, Reached(ids(rows), states), reach.rows)
+            features = at_places(found, reach.places).transpose(0, 1)  # (H, C, W)
             weights = self.network.of_state.weight.chunk(2, 1)[0]
-            features = found.transpose(0, 1)  # (H, n, W)
-            if part is not None:
-                features = found.new_zeros(len(heads), len(candidates), len(mark))
-                features[:, inside] = found.transpose(0, 1)
             cosines = self.network.cosines(self.graph, known.references, ids(heads)[None], ids(candidates)[None])
             if cosines is not None:
                 weights = torch.cat([weights, self.network.of_names.weight], 1)
@@ -268,12 +289,16 @@ class TrailScorer:
             hidden = (torch.addmm(base, own, weights.T).relu_() for own in features)
             return torch.stack([self.network.last(each).squeeze(-1) for each in hidden])
 
-    def _propagation(self) -> CpuPropagation:
-        """One over the whole graph that nobody uses; put it back into `_idle` afterwards."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return CpuPropagation(self.graph.edges)
+    def _reach(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Reach:
+        """The way to candidates: over the whole graph, or over the part around the heads and the sampled references."""
+        layers = self.network.shape.layers
+        if self.part_edges is not None:
+            sample = known.references.sampled_entities[0].flatten().numpy()
+            part = graph_part(self.graph.graph, np.append(heads, sample), self.part_edges)
+            return Reach.of(part.edges, part, known.edges, candidates, layers)
+        ends = (known.edges.sources, known.edges.targets)
+        key = b"".join(each.numpy().tobytes() for each in ends) + candidates.tobytes()
+        return self._reaches.get(key, lambda: Reach.of(self.graph.edges, None, known.edges, candidates, layers))
 
     def _on_gpu(self, known: KnownTask, question: Question) -> Tensor:
         """Scores (H, C) on a GPU, several heads at once."""
@@ -290,16 +315,6 @@ class TrailScorer:
             )
             scores.append(found[: len(some)])
         return torch.cat(scores)
-
-
-def at_entities(states: Tensor, part: GraphPart | None, entities: np.ndarray) -> Tensor:
-    """The states (n, W) of entities, given those of the nodes of a part or of all; zeros outside of the part."""
-    if part is None:
-        return states[ids(entities)]
-    places = part.places(entities)
-    found = states[ids(np.maximum(places, 0))]
-    found[ids(places) < 0] = 0
-    return found
 
 
 def ids(array: np.ndarray | Sequence[int]) -> Tensor:

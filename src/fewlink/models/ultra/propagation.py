@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fewlink.models.ultra.network import Encoded, EntityLayer, Tasks, UltraNetwork
 from fewlink.propagation.edges import EdgeTable
-from fewlink.propagation.product import Norms, chunk_sums, edge_sums
+from fewlink.propagation.product import Norms, edge_sums, row_sums
 
 SPARSE = 0.15  # a layer follows only edges of changed entities if these are at most this share of all edges
 SPARSE_LAST = 0.4  # the last layer computes only candidates if their edges are at most this share of all edges
@@ -128,14 +128,13 @@ class CpuPropagation:
 
         The messages (m, W) to `targets` (m,) are added to those along the edges.
         """
-        order = self.edges.by_tail
-        for chunk in order.chunks(False):
-            sums = chunk_sums(order, chunk, x[:, None], w, Norms.ONE)[:, 0]
-            inside = (targets >= chunk.rows.start) & (targets < chunk.rows.stop)
-            sums.index_add_(0, targets[inside] - chunk.rows.start, messages[inside])
-            moved[chunk.rows] = layer.updated(x[chunk.rows], sums)
+        for rows, found in row_sums(self.edges.by_tail.row_edges(False), x[:, None], w, Norms.ONE):
+            sums = found[:, 0]
+            inside = (targets >= rows.start) & (targets < rows.stop)
+            sums.index_add_(0, targets[inside] - rows.start, messages[inside])
+            moved[rows] = layer.updated(x[rows], sums)
             if keep is not None:
-                keep[chunk.rows] = sums
+                keep[rows] = sums
 
     def _some(self, layer: EntityLayer, w: Tensor, targets: Tensor, messages: Tensor, rows: Tensor) -> Tensor:
         """The states of only the entities `rows` after a layer."""

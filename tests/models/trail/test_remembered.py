@@ -1,0 +1,50 @@
+"""Values that are made once and forgotten when they take too many bytes."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fewlink.models.trail.remembered import Remembered
+
+
+def test_the_values_used_longest_ago_are_forgotten() -> None:
+    made: list[bytes] = []
+    values = Remembered(10, len)
+
+    def get(key: bytes, size: int) -> str:
+        return values.get(key, lambda: made.append(key) or "x" * size)
+
+    for key in (b"a", b"b", b"a", b"c", b"a", b"b"):
+        get(key, 4)
+    assert made == [b"a", b"b", b"c", b"b"] and len(values) == 2
+    assert len(get(b"large", 100)) == 100 and len(values) == 1  # the last one is kept, whatever its size
+    values.clear()
+    assert len(values) == 0
+
+
+def test_a_value_that_several_threads_ask_for_is_made_once() -> None:
+    gate, began, made = threading.Event(), threading.Event(), []
+    values = Remembered(10, len)
+
+    def make() -> str:
+        made.append(1)
+        began.set()
+        assert gate.wait(20)
+        return "value"
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(values.get, b"key", make) for _ in range(4)]
+        assert began.wait(20)
+        assert values.get(b"other", lambda: "other") == "other"  # does not wait
+        gate.set()
+        assert [each.result(20) for each in asked] == ["value"] * 4 and len(made) == 1
+
+
+def test_what_could_not_be_made_is_asked_for_again() -> None:
+    values = Remembered(10, len)
+    with pytest.raises(ZeroDivisionError):
+        values.get(b"key", lambda: str(1 / 0))
+    assert values.get(b"key", lambda: "value") == "value"

@@ -1,0 +1,309 @@
+"""Graphs that TRAIL was not trained on: what is hidden and asked, how it is ranked, and what is stored and shown."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fewlink.core.errors import FewlinkError
+from fewlink.graph import Graph
+from fewlink.models.trail.network import TrailNetwork
+from fewlink.models.trail.shipped import shipped, write_weights
+from fewlink.scorers import Question
+from fewlink.studies import unseen_graphs
+from fewlink.studies.unseen_graphs import (
+    ASKED,
+    Hidden,
+    Trained,
+    curve_of,
+    groups_of,
+    hidden_relations,
+    main,
+    own_best,
+    row_of,
+    skewed_rows,
+    suite,
+    training_triples,
+)
+from fewlink.studies.unseen_tables import COLUMNS, SIZES, complete, curve_chart, read_unseen, tables_of
+
+INDEX = "name\tuse\tdomain\tnamed_entities\tsource\tlicence as stated\n"
+TOWNS, LANDS = 90, 6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two graphs of the suite, and one to train on."""
+    place = tmp_path_factory.mktemp("graphs")
+    random = np.random.default_rng(0)
+    lines = []
+    for town in range(TOWNS):
+        land = int(random.integers(LANDS)) if town % 3 else 0
+        lines += [f"t{town}\tin\tl{land}", f"t{town}\tspeaks\tg{land}", f"t{town}\tnear\tt{random.integers(TOWNS)}"]
+    lines += [f"l{land}\tpart of\tw" for land in range(LANDS)]
+    names = [f"t{town}\tTown {town}" for town in range(TOWNS)]
+    for name in ("towns", "streets"):
+        (place / f"{name}.tsv.xz").write_bytes(lzma.compress("\n".join(lines).encode()))
+    (place / "towns.names.tsv.xz").write_bytes(lzma.compress("\n".join(names).encode()))
+    rows = ("towns\tnever train", "streets\tnever train", "other\ttrain")
+    (place / "INDEX.tsv").write_text(INDEX + "".join(f"{row}\tplaces\t90\there\tCC0\n" for row in rows))
+    return place
+
+
+@pytest.fixture(scope="module")
+def towns(folder: Path) -> Graph:
+    return suite(folder, ["towns"])[0].graph()
+
+
+class Mixed:
+    """Scores with many ties, different for each head."""
+
+    name = "mixed"
+
+    def __call__(self, question: Question) -> np.ndarray:
+        heads, tails = question.heads.astype(float)[:, None], question.candidates.astype(float)[None]
+        return np.floor(4 * np.sin(heads * tails + len(question.references)))
+
+
+def test_the_suite_is_the_graphs_that_are_never_trained_on(folder: Path, tmp_path: Path) -> None:
+    graphs = suite(folder)
+    assert [listed.name for listed in graphs] == ["towns", "streets"]
+    assert graphs[0].names is not None and graphs[1].names is None
+    with pytest.raises(FewlinkError, match="other"):
+        suite(folder, ["other"])
+    with pytest.raises(FewlinkError, match=r"INDEX\.tsv"):
+        suite(tmp_path)
+
+
+def test_half_of_the_pairs_at_most_are_asked_and_the_references_are_nested(towns: Graph) -> None:
+    hidden = hidden_relations(towns, "towns")
+    assert {each.name for each in hidden} == {"in", "speaks", "near"}  # `part of` has too few pairs
+    for each in hidden:
+        pairs = {(h, t) for h, r, t in towns.triples().tolist() if r == each.relation}
+        asked, pool = ({(h, t) for h, t in part.tolist()} for part in (each.asked, each.pool))
+        assert asked | pool == pairs and not asked & pool
+        assert len(each.asked) == min(ASKED, len(pairs) // 2)
+        sets = [each.references(size).tolist() for size in SIZES]
+        assert [len(found) for found in sets] == [1, 3, 10, 30, len(pool), len(pool)]
+        assert all(larger[: len(smaller)] == smaller for smaller, larger in itertools.pairwise(sets))
+    again = hidden_relations(towns, "towns")
+    assert all(np.array_equal(one.asked, other.asked) for one, other in zip(hidden, again, strict=True))
+    assert not np.array_equal(hidden[0].asked, hidden_relations(towns, "streets")[0].asked)
+
+
+def test_at_most_so_many_relations_are_drawn(towns: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unseen_graphs, "RELATIONS", 2)
+    assert len(hidden_relations(towns, "towns")) == 2
+
+
+def literal_ranks(graph: Graph, hidden: Hidden, references: np.ndarray, asked: np.ndarray) -> list[float]:
+    """The rank of each asked pair, one candidate after another."""
+    everything = np.arange(len(graph.entities))
+    known = {(h, t) for h, t in hidden.task.pairs.tolist()}
+    ranks = []
+    for head, tail in asked.tolist():
+        (scores,) = Mixed()(Question("", references, np.array([head]), everything)).tolist()
+        rank = 1.0
+        for other in everything.tolist():
+            if other != tail and (head, other) not in known:
+                rank += 1.0 if scores[other] > scores[tail] else 0.5 if scores[other] == scores[tail] else 0.0
+        ranks.append(rank)
+    return ranks
+
+
+def test_ranks_are_those_of_a_literal_loop(towns: Graph) -> None:
+    for each in hidden_relations(towns, "towns"):
+        for size, row in curve_of(towns, Mixed(), each).items():
+            references = each.references(size)
+            ranks = np.array(literal_ranks(towns, each, references, each.asked))
+            seen = np.array([any(tail == t for t in references[:, 1]) for tail in each.asked[:, 1]])
+            found = dict(zip(COLUMNS, row, strict=True))
+            assert found["references"] == len(references) and found["asked"] == len(ranks)
+            assert found["mrr"] == pytest.approx(np.mean(1 / ranks), abs=1e-5)
+            assert found["hits@1"] == pytest.approx(np.mean(ranks <= 1), abs=1e-5)
+            assert found["hits@10"] == pytest.approx(np.mean(ranks <= 10), abs=1e-5)
+            assert found["seen"] == seen.sum()
+            for column, of in (("mrr seen", seen), ("mrr unseen", ~seen)):
+                assert found[column] == (pytest.approx(np.mean(1 / ranks[of]), abs=1e-5) if of.any() else None)
+
+
+def test_skewed_references_share_a_tail_that_is_not_asked_for(towns: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    each = next(each for each in hidden_relations(towns, "towns") if each.name == "in")
+    given: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def note(graph: Graph, scorer: object, hidden: Hidden, references: np.ndarray, asked: np.ndarray) -> list[float]:
+        given[len(given)] = references, asked
+        return []
+
+    monkeypatch.setattr(unseen_graphs, "row_of", note)
+    names = list(skewed_rows(towns, Mixed(), each))
+    assert names == ["3, other tails", "3 + 10 of one tail", "3 + own 10"]  # there are no thirty of one tail
+    common = towns.entities.find("l0")
+    assert [len(references) for references, _ in given.values()] == [3, 13, 13]
+    assert set(given[1][0][3:, 1].tolist()) == {common}
+    assert common not in given[0][1][:, 1] and np.array_equal(given[0][1], given[1][1])
+    assert np.array_equal(given[2][1], each.asked)
+    asked = {(h, t) for h, t in each.asked.tolist()}
+    assert not any((h, t) in asked for references, _ in given.values() for h, t in references.tolist())
+
+
+def test_the_models_own_best_pairs_have_its_highest_scores(towns: Graph) -> None:
+    each = hidden_relations(towns, "towns")[0]
+    base, rest = each.pool[:3], each.pool[3:30]
+    found = own_best(Mixed(), each, base, rest)
+    scores = [Mixed()(Question("", base, np.array([h]), np.array([t]))).item() for h, t in rest.tolist()]
+    order = sorted(range(len(rest)), key=lambda place: (-scores[place], place))
+    assert found.tolist() == rest[order[:10]].tolist()
+
+
+def test_complex_is_trained_without_the_asked_pairs(towns: Graph) -> None:
+    hidden = hidden_relations(towns, "towns")
+    triples = {tuple(row) for row in towns.triples().tolist()}
+    of_group = {each.relation for each in hidden[:2]}
+    few = {tuple(row) for row in training_triples(towns, hidden[:2], "3").tolist()}
+    assert few <= triples
+    assert {row for row in few if row[1] not in of_group} == {row for row in triples if row[1] not in of_group}
+    assert sum(row[1] in of_group for row in few) == 6
+    asked = {(h, each.relation, t) for each in hidden for h, t in each.asked.tolist()}
+    assert {tuple(row) for row in training_triples(towns, hidden, "all").tolist()} == triples - asked
+
+
+def test_groups_have_five_relations_at_most_and_nearly_the_same_size(towns: Graph) -> None:
+    each = hidden_relations(towns, "towns")[0]
+    sizes = [len(group) for group in groups_of([each] * 11)]
+    assert sizes == [4, 4, 3]
+
+
+def test_trained_vectors_are_ranked_with_every_number_of_references(
+    towns: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    train = unseen_graphs.train
+
+    def quick(triples: np.ndarray, entities: int, relations: int, settings: object) -> object:
+        sizes.append(len(triples))
+        return train(triples, entities, relations, settings.replace(epochs=1, dim=8, negatives=16))  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(unseen_graphs, "train", quick)
+    hidden = hidden_relations(towns, "towns")
+    rows = Trained("complex", 0, "cpu").measure(towns, hidden, lambda share: None)
+    assert all(list(own) == list(SIZES) for own in rows.values())
+    assert sizes == sorted(sizes) and len(sizes) == len(SIZES)
+
+
+def test_what_has_a_record_is_not_measured_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(folder), "--models", "popularity", "rules", "--results", str(tmp_path / "results")]
+    assert main([*words, "--graphs", "towns"]) == 0
+    first = {path: path.read_bytes() for path in (tmp_path / "results").rglob("*.json")}
+    assert sorted(path.parent.name for path in first) == ["popularity", "rules"]
+    assert main(words) == 0
+    assert all(path.read_bytes() == content for path, content in first.items())
+    assert len(list((tmp_path / "results").rglob("*.json"))) == 4
+    monkeypatch.setattr(unseen_graphs, "measure", None)  # it would raise
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main([*words, "--tables"]) == 0
+    assert "| rules |" in capsys.readouterr().out
+    assert main([str(folder), "--models", "rulez"]) == 2
+    assert "rulez" in capsys.readouterr().err
+    assert main([str(folder), "--models", "ultra"]) == 2
+    assert "--ultra" in capsys.readouterr().err
+
+
+def test_weights_of_several_seeds_and_their_labels(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(unseen_graphs, "RELATIONS", 1)
+    monkeypatch.setattr(unseen_graphs, "ASKED", 4)
+    files = []
+    for seed in (0, 1):
+        weights = {name: value + 0.01 * seed for name, value in shipped().weights.items()}
+        files.append(str(write_weights(tmp_path / f"seed-{seed}.safetensors", weights, shipped().shape)))
+    results = tmp_path / "results"
+    words = [str(folder), "--models", "trail", "trail-no-names", "--graphs", "towns", "--results", str(results)]
+    assert main([*words, "--weights", *files]) == 0
+    records = read_unseen(results)
+    assert {(record.model, record.seed) for record in records} == {
+        (model, seed) for model in ("trail", "trail-no-names") for seed in (0, 1)
+    }
+    assert len(complete(records)["trail"]) == 2
+    assert records[0].config["weights"]["file"] == "seed-0.safetensors"
+    assert main([*words, "--weights", *reversed(files)]) == 2
+    assert "--replace" in capsys.readouterr().err
+    assert main([*words, "--weights", files[1], "--label", "other"]) == 0
+    assert (results / "other-no-names" / "towns.0.json").exists()
+    assert main([*words, "--weights", str(tmp_path / "none.safetensors")]) == 2
+    assert "none.safetensors" in capsys.readouterr().err
+
+
+def test_trail_reads_the_graph_without_the_hidden_relation(folder: Path, towns: Graph) -> None:
+    network = TrailNetwork(shipped().shape)
+    model = unseen_graphs.trail_model("trail", network, {}, "cpu", names=True)
+    each = hidden_relations(towns, "towns")[0]
+    scorer = model.on(towns)(each)
+    graph = scorer.graph.graph  # type: ignore[attr-defined]
+    assert each.relation not in graph.relation_ids and graph.triple_count > 0
+    row = row_of(towns, scorer, each, each.pool[:3], each.asked[:4])
+    assert row[:2] == [3, 4]
+
+
+def record(model: str, graph: str, mrrs: dict[str, dict[str, float]], seed: int = 0) -> str:
+    """The text of a record in which relation → set of references has this MRR."""
+    relations = {
+        name: {"pairs": 20, "rows": {of: [3, 10, mrr, mrr, mrr, 0, None, mrr] for of, mrr in own.items()}}
+        for name, own in mrrs.items()
+    }
+    about = {"named_entities": "5", "domain": "places", "source": "here", "licence as stated": "CC0"}
+    sizes = {"triples": 1000, "entities": 50, "relations": 4, "hidden": len(mrrs)}
+    facts = {"format": "fewlink-unseen-graphs/1", "model": model, "seed": seed, "graph": graph, "about": about}
+    return json.dumps({**facts, "sizes": sizes, "config": {}, "columns": COLUMNS, "relations": relations})
+
+
+def test_means_are_over_relations_then_graphs_and_only_whole_models_are_shown(tmp_path: Path) -> None:
+    def store(model: str, graph: str, mrrs: list[float], seed: int = 0) -> None:
+        relations = {
+            f"r{i}": {**dict.fromkeys(SIZES, mrr), "3, other tails": mrr, "3 + 10 of one tail": mrr / 2}
+            for i, mrr in enumerate(mrrs)
+        }
+        path = tmp_path / model / f"{graph}.{seed}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(record(model, graph, relations, seed))
+
+    store("rules", "towns", [0.1, 0.3])  # mean .2
+    store("rules", "streets", [0.6])  # mean over graphs: .4
+    store("trail", "towns", [0.4])
+    store("trail", "streets", [0.6])
+    store("trail", "towns", [0.6], seed=1)
+    store("trail", "streets", [0.8], seed=1)
+    store("trail", "towns", [0.9], seed=2)  # lacks a graph
+    store("popularity", "towns", [0.9])
+    records = read_unseen(tmp_path)
+    tables = tables_of(records)
+    assert tables["mrr"].rows[0][:2] == ["TRAIL", "**.600 ± .141**"]
+    assert tables["mrr"].rows[1][:2] == ["rules", ".400"]
+    assert len(tables["mrr"].rows) == 2
+    assert tables["seen"].rows[0][1] == ""
+    assert [row[:2] for row in tables["graphs"].rows] == [["streets", "places"], ["towns", "places"]]
+    assert tables["three"].rows[1] == ["towns", "**.500 ± .141**", ".200"]
+    chart = curve_chart(records, ["trail", "popularity", "rules"])
+    assert "rules: 1: .400, 3: .400, 10: .400, 30: .400, 100: .400, all: .400" in chart.description()
+    assert ">all<" in chart.svg()
+
+
+def test_skewed_sets_are_compared_on_the_relations_that_have_them(tmp_path: Path) -> None:
+    sets = {**dict.fromkeys(SIZES, 0.2), "3, other tails": 0.4}
+    own = {"3 + 10 of one tail": 0.5, "3 + 30 of one tail": 0.6, "3 + own 10": 0.3}
+    (tmp_path / "rules").mkdir()
+    path = tmp_path / "rules" / "towns.0.json"
+    path.write_text(record("rules", "towns", {"a": {**sets, **own}, "b": dict.fromkeys(SIZES, 0.9)}))
+    assert tables_of(read_unseen(tmp_path))["skewed"].rows == [["rules", ".400 → .500", ".400 → .600", ".200 → .300"]]
+    path.write_text("{}")
+    with pytest.raises(FewlinkError, match="towns"):
+        read_unseen(tmp_path)
