@@ -20,7 +20,7 @@ from fewlink.evaluation.stored import each_line
 from fewlink.fitting import record as fit_record
 from fewlink.linker import calibration
 from fewlink.models.trail import shipped
-from fewlink.training.folder import run_id
+from fewlink.training.folder import FIT_FORMAT, run_id
 from fewlink.verification.report import Verified
 
 NOT_OURS = "is not a file that fewlink stores with a checksum"
@@ -53,7 +53,7 @@ def _json(found: Verified, path: Path) -> None:
     if name == calibration.FORMAT.partition("/")[0]:
         found.kind = "calibration"
         found.check(lambda: calibration.open_calibration(path, run_id(path.parent)))
-    elif name == fit_record.FORMAT.partition("/")[0]:
+    elif name == FIT_FORMAT.partition("/")[0]:
         found.kind = "record of a fit"
         found.check(lambda: fit_record.read_record(path.parent))
     else:
