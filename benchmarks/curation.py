@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from fewlink.core.seeds import generator
-from fewlink.curation.learning import TRAIL_SCALE, Learned, Units, choose_references, learn
+from fewlink.curation.learning import TRAIL_SCALE, Learned, Units, learn
 from fewlink.curation.next_pair import suggest
 from fewlink.data import Benchmark, Task, open_benchmark
 from fewlink.data.candidates import by_similarity, open_candidates
@@ -40,7 +40,6 @@ from measure import print_table, read_record, write_record
 
 SHOTS, STEPS, TRUE_HEADS, OTHER_HEADS, NEAR = 3, 30, 25, 15, 500
 DEEP = 50  # tails of each head that can be suggested
-DRAWN = 16  # references that are chosen of the accepted pairs
 REFRESH = 5  # acceptances after which the references are read again
 POLICIES = ("frozen", "decisions", "learning", "next", "random")
 
@@ -119,7 +118,7 @@ def curate(pool: Pool, policy: str, draw: int) -> Course:
         accepted = np.concatenate([pool.references, made[right]])
         learned = learn(graph, accepted, made[~np.array(right)])
         if policy != "decisions" and right[-1] and sum(right) % REFRESH == 0:
-            references = choose_references(graph, accepted, DRAWN, SHOTS)
+            references = accepted
             pairs, scores = pool.best(references)
     return Course(decided, right, references, learned)
 

@@ -30,6 +30,8 @@ from fewlink.studies.attack_tables import stored_tables
 from fewlink.studies.charts import LineChart, Point
 from fewlink.studies.later_links import frozen_attack
 from fewlink.studies.tables import SELECTIONS, by_selection, select, spread, values
+from fewlink.studies.unseen_tables import SIZES as REFERENCES
+from fewlink.studies.unseen_tables import UnseenRecord, complete, curve_chart, over_graphs, read_unseen, tables_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -53,9 +55,10 @@ IN_README = {
     "metar-in-train": "MetaR (2019)",
     "gana": "GANA (2021)",
     "ultra-50g": "ULTRA (2024)",
-    "trail-0.2": "TRAIL 0.2",
+    "trail-no-names": "**TRAIL** without names",
     "trail": "**TRAIL** (fewlink)",
 }
+IN_CURVES = ("trail", "trail-no-names", "ultra-50g", "complex", "rules", "reference-tails", "popularity")
 GRAPHS = {
     "nell-one": "NELL-One",
     "fb15k-237-few": "FB15k-237",
@@ -234,18 +237,20 @@ def weights_figures(folder: Path) -> str:
     return tables.Table("", columns, rows).markdown()
 
 
+@functools.cache
+def unseen() -> list[UnseenRecord]:
+    return read_unseen(ROOT / "results" / "unseen-graphs")
+
+
 def readme_table() -> str:
-    """A row for each kind of model: its MRR on test of every benchmark, 3-shot `full`."""
-    of_graph = [
-        select(read_records(ROOT / "results" / name), split="test", shots=3, candidates="full", references="first")
-        for name in GRAPHS
-    ]
-    rows = [
-        [label, *(spread(values(select(r, model=model))) for r in of_graph)]
-        for model, label in IN_README.items()
-        if any(select(r, model=model) for r in of_graph)
-    ]
-    head = ["model", *GRAPHS.values()]
+    """A row for each kind of model: its MRR on unseen graphs by the number of references, and on NELL-One."""
+    models, nell = complete(unseen()), main_records("nell-one")
+    rows = []
+    for model, label in IN_README.items():
+        cells = [spread(over_graphs(models.get(model, []), size)) for size in REFERENCES]
+        if any(row := [*cells, spread(values(select(nell, model=model)))]):
+            rows.append([label, *row])
+    head = ["model", *(f"K = {size}" for size in REFERENCES), "NELL-One, K = 3"]
     return tables.Table("", head, tables.emphasise(rows, range(1, len(head)))).markdown()
 
 
@@ -341,6 +346,7 @@ def documents() -> dict[Path, str]:
     contents = {
         ROOT / "README.md": {"results": readme_table()},
         DOCS / "leaderboard.md": {"leaderboard": leaderboard()},
+        DOCS / "unseen-graphs.md": {name: table.markdown() for name, table in tables_of(unseen()).items()},
         DOCS / "findings.md": {},
         DOCS / "trail-0.1.md": {},
         DOCS / "concepts" / "calibration.md": {},
@@ -384,6 +390,7 @@ def pictures() -> dict[str, LineChart]:
     """The committed pictures by file name."""
     return {
         "calibration.svg": reliability_chart(),
+        "unseen-graphs.svg": curve_chart(unseen(), IN_CURVES),
     }
 
 

@@ -9,7 +9,6 @@ from fewlink.curation.learning import (
     ANSWERED_LOGIT,
     LearningScorer,
     Units,
-    choose_references,
     covariance,
     learn,
     likeness,
@@ -147,13 +146,6 @@ def test_many_decisions_are_cut_to_the_last(graph: Graph, monkeypatch: pytest.Mo
     learned = learn(graph, many, many[::-1] + np.array([0, 4]))
     assert learned.pairs.tolist() == [[3, 2], [3, 3], [0, 5], [0, 4]]
     assert len(learn(graph, many, many[:1]).pairs) == 4
-
-
-def test_references_are_those_given_then_the_most_varied(graph: Graph) -> None:
-    pairs = np.array([[0, 3], [1, 3], [1, 4], [2, 6], [7, 7]])
-    assert choose_references(graph, pairs, 5).tolist() == pairs.tolist()
-    assert choose_references(graph, pairs, 2, first=1).tolist() == [[0, 3], [7, 7]]
-    assert choose_references(graph, pairs, 3, first=2).tolist() == [[0, 3], [1, 3], [7, 7]]
 
 
 def test_the_next_pair_is_unsure_and_tells_about_others(graph: Graph) -> None:

@@ -96,7 +96,7 @@ def explained(name: str = "Rome") -> Explanation:
     ann, rome, italy = map(entity, ("Ann", name, "Italy"))
     path = GraphPath((Step("born", False), Step(name, True)), 1.5, (ann, rome, italy), 1)
     reference = Reference(entity("Bob"), entity("Spain"), 0.5)
-    more = {"evidence": {"head": "paths from the head"}, "measured": True}
+    more = {"evidence": {"head": "paths from the head"}, "measured": True, "given": 1, "compared": 1}
     return Explanation(ann, italy, 3.0, {"head": 2.0, "references": -0.5}, (path,), (reference,), (), **more)
 
 

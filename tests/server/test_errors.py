@@ -28,7 +28,6 @@ def error_of(answer: Any, status: int) -> Any:
         ({"references": [["ann"]]}, "references.0"),
         ({"references": [["ann", ""]]}, "references.0.1"),
         ({"references": [["ann", "x" * 501]]}, "references.0.1"),
-        ({"references": [["ann", "rome"]] * 201}, "references"),
         ({"references": None}, "references"),
         ({"heads": None}, "heads"),
         ({"heads_of_type": "city"}, "heads"),

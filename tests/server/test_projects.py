@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import re
 import subprocess
@@ -341,6 +342,24 @@ def test_a_project_of_accepted_pairs_only_has_next_pairs(client: TestClient) -> 
     decide(client, number, "ann", *(("accepted", *pair) for pair in PAIRS))  # fewer than REFERENCE_STEP
     answer = client.post(f"/projects/{number}/next", json={"heads": ["alga"]}).json()
     assert answer["read"] == PAIRS and answer["suggestions"]
+
+
+def test_a_project_on_a_relation_of_the_graph_has_next_pairs(client: TestClient, linker: Linker) -> None:
+    number = client.post("/projects", json={"name": "new", "references": []}).json()["number"]
+    body = {"heads": ["alga", "virus"], "relation": "affects"}
+    answer = client.post(f"/projects/{number}/next", json=body).json()
+    known = linker.references_of("affects")
+    assert (answer["references"], answer["read"]) == (len(known), [])
+    assert answer["suggestions"] and not {(row["head"], row["tail"]) for row in answer["suggestions"]} & set(known)
+
+
+def test_every_accepted_pair_is_a_reference(client: TestClient, linker: Linker) -> None:
+    number = started(client)
+    entities = [linker.graph.entities[place] for place in range(40)]
+    pairs = list(itertools.islice(itertools.permutations(entities, 2), 203))
+    decide(client, number, "ann", *(("accepted", *pair) for pair in pairs))
+    answer = client.post(f"/projects/{number}/next", json={"heads": ["virus"]}).json()
+    assert answer["references"] == 202 and answer["read"] == [*PAIRS, *map(list, pairs[:200])]
 
 
 def test_decided_tails_make_room_for_further_ones(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

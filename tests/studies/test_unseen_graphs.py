@@ -1,4 +1,4 @@
-"""Graphs that nobody tuned for: what is hidden and asked, how it is ranked, and what is stored and shown."""
+"""Graphs that TRAIL was not trained on: what is hidden and asked, how it is ranked, and what is stored and shown."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_means_are_over_relations_then_graphs_and_only_whole_models_are_shown(tm
     assert tables["seen"].rows[0][1] == ""
     assert [row[:2] for row in tables["graphs"].rows] == [["streets", "places"], ["towns", "places"]]
     assert tables["three"].rows[1] == ["towns", "**.500 ± .141**", ".200"]
-    chart = curve_chart(records)
+    chart = curve_chart(records, ["trail", "popularity", "rules"])
     assert "rules: 1: .400, 3: .400, 10: .400, 30: .400, 100: .400, all: .400" in chart.description()
     assert ">all<" in chart.svg()
 

@@ -17,20 +17,20 @@ MAX_ROWS = 100
 MAX_HEADS = 100
 MAX_LISTED = 500  # relations and types in `about`
 INSTRUCTIONS = """fewlink completes a knowledge graph from a handful of examples. Describe a relation by two to five
-references (pairs of a head and a tail that it holds for), or name a relation of the graph, and ask for the tails of
-other heads. Entities are ids or readable names: use `find` to look them up. A probability is null if it would not be
-reliable; `trust` says why. Predictions are suggestions to verify, not facts."""
+references or more (pairs of a head and a tail that it holds for), or name a relation of the graph, whose pairs are then
+references, and ask for the tails of other heads. Entities are ids or readable names: use `find` to look them up. A
+probability is null if it would not be reliable; `trust` says why. Predictions are suggestions to verify, not facts."""
 
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 Pair = Annotated[list[Name], Field(min_length=2, max_length=2, description="A head and a tail.")]
 References = Annotated[
     list[Pair] | None,
-    Field(
-        max_length=200,
-        description="Pairs (head, tail) that the relation holds for; by default the first pairs of `relation`.",
-    ),
+    Field(description="Pairs (head, tail) that the relation holds for, beside the known pairs of `relation`."),
 ]
-Relation = Annotated[Name | None, Field(description="A relation of the graph; its known pairs do not compete.")]
+Relation = Annotated[
+    Name | None,
+    Field(description="A relation of the graph: its known pairs are references and do not compete."),
+]
 Count = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 
 

@@ -24,10 +24,9 @@ from fewlink.bridges.reconciliation import (
     Reconciler,
     Text,
 )
-from fewlink.core.errors import FewlinkError
 from fewlink.linker import Linker
 from fewlink.server.errors import ApiError, as_json, validation_error
-from fewlink.server.schema import MAX_NAME_LENGTH, MAX_REFERENCES, MAX_REJECTED, PredictRequest, ServerSettings
+from fewlink.server.schema import MAX_NAME_LENGTH, MAX_REJECTED, PredictRequest, ServerSettings
 from fewlink.server.security import SHARED_PATH
 
 STYLE = "body{font:14px/1.4 sans-serif;margin:8px}h1{font-size:16px;margin:0}ul{padding-left:18px}p{margin:4px 0}"
@@ -104,7 +103,7 @@ class Queries:
     async def predicted(self, of: Property, k: int, heads: list[str]) -> list[dict[str, Any]]:
         """The rows of a request to /predict, under the same limits."""
         names = self.linker.graph.entities
-        pairs = [[names[head], names[tail]] for head, tail in of.references[:MAX_REFERENCES]]
+        pairs = [[names[head], names[tail]] for head, tail in of.references]
         relation = None if of.relation is None else of.relation.name
         wrong = self.app.state.rejected().get(of.id.removesuffix(PROBABILITY), [])
         wrong = [pair for pair in wrong if all(names.find(end) is not None for end in pair)]
@@ -205,16 +204,13 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
 
 
 def described_by(linker: Linker, references: Sequence[tuple[str, str, str]]) -> Described:
-    """References (head, relation, tail) by relation, as ids; raise for an unknown entity or too many references."""
+    """References (head, relation, tail) by relation, as ids; raise for an unknown entity."""
     described: dict[str, list[tuple[str, str]]] = {}
     for head, relation, tail in references:
         head_number = linker.names.find(head, "head of a reference")
         tail_number = linker.names.find(tail, "tail of a reference")
         pair = (linker.graph.entities[head_number], linker.graph.entities[tail_number])
         described.setdefault(relation, []).append(pair)
-    for relation, pairs in described.items():
-        if len(pairs) > MAX_REFERENCES:
-            raise FewlinkError(f"{relation} has {len(pairs):,} references: give at most {MAX_REFERENCES}")
     return described
 
 

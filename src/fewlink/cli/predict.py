@@ -60,10 +60,10 @@ def predict(
         help="Tails to rank: a type, a file, open (like the references' tails), full (--relation's range) or all.",
     ),
     relation: str = typer.Option(
-        None, help="A relation of the graph: leave out its known pairs; the first ones are the default references."
+        None, help="A relation of the graph: its known pairs are references, and left out of the answers."
     ),
     shots: int = typer.Option(
-        None, help="Number of references to take from --relation; default: as in training, or 3."
+        None, min=0, help="Number of references from --relation; default: all, for FSRL and its like as in training."
     ),
     with_known: bool = typer.Option(False, "--with-known", help="Include known tails."),
     constraint: list[str] = typer.Option(
@@ -93,7 +93,7 @@ def predict(
     tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),
     exact: bool = EXACT,
 ) -> None:
-    """Rank tails for heads, given a few references of a relation. Entities are ids or readable names.
+    """Rank tails for heads, given references of a relation, one or thousands. Entities are ids or readable names.
 
     With --tail, rank heads for tails instead; --candidates are then heads.
 
@@ -119,8 +119,8 @@ def predict(
     _check_project(project, project_name)
     if not pairs and relation is None and project is None:
         raise FewlinkError("no references: give --references FILE, --reference 'HEAD => TAIL', or --relation NAME")
-    if pairs and shots is not None:
-        raise FewlinkError("--shots counts references from --relation: leave it out if you give references")
+    if shots is not None and relation is None:
+        raise FewlinkError("--shots counts references from --relation: name the relation, or leave it out")
     queries = [*(read_names(heads) if heads else []), *head]
     inverse = [*(read_names(tails) if tails else []), *tail]
     if [bool(queries), bool(inverse), of_type is not None].count(True) != 1:
@@ -216,7 +216,7 @@ def _print_predictions(linker: Linker, predictions: Predictions) -> None:
 def complete(
     source: str = SOURCE,
     relation: str = typer.Option(None, help="A relation of the graph or benchmark to complete."),
-    references: Path = typer.Option(None, help="File of references of a new relation, as in fewlink ask."),
+    references: Path = typer.Option(None, help="File of references, as in fewlink ask."),
     reference: list[str] = typer.Option([], metavar="'HEAD => TAIL'", help="A reference; repeatable."),
     project: Path = PROJECT,
     project_name: str = PROJECT_NAME,
@@ -237,8 +237,8 @@ def complete(
 ) -> None:
     """Find all missing links of a relation, and write the best pairs of all entities like its heads to a file.
 
-    Name a relation of the graph, or describe a new one by references. Known pairs and the decided pairs of a project
-    are left out; its accepted pairs are references too. The first line of the file records the query.
+    Name a relation of the graph, or describe a new one by references. Each head gets the tails that fewlink ask would
+    give. Known pairs and the decided pairs of a project are left out. The first line of the file records the query.
 
     Example: `fewlink complete my-graph.tsv --relation treats --out missing.tsv --top 500`
     """

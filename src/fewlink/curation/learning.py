@@ -206,26 +206,6 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-np.clip(logits, -50, 50))))
 
 
-def choose_references(graph: Graph, pairs: np.ndarray, most: int, first: int = 0) -> np.ndarray:
-    """Choose at most `most` of true pairs (n, 2) as references: the `first` ones, which a user gave, then varied ones.
-
-    Each further pair is the one that resembles the chosen ones least, so that references cover what the relation joins;
-    of equal ones, the pair decided last.
-    """
-    pairs = np.asarray(pairs, np.int32).reshape(-1, 2)
-    if len(pairs) <= most:
-        return pairs
-    chosen = list(range(min(max(first, 1), most, len(pairs))))
-    alike = covariance(graph, pairs, pairs)
-    near = alike[:, chosen].max(1)
-    while len(chosen) < most:
-        near[chosen] = np.inf
-        least = np.flatnonzero(near <= near.min() + 1e-9)
-        chosen.append(int(least[-1]))
-        near = np.maximum(near, alike[:, chosen[-1]])
-    return pairs[chosen]
-
-
 def _last(pairs: np.ndarray, most: int) -> np.ndarray:
     return pairs[max(len(pairs) - most, 0) :]
 

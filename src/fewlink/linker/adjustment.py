@@ -45,10 +45,8 @@ class Adjustment:
 
 @dataclass(frozen=True)
 class ProjectReading:
-    """The pairs of a project that a query uses, and the adjustment that its decisions make to probabilities.
-
-    `references` ends with the accepted pairs, newest first, because some models read only the first references.
-    """
+    """The pairs of a project that a query uses, accepted ones among its `references`, and the adjustment that its
+    decisions make to probabilities."""
 
     name: str
     references: tuple[tuple[str, str], ...]
@@ -76,7 +74,7 @@ class ProjectReading:
             chosen = opened.only(name)
             states = opened.decisions(chosen)
         pairs = {kind: [state.pair for state in states if state.kind == kind] for kind in KINDS}
-        references = (*pairs["reference"], *reversed(pairs["accepted"]))
+        references = (*pairs["reference"], *pairs["accepted"])
         return cls(chosen, references, tuple(pairs["rejected"]), adjustment_of(states))
 
 

@@ -18,12 +18,11 @@ import numpy as np
 
 from fewlink.core.errors import FewlinkError, InputError, json_shown
 from fewlink.core.storage import with_sha256, without_sha256, write_bytes
-from fewlink.data import Task
 from fewlink.data.candidates import by_similarity, open_candidates
 from fewlink.graph import Graph
 from fewlink.linker.calibration import Calibration
 from fewlink.linker.predictions import Predictions
-from fewlink.linker.query import References, Relation
+from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 
@@ -32,47 +31,33 @@ HEADS_PER_BATCH = 32
 SUFFIX = ".part"
 REMEDY = "remove it to start over"
 JSON_LINES = (".jsonl", ".json", ".ndjson")
-POOL_FACTOR, MIN_POOL = 10, 10_000  # pairs kept for constraints: this multiple of `top`, and at least this
-MAX_REFERENCES = 16  # from a relation of the graph, for a model that reads any number
 Row = Sequence[Any]
 
 
 def best_of_batches(
     heads: Sequence[int],
     rank: Callable[[Sequence[int]], RankedPairs],
-    best: Callable[[RankedPairs, int], RankedPairs],
-    top: int,
+    best: Callable[[RankedPairs], RankedPairs],
+    pool: int,
     facts: Mapping[str, Any],
     out: Path | None,
     on_heads: Callable[[int], None],
 ) -> RankedPairs:
-    """The pool of best pairs of all heads, larger than `top`.
-
-    `rank` maps a batch of heads to its pairs, and `best` selects the best of a number of pairs.
-    """
-    pool = max(POOL_FACTOR * top, MIN_POOL)
+    """The `pool` best pairs of all heads: `rank` maps a batch of heads to its pairs, and `best` selects the best."""
     parts = list[RankedPairs]()
     for rows in answer_batches(heads, lambda batch: _rows_of(rank(batch)), facts, out, on_heads):
         parts.append(_pairs_of(rows))
         if sum(map(len, parts)) > 2 * pool:
-            parts = [best(RankedPairs.joined(parts), pool)]
-    return best(RankedPairs.joined(parts), pool)
+            parts = [best(RankedPairs.joined(parts))]
+    return best(RankedPairs.joined(parts))
 
 
-def as_task(relation: Relation, graph: Graph) -> Relation:
-    """Turn a relation of the graph into a task: its pairs stay known, but models do not see it."""
-    if relation.task is not None:
-        return relation
-    pairs = relation.pairs()
-    known = np.unique(pairs, axis=0)
-    return Relation(relation.name, graph, Task(relation.name, pairs, known, np.unique(pairs[:, 1])))
-
-
-def spread_pairs(relation: Relation, most: int) -> tuple[tuple[int, int], ...]:
-    """At most `most` pairs of a relation, evenly spaced."""
-    pairs = relation.pairs()
-    places = np.unique(np.linspace(0, len(pairs) - 1, min(most, len(pairs))).round().astype(int))
-    return tuple((head, tail) for head, tail in pairs[places].tolist())
+def first_of_heads(pairs: RankedPairs, k: int) -> RankedPairs:
+    """The first k pairs of each head, in their order."""
+    order = np.argsort(pairs.heads, kind="stable")
+    begins = np.flatnonzero(np.diff(pairs.heads[order], prepend=-1))
+    places = np.arange(len(pairs)) - np.repeat(begins, np.diff(begins, append=len(pairs)))
+    return pairs.take(np.sort(order[places < k]))
 
 
 def plausible_heads(graph: Graph, references: References) -> np.ndarray:

@@ -21,6 +21,7 @@ MAX_MENTIONED = 3  # paths and neighbours in sentences
 MAX_DRAWN = 4  # paths in a drawing
 MIN_WEIGHT = 0.005  # smaller contributions to the score are not mentioned
 MAX_DIRECT_EDGES = 3  # edges between head and tail in an explanation
+MAX_LISTED = 32  # references in an explanation, and references that paths are compared with
 REFERENCE = "reference"  # the relation of a step between the ends of a reference
 End = Literal["head", "tail"]
 Named = Literal["head", "reference"]
@@ -41,7 +42,7 @@ class Path:
     steps     its relations; a step from the head of a reference to its tail has the relation "reference"
     weight    what the path adds to the score; None if the model does not say
     entities  along the path, both ends included, without repeats: one more than steps
-    like      the number of references that the same relations join; None if not counted
+    like      the number of the compared references that the same relations join; None if not counted
     """
 
     steps: tuple[Step, ...]
@@ -113,7 +114,7 @@ class Explanation:
 
     shares      what each kind of evidence adds to the score, largest first; empty if the model does not say
     paths       edges from head to tail first, then other paths
-    references  with their weights
+    references  with their weights; of many, those nearest to the pair: with its tail, then with its head, then others
     neighbours  of head and tail: by attention, or, if `shared`, edges that the tail shares with the references' tails
     evidence    a description of each kind of evidence
     measured    whether shares and weights are what the score loses without each item
@@ -122,6 +123,9 @@ class Explanation:
                 path from the head counts
     at_tail     in that case, the relations whose edges at the tail add most
     names       what the tail's name adds, if names are evidence
+    given       the number of references
+    same_tail   the number of references with the pair's tail
+    compared    the number of references that paths are compared with: of many, a sample
     inverse     the query was for the heads of a tail: `head` is that tail, `tail` is the predicted head, and references
                 are read from tail to head; sentences write pairs in the direction of the relation
     """
@@ -140,6 +144,9 @@ class Explanation:
     distance: int | None = None
     at_tail: tuple[EdgesAtTail, ...] = ()
     names: tuple[LikeName, ...] = ()
+    given: int = 0
+    same_tail: int = 0
+    compared: int = 0
     inverse: bool = False
 
     def __repr__(self) -> str:
@@ -210,9 +217,13 @@ class Explanation:
         )
         begins = path.entities[0] == self.head
         weight = [f"{path.weight:+.2f}"] if path.counts() else []
-        like = [f"like {path.like} of {len(self.references)} references"] if path.like else []
+        like = [f"like {path.like} of {self._compared()}"] if path.like else []
         caption = ", ".join([*weight, *like, *([] if begins else ["from a reference"])])
         return DrawnPath(tuple(hops), caption, path.weight or 0.0, None if begins else path.entities[0].name)
+
+    def _compared(self) -> str:
+        """The references that paths are compared with."""
+        return f"{self.compared} references" + (" looked at" if self.compared < self.given else "")
 
     def _pair(self, head: Entity, tail: Entity) -> str:
         """A pair, written in the direction of the relation."""
@@ -225,7 +236,7 @@ class Explanation:
 
     def _lead(self) -> list[str]:
         """One sentence on what counts most; none for models without paths and shares."""
-        head, tail, total = self.head.name, self.tail.name, len(self.references)
+        head, tail = self.head.name, self.tail.name
         pair = self._pair(self.head, self.tail)
         if any((r.head, r.tail) == (self.head, self.tail) for r in self.references):
             return [f"{pair} is one of the references."]
@@ -237,12 +248,12 @@ class Explanation:
             return [f"{pair}: the name of {tail} counts most."]
         best = self._best()
         if best is not None and best.like:
-            same = f"{best.like} of {total} references {'is' if best.like == 1 else 'are'} joined in the same way"
+            same = f"{best.like} of {self._compared()} {'is' if best.like == 1 else 'are'} joined in the same way"
             return [f"{pair}: {same}, by {best.relations()}."]
-        at_tail = sum(r.tail == self.tail for r in self.references)
-        if at_tail and self.shares.get("references", 0.0) > self.shares.get("head", 0.0):
-            have = f"{at_tail} of {total} references {'has' if at_tail == 1 else 'have'} the same {self._end('tail')}"
-            return [f"{pair}: {have}, which counts more than the paths from {head}."]
+        if self.same_tail and self.shares.get("references", 0.0) > self.shares.get("head", 0.0):
+            have = "has" if self.same_tail == 1 else "have"
+            same = f"{self.same_tail:,} of {self.given:,} references {have} the same {self._end('tail')}"
+            return [f"{pair}: {same}, which counts more than the paths from {head}."]
         if best is not None:
             through = next((i for i, step in enumerate(best.steps) if step.relation == REFERENCE), None)
             if through is None:
@@ -320,7 +331,7 @@ class Explanation:
         return []
 
     def _counted(self, path: Path) -> str:
-        like = [f"like {path.like} of {len(self.references)} references"] if path.like else []
+        like = [f"like {path.like} of {self._compared()}"] if path.like else []
         weight = [f"{path.weight:+.2f}"] if path.weight is not None and self.measured else []
         return str(path) + (f" ({', '.join(like + weight)})" if like or weight else "")
 
@@ -396,17 +407,18 @@ def explain_pair(
         score = float(np.asarray(scorer(Question("", references, np.array([head]), np.array([tail]))))[0, 0])
         reasons, evidence = Reasons(score), {}
     graph = reasons.graph or graph
+    compared = references[np.linspace(0, len(references) - 1, min(len(references), MAX_LISTED)).astype(int)]
     paths = []
     for place, (relations, weight) in enumerate(reasons.paths):
         walked = list(reasons.entities[place]) if reasons.entities else simple_path(graph, head, relations, tail)
         if not walked:
             continue
         of_graph = walked[0] == head and max(relations) < 2 * len(graph.relations)
-        like = joined(graph, references, relations) if of_graph else None
+        like = joined(graph, compared, relations) if of_graph else None
         path = path_of(graph, walked, relations, weight, like)
         paths.append(replace(path, steps=tuple(map(_turned, path.steps))) if inverse else path)
     direct = [path for path in paths if len(path.steps) == 1 and path.like is not None] or [
-        path_of(graph, [head, tail], [relation], None, joined(graph, references, [relation]))
+        path_of(graph, [head, tail], [relation], None, joined(graph, compared, [relation]))
         for relation in direct_relations(graph, head, tail)[:MAX_DIRECT_EDGES]
     ]
     paths = [*direct, *(path for path in paths if path not in direct)]
@@ -417,7 +429,7 @@ def explain_pair(
         reasons.score,
         dict(sorted(reasons.shares.items(), key=lambda share: -share[1])),
         tuple(paths),
-        references_with(graph, references, reasons.references),
+        references_with(graph, references, reasons.references, head, tail),
         tuple(neighbour_of(graph, *edge) for edge in reasons.neighbours),
         reasons.shared,
         evidence,
@@ -426,6 +438,9 @@ def explain_pair(
         None if named or not reasons.measured else distance(graph, head, tail),
         tuple(edges_of_tail(graph, *each) for each in reasons.at_tail),
         tuple(LikeName(cast(Named, of), entity_of(graph, like), weight) for of, like, weight in reasons.names),
+        len(references),
+        int((references[:, 1] == tail).sum()),
+        len(compared),
         inverse,
     )
 
@@ -468,10 +483,19 @@ def neighbour_of(graph: Graph, which: str, relation: int, entity: int, weight: f
     return Neighbour(cast(End, which), step.relation, step.inverse, entity_of(graph, entity), weight)
 
 
-def references_with(graph: Graph, references: np.ndarray, weights: Sequence[float]) -> tuple[Reference, ...]:
-    """References by name with their weights; those that the scorer did not read have none."""
-    each: Sequence[float | None] = [*weights, *[None] * (len(references) - len(weights))]
+def references_with(
+    graph: Graph, references: np.ndarray, weights: Sequence[float], head: int, tail: int
+) -> tuple[Reference, ...]:
+    """References by name with their weights, or None; of many, those with this tail or head come first."""
+    places = np.arange(len(references))
+    if len(references) > MAX_LISTED:
+        places = np.lexsort((references[:, 0] != head, references[:, 1] != tail))[:MAX_LISTED]
+    weight_of = dict(enumerate(weights))
     return tuple(
-        Reference(entity_of(graph, int(head)), entity_of(graph, int(tail)), weight)
-        for (head, tail), weight in zip(references, each, strict=True)
+        Reference(
+            entity_of(graph, int(references[place, 0])),
+            entity_of(graph, int(references[place, 1])),
+            weight_of.get(place),
+        )
+        for place in places.tolist()
     )

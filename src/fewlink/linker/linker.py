@@ -21,14 +21,12 @@ from fewlink.linker.calibration import Calibration, calibration_of, shipped_cali
 from fewlink.linker.card import UNKNOWN_LICENSE
 from fewlink.linker.check import CheckedTriple, check
 from fewlink.linker.complete import (
-    MAX_REFERENCES,
-    as_task,
     best_of_batches,
     check_out,
     check_probabilities,
     digest,
+    first_of_heads,
     plausible_heads,
-    spread_pairs,
     write_completion,
 )
 from fewlink.linker.constraints import ConstraintChoice, Constraints, check_kinds
@@ -40,6 +38,7 @@ from fewlink.linker.query import (
     Pairs,
     Query,
     References,
+    Relation,
     candidate_ids,
     check_count,
     distinct_pairs,
@@ -47,7 +46,6 @@ from fewlink.linker.query import (
     find_heads,
     find_pairs,
     find_relation,
-    first_pairs,
     id_texts,
     relations_of,
 )
@@ -62,6 +60,7 @@ from fewlink.training.run import Deployed
 
 TRUST_CACHE_SIZE = 64  # queries
 LIST_CACHE_SIZE = 16  # queries whose candidates and constraints are cached
+HIDING_CACHE_SIZE = 4  # relations of the graph that the model is cached without
 POOL_FACTOR, MIN_POOL = 100, 10_000  # pairs kept for constraints between pairs: this multiple of k, and at least this
 T = TypeVar("T")
 
@@ -83,7 +82,8 @@ class Linker:
 
     benchmark    the graph that predictions use, with its tasks
     scorer       the model
-    shots        the number of references if a query only names a relation
+    shots        the number of references that the model is calibrated and measured with; a model that cannot hide a
+                 relation of the graph also reads so many if a query only names a relation
     calibration  turns scores into probabilities; None if the model is not calibrated
     run, step    the run folder that the model was loaded from, and the training step of its weights
     measured     the benchmark that the run was trained and measured on, if predictions use another one
@@ -125,6 +125,7 @@ class Linker:
         self.recent_trust: dict[object, Trust] = {}
         self._recent_candidates: dict[object, np.ndarray] = {}
         self._recent_constraints: dict[object, Constraints] = {}
+        self._hiding: dict[object, Scorer] = {}
         _ = self.graph.slots  # computed now rather than during the first query
 
     # Opening and saving
@@ -232,9 +233,8 @@ class Linker:
     def with_project(self, file: str | Path, name: str | None = None) -> Self:
         """A linker that uses the decisions of a project; `fewlink serve --project` keeps such a file.
 
-        `predict`, `predict_pairs` and `heads` take the project's references and accepted pairs as references unless a
-        query has its own references or names a relation; `complete` always adds them. Rejected pairs lower the pairs
-        that resemble them, and all decisions adjust probabilities.
+        Its references and accepted pairs are references of every query, beside those that the query gives or its
+        relation has. Rejected pairs lower the pairs that resemble them, and all decisions adjust probabilities.
         """
         project = ProjectReading.of(file, name)
         find = self.graph.entities.find
@@ -254,6 +254,7 @@ class Linker:
             raise FewlinkError(f"{self.scorer.name} cannot limit the edges it reads: only trail on a CPU can")
         self.scorer.limit_edges(edges)
         self.recent_trust.clear()
+        self._hiding.clear()
 
     # Queries by name
 
@@ -266,16 +267,17 @@ class Linker:
     ) -> Predictions:
         """The k best tails of each head, heads in their order.
 
-        References are pairs of a head and a tail; by default, the first `shots` pairs of the relation are used. The
-        other options, all by keyword:
+        References are pairs of a head and a tail, any number of them. If the query names a relation, its known pairs
+        are references too, and the model does not see it in the graph otherwise. The other options, all by keyword:
 
         candidates     None or "open" (tails that resemble those of the references), "full" (the range of the task
                        relation), "all", the name of a type, entities, or a predicate of entity ids
         exclude_known  whether known pairs, which are the references and the pairs of the named relation, are left out
                        of the answer (default); in either case they do not compete
-        relation       the name of the relation, if the graph has it
+        relation       the name of the relation, if the graph or the benchmark has it
         explain        add the reasons for each prediction
-        shots          how many pairs of the relation to use as references
+        shots          how many pairs of the relation are references, the first ones; by default all, or for a model
+                       that cannot hide the relation those of its training if no references are given
         constraints    names from `fewlink.linker.constraints.KINDS`, "auto" or "none"; by default a head is not its own
                        tail unless a known pair says so
         rejected       wrong pairs; pairs that resemble them rank lower
@@ -335,7 +337,7 @@ class Linker:
         return self.explain_pair(query.references, *ends)
 
     def references_of(self, relation: str, shots: int | None = None) -> list[tuple[str, str]]:
-        """The first `shots` pairs of a relation as ids: the default references of a query that names it."""
+        """The first `shots` pairs of a relation as ids, by default the references of a query that only names it."""
         return id_texts(self.graph, self.find_references(None, relation, shots).pairs)
 
     def complete(
@@ -355,17 +357,14 @@ class Linker:
     ) -> Predictions:
         """The `top` best missing pairs of a relation, for all entities like its heads or for `heads`, names or a type.
 
-        Each head contributes up to k pairs. A relation of the graph is hidden from TRAIL, and known pairs spread over
-        the relation are the references. With `out`, pairs are written to that file (JSON lines or TSV, by its suffix),
-        and an interrupted call resumes where it stopped; `exact` is as in `Predictions.to_tsv`. `on_heads` is called
-        with the number of heads done and their total. With a project (`with_project`), its references and accepted
-        pairs are references too, pairs that resemble its rejected ones rank lower, and decided pairs are left out.
+        Each head contributes up to k pairs, those of `predict`. With `out`, pairs are written to that file (JSON lines
+        or TSV, by its suffix), and an interrupted call resumes where it stopped; `exact` is as in `Predictions.to_tsv`.
+        `on_heads` is called with the number of heads done and their total. With a project (`with_project`), decided
+        pairs are left out.
         """
         top, k, file = check_count(top, "top"), check_count(k), None if out is None else Path(out)
         if file is not None:
             check_out(file)
-        if self.project is not None:
-            references = [*(references or ()), *self.project.references] or None
         query = self.resolve(
             references,
             () if heads is None or isinstance(heads, str) else heads,
@@ -376,73 +375,58 @@ class Linker:
             heads_of_type=heads if isinstance(heads, str) else None,
             across_heads=True,
         )
-        model, query = self._hiding_relation(query, spread=references is None)
         if heads is None:
             query = dataclasses.replace(query, heads=tuple(plausible_heads(self.graph, query.references).tolist()))
-        trust, used = model.trust(query), model.constraints(query)
+        trust, open_heads = self.trust(query), self.constraints(query).open_heads(np.array(query.heads, np.int32))
         if min_probability > 0:
             check_probabilities(self.calibration, trust)
         facts = {**self._facts(query, relation), "top": top, "k": k, "min_probability": min_probability}
 
         def rank(batch: Sequence[int]) -> RankedPairs:
             part = dataclasses.replace(query, heads=tuple(batch), k=k, across_heads=False)
-            pairs = model.settle(part, model.rank(part, trust), trust)
+            pairs = self.rank(part, trust)
             if not min_probability:
                 return pairs
-            return pairs.take(np.flatnonzero(model.sort_keys(part, pairs, trust) >= min_probability))
+            return pairs.take(np.flatnonzero(self.sort_keys(part, pairs, trust) >= min_probability))
 
         pairs = best_of_batches(
-            used.open_heads(np.array(query.heads, np.int32)).tolist(),
+            open_heads.tolist(),
             rank,
-            lambda pairs, count: model.best_pairs(query, pairs, trust, count),
-            top,
+            lambda pairs: self.best_pairs(query, pairs, trust, self._pool(query)),
+            self._pool(query),
             facts,
             file,
-            lambda done: on_heads(done, len(query.heads)),
+            lambda done: on_heads(done, len(open_heads)),
         )
-        predictions = model.predictions(query, model.settle(query, pairs, trust), trust)
+        every = dataclasses.replace(query, k=max(len(pairs), 1))
+        pairs = first_of_heads(self.settle(every, pairs, trust), k).take(np.s_[:top])
+        predictions = self.predictions(query, pairs, trust)
         if file is not None:
             write_completion(file, predictions, facts, exact=exact)
         return predictions
 
-    def _hiding_relation(self, query: Query, *, spread: bool) -> tuple[Linker, Query]:
-        """A linker whose model does not see the query's relation in the graph, and the query for that linker.
-
-        Both are unchanged if the graph lacks the relation or the model cannot hide it. If `spread`, the references are
-        pairs spread evenly over the relation.
-        """
-        references, scorer = query.references, self.scorer
-        relation = references.relation
-        if relation is None or not isinstance(scorer, GraphScorer) or (relation.number < 0 and not relation.trained):
-            return self, query
-        other = copy.copy(self)
-        other.scorer, other.recent_trust = scorer.without(relation.name), {}
-        relation = as_task(dataclasses.replace(relation, trained=False), self.graph)
-        pairs = references.pairs
-        if spread:
-            pairs = spread_pairs(relation, capabilities(scorer).most_references or MAX_REFERENCES)
-        references = dataclasses.replace(references, pairs=pairs, relation=relation)
-        return other, dataclasses.replace(query, references=references)
-
     def _facts(self, query: Query, relation: str | None) -> dict[str, Any]:
         """Everything that determines the pairs of a completion: stored batches are reused only if it is the same."""
         able, heads, tails = capabilities(self.scorer), np.array(query.heads, np.int32), self.candidates(query)
+        references = query.references
+        known = set() if references.relation is None else set(map(tuple, references.relation.pairs().tolist()))
         facts = {
             "model": self.scorer.name,
             "step": self.step,
             "graph": self.graph.fingerprint,
             "relation": relation,
-            "references": id_texts(self.graph, query.references.pairs),
+            "references": id_texts(self.graph, [pair for pair in references.pairs if pair not in known]),
+            "known": len(known),
             "heads": len(heads),
             "tails": len(tails),
-            "asked": digest(heads, tails),
+            "asked": digest(heads, tails, references.ids),
             "evidence": sorted(able.evidence),
             "edges": able.edges_read,
             "constraints": sorted(self.constraints(query).kinds),
         }
         if self.project is not None:
             facts["project"] = self.project.name
-            facts["rejected"] = id_texts(self.graph, query.references.rejected)
+            facts["rejected"] = id_texts(self.graph, references.rejected)
         return facts
 
     def relations(
@@ -504,13 +488,13 @@ class Linker:
         adjustment, answered = None, frozenset[int]()
         if self.project is not None:
             notes += self.project.notes(adjusted=not inverse)
-            references = self.project.references if references is None and relation is None else references
+            references = [*(references or ()), *self.project.references] or None
             rejected = [*rejected, *self.project.rejected]
             if not inverse:  # decisions are about tails
                 adjustment = self.project.adjustment
                 answered = frozenset(self.graph.entities.id(head) for head in self.project.answered())
-        true_pairs = self.find_references(references, relation, shots, notes)
         wrong_pairs = find_pairs(self.names, rejected, "rejected pair", "rejected")
+        true_pairs = self.find_references(references, relation, shots, notes, wrong_pairs)
         resolved = true_pairs.with_rejected(wrong_pairs, self.names, notes)
         if heads_of_type is not None:
             head_ids = tuple(self.names.members(heads_of_type, "heads_of_type").tolist())
@@ -536,20 +520,27 @@ class Linker:
         relation: str | None = None,
         shots: int | None = None,
         notes: list[str] | None = None,
+        rejected: Iterable[tuple[int, int]] = (),
     ) -> References:
-        """Resolve references, or take the first `shots` pairs of a relation; append remarks to `notes`."""
+        """Resolve references, and add the known pairs of a relation, the first `shots` of them, that are not rejected.
+
+        Remarks are appended to `notes`.
+        """
         notes = [] if notes is None else notes
         named = None if relation is None else find_relation(self.benchmark, relation)
         if named is not None and self.run is not None and named.name in RunConfig.read(self.run).benchmark["train"]:
             notes.append(f"the model was trained on {named.name}: it does better there than on a new relation")
         if pairs is None and named is None:
             raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")
-        if pairs is None and named is not None:
-            return References(first_pairs(named, self.shots if shots is None else shots), named)
-        ids = find_pairs(self.names, pairs or ())
-        if not ids:
+        distinct = distinct_pairs(self.names, find_pairs(self.names, pairs or ()), notes)
+        if named is not None:
+            wrong = set(rejected)
+            known = (pair for pair in self._known_pairs(named, shots, given=len(distinct)) if pair not in wrong)
+            distinct = tuple(dict.fromkeys((*distinct, *known)))
+        if not distinct:
+            if named is not None:
+                raise FewlinkError(f"{named.name} has no pairs: give references")
             raise FewlinkError("no references: give at least one pair of a head and a tail that the relation holds for")
-        distinct = distinct_pairs(self.names, ids, notes)
         if named is None and self.calibration is None:  # otherwise the trust of the query says so
             present = relations_of(self.graph, distinct)
             if present:
@@ -558,6 +549,21 @@ class Linker:
         if count < len(distinct):
             notes.append(f"{self.scorer.name} reads the first {count} of {len(distinct)} references")
         return References(distinct, named)
+
+    def _known_pairs(self, relation: Relation, shots: int | None, given: int) -> list[tuple[int, int]]:
+        """The known pairs of a relation that are references beside the `given` ones: the first `shots`."""
+        if shots is not None and shots < (0 if given else 1):
+            raise FewlinkError(f"shots must be at least {0 if given else 1}, got {shots}")
+        if shots is None and not isinstance(self.scorer, GraphScorer):
+            shots = 0 if given else self.shots
+        return [(head, tail) for head, tail in relation.pairs()[:shots].tolist()]
+
+    def model_for(self, references: References) -> Scorer:
+        """The model that answers with these references: without the triples of their relation, if it can hide them."""
+        relation, scorer = references.relation, self.scorer
+        if relation is None or not relation.in_graph or not isinstance(scorer, GraphScorer):
+            return scorer
+        return _cached(self._hiding, relation.name, lambda: scorer.without(relation.name), HIDING_CACHE_SIZE)
 
     def _check_heads(self, query: Query) -> None:
         if not query.heads:
@@ -596,8 +602,11 @@ class Linker:
                 present = relations_of(self.graph, forward.pairs)
                 if present:
                     return Trust(len(references.pairs), known=True, relation=present[0])
+            model, asked = self.model_for(references), references
+            if model is not self.scorer and asked.relation is not None:
+                asked = dataclasses.replace(asked, relation=asked.relation.hidden())
             candidates = None if query.candidates == "open" else self.candidates(query)
-            return measure_trust(self.scorer, self.graph, references, candidates)
+            return measure_trust(model, self.graph, asked, candidates)
 
         return _cached(self.recent_trust, (references, query.candidates), measure, TRUST_CACHE_SIZE)
 
@@ -633,10 +642,11 @@ class Linker:
         return self.best_pairs(query, pairs, trust, kept) if query.across_heads else pairs
 
     def _scorer_for(self, references: References) -> Scorer:
-        """The model, corrected by what the rejected pairs show if there are any."""
+        """The model for these references, corrected by what the rejected pairs show if there are any."""
+        model = self.model_for(references)
         if not references.rejected:
-            return self.scorer
-        return LearningScorer(self.scorer, known_graph(self.benchmark), references.ids, references.rejected_ids)
+            return model
+        return LearningScorer(model, known_graph(self.benchmark), references.ids, references.rejected_ids)
 
     def rank_batch(self, queries: Sequence[Query], trust: Trust | None = None) -> list[RankedPairs]:
         """`rank` for several queries of one `Query.batch_key`, in one call: their heads are scored together."""
@@ -753,12 +763,13 @@ class Linker:
 
     def explain_pair(self, references: References, head: int, tail: int) -> Explanation:
         """Explain the score of a pair of ids, which is read from tail to head if the references are inverse."""
-        explanation = explain_pair(self.scorer, self.graph, references.ids, head, tail, inverse=references.inverse)
+        model = self.model_for(references)
+        explanation = explain_pair(model, self.graph, references.ids, head, tail, inverse=references.inverse)
         if not references.rejected:
             return explanation
         question = Question("", references.ids, np.array([head]), np.array([tail]))
         corrected = self._scorer_for(references)
-        change = float(np.asarray(corrected(question))[0, 0]) - float(np.asarray(self.scorer(question))[0, 0])
+        change = float(np.asarray(corrected(question))[0, 0]) - float(np.asarray(model(question))[0, 0])
         return dataclasses.replace(
             explanation,
             score=explanation.score + change,

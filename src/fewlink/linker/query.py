@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -40,6 +41,21 @@ class Relation:
 
     def inverted(self) -> Relation:
         return dataclasses.replace(self, inverse=not self.inverse)
+
+    @property
+    def in_graph(self) -> bool:
+        """Whether its triples are in the graph that models read."""
+        return self.number >= 0 or self.trained
+
+    def hidden(self) -> Relation:
+        """The relation for a model that does not see its triples: a task with the same known pairs."""
+        if not self.in_graph:
+            return self
+        task = self.task
+        if task is None:
+            pairs = self._pairs()
+            task = Task(self.name, pairs, np.unique(pairs, axis=0), np.unique(pairs[:, 1]))
+        return dataclasses.replace(self, task=task, number=-1, trained=False)
 
     def pairs(self) -> np.ndarray:
         """The pairs (n, 2), in the order of the benchmark or of the file of triples."""
@@ -96,7 +112,7 @@ class References:
     @functools.cached_property
     def ids(self) -> np.ndarray:
         """The pairs as an array (K, 2)."""
-        return np.array(self.pairs, np.int32)
+        return np.array(self.pairs, np.int32).reshape(-1, 2)
 
     @functools.cached_property
     def rejected_ids(self) -> np.ndarray:
@@ -105,9 +121,9 @@ class References:
 
     def with_rejected(self, rejected: Iterable[tuple[int, int]], names: Names, notes: list[str]) -> References:
         """Add rejected pairs, with a note; raise if a pair is also a reference."""
-        distinct = tuple(dict.fromkeys(rejected))
+        distinct, true = tuple(dict.fromkeys(rejected)), set(self.pairs)
         for head, tail in distinct:
-            if (head, tail) in self.pairs:
+            if (head, tail) in true:
                 pair = f"{names.quoted(head)} → {names.quoted(tail)}"
                 raise FewlinkError(f"{pair} is both a reference and a rejected pair: remove one of them")
         if distinct:
@@ -216,13 +232,15 @@ def find_pairs(names: Names, pairs: Pairs, what: str = "reference", field: str =
 
 
 def distinct_pairs(names: Names, pairs: Iterable[tuple[int, int]], notes: list[str]) -> tuple[tuple[int, int], ...]:
-    """Remove duplicate references, with a note for each."""
-    distinct: dict[tuple[int, int], None] = {}
-    for head, tail in pairs:
-        if (head, tail) in distinct:
-            notes.append(f"the reference {names.quoted(head)} → {names.quoted(tail)} is given twice and counts once")
-        distinct[head, tail] = None
-    return tuple(distinct)
+    """Remove duplicate references, with a note on them."""
+    counts = Counter(pairs)
+    several = [f"{names.quoted(head)} → {names.quoted(tail)}" for (head, tail), count in counts.items() if count > 1]
+    if len(several) == 1:
+        notes.append(f"the reference {several[0]} is given twice and counts once")
+    elif several:
+        few = "; ".join(several[:3]) + ("; …" if len(several) > 3 else "")
+        notes.append(f"{len(several):,} references are given twice and count once: {few}")
+    return tuple(counts)
 
 
 def relations_of(graph: Graph, pairs: Iterable[tuple[int, int]]) -> list[str]:
@@ -232,17 +250,9 @@ def relations_of(graph: Graph, pairs: Iterable[tuple[int, int]]) -> list[str]:
         edges = slice(int(graph.offsets[head]), int(graph.offsets[head + 1]))
         relations = set(graph.relation_ids[edges][graph.tail_ids[edges] == tail].tolist())
         common = relations if common is None else common & relations
+        if not common:
+            break
     return [graph.relations[relation] for relation in sorted(common or ()) if relation < len(graph.relations)]
-
-
-def first_pairs(relation: Relation, shots: int) -> tuple[tuple[int, int], ...]:
-    """The first `shots` pairs of a relation."""
-    if shots < 1:
-        raise FewlinkError(f"shots must be at least 1, got {shots}")
-    pairs = relation.pairs()
-    if not len(pairs):
-        raise FewlinkError(f"{relation.name} has no pairs: give references")
-    return tuple((head, tail) for head, tail in pairs[:shots].tolist())
 
 
 def find_heads(

@@ -37,7 +37,7 @@ class RankedPairs:
     def __len__(self) -> int:
         return len(self.heads)
 
-    def take(self, places: np.ndarray) -> Self:
+    def take(self, places: np.ndarray | slice) -> Self:
         return type(self)(*(getattr(self, field.name)[places] for field in fields(self)))
 
     def inverted(self) -> Self:

@@ -14,7 +14,7 @@ from fewlink.linker.constraints import KINDS
 from fewlink.linker.names import Names, entity_of
 from fewlink.linker.query import find_relation
 from fewlink.scorers import capabilities
-from fewlink.server.schema import MAX_REFERENCES, ServerSettings
+from fewlink.server.schema import ServerSettings
 
 MAX_LISTED_RELATIONS = 2_000  # in /about
 EXAMPLE_HEADS = 4
@@ -50,7 +50,6 @@ def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
             "rough": calibration.rough,
         },
         "limits": {
-            "references": MAX_REFERENCES,
             "heads": settings.heads,
             "k": settings.k,
             "rows": settings.rows,

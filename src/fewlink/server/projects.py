@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.exchange import export, import_text
-from fewlink.curation.learning import choose_references, learn, units_of
+from fewlink.curation.learning import learn, units_of
 from fewlink.curation.next_pair import suggest
 from fewlink.curation.schema import Decision, Event
 from fewlink.curation.store import ProjectFile
@@ -26,10 +26,8 @@ from fewlink.linker.constraints import Constraints
 from fewlink.linker.query import Query, References, find_relation, id_texts
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
-from fewlink.scorers import capabilities
 from fewlink.server.errors import ApiError, as_json
 from fewlink.server.schema import (
-    MAX_REFERENCES,
     DecisionList,
     EventList,
     ImportAnswer,
@@ -191,7 +189,7 @@ class Projects:
                     "project": self.facts(number),
                     "heads": len(query.heads),
                     "references": len(query.references.pairs),
-                    "read": id_texts(self.linker.graph, query.references.pairs),
+                    "read": id_texts(self.linker.graph, self._references(known)),
                     "left": len(set(query.heads) - {head for head, _ in known.decided()}),
                     "heads_in_all": in_all,
                     **self._suggestions(query, ranked, trust, known, body),
@@ -205,11 +203,11 @@ class Projects:
 
         `_suggestions` applies constraints between pairs, because they change with each decision.
         """
-        pairs = self._references(known)
-        if not len(pairs):
+        pairs = [[head, tail] for head, tail in id_texts(self.linker.graph, self._references(known))]
+        if not pairs and body.relation is None:
             raise FewlinkError("the project has no references: add pairs that the relation holds for")
         request = PredictRequest(
-            references=[[self.linker.graph.entities[entity] for entity in pair] for pair in pairs.tolist()],
+            references=pairs or None,
             candidates=body.candidates,
             relation=body.relation,
             k=1,
@@ -240,9 +238,7 @@ class Projects:
     def _references(self, known: Known) -> np.ndarray:
         """The references to read: accepted pairs join them in steps, so that most decisions need no new ranking."""
         step = len(known.accepted) // REFERENCE_STEP * REFERENCE_STEP if len(known.references) else len(known.accepted)
-        true = np.concatenate([known.references, known.accepted[:step]])
-        count = min(capabilities(self.linker.scorer).references_read(len(true)), MAX_REFERENCES)
-        return choose_references(known_graph(self.linker.benchmark), true, count, len(known.references))
+        return np.concatenate([known.references, known.accepted[:step]])
 
     def _suggestions(
         self, query: Query, ranked: RankedPairs, trust: Trust | None, known: Known, body: NextRequest

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from fewlink.linker.explanation import EdgesAtTail, Neighbour, Path, Reference
 from fewlink.linker.names import Entity
 
-MAX_REFERENCES = 200
 MAX_REJECTED = 1_000
 MAX_HEADS = 10_000
 MAX_CANDIDATES = 20_000
@@ -95,11 +94,12 @@ class Body(BaseModel):
 class QueryRequest(Body):
     model_config = ConfigDict(json_schema_extra={"allOf": [SOME_REFERENCES]})
 
-    references: Annotated[list[Pair], Field(min_length=1, max_length=MAX_REFERENCES, fail_fast=True)] | None = Field(
-        default=None, description="Pairs that the relation holds for; by default the first pairs of `relation`."
+    references: Annotated[list[Pair], Field(min_length=1, fail_fast=True)] | None = Field(
+        default=None, description="Pairs that the relation holds for, beside the known pairs of `relation`."
     )
     relation: Name | None = Field(
-        default=None, description="A relation of the graph or benchmark; its known pairs do not compete."
+        default=None,
+        description="A relation of the graph or benchmark: its known pairs are references and do not compete.",
     )
     rejected: Annotated[list[Pair], Field(max_length=MAX_REJECTED, fail_fast=True)] = Field(
         default=[], description="Wrong pairs. They are not ranked, and pairs that resemble them rank lower."
@@ -149,7 +149,7 @@ class NewProject(Body):
 
     name: Name
     description: Annotated[str, StringConstraints(max_length=4_000)] = ""
-    references: Annotated[list[Pair], Field(max_length=MAX_REFERENCES, fail_fast=True)] = []
+    references: Annotated[list[Pair], Field(fail_fast=True)] = []
     who: Who = WHO
 
 
@@ -194,7 +194,8 @@ class NextRequest(Body):
         default=None, description="Tails: a type or `all`; null: like those of the references."
     )
     relation: Name | None = Field(
-        default=None, description="A relation of the graph; its known pairs are not suggested."
+        default=None,
+        description="A relation of the graph: its known pairs are references too, and are not suggested.",
     )
     mode: Literal["best", "teach"] = Field(
         default="best", description="`best`: the most probable pairs; `teach`: those that the model learns most from."
@@ -220,6 +221,9 @@ class ExplainAnswer(BaseModel):
         description="Hops from head to tail if `paths` has no path from the head; 0: not connected."
     )
     at_tail: list[EdgesAtTail]
+    given: int = Field(description="The number of references; `references` lists at most 32.")
+    same_tail: int = Field(description="The number of references with the same tail.")
+    compared: int = Field(description="The number of references that `like` of a path counts.")
     sentences: list[str]
 
 
@@ -325,8 +329,8 @@ class NextAnswer(BaseModel):
     project: ProjectFacts
     heads: int
     heads_in_all: int
-    references: int = Field(description="The number of true pairs that the model reads as references.")
-    read: list[Pair] = Field(description="These pairs by id.")
+    references: int = Field(description="The number of references, known pairs of `relation` included.")
+    read: list[Pair] = Field(description="The true pairs of the project among them, by id.")
     learnt: int = Field(description="The number of decisions that corrected the scores.")
     calibration: AdjustmentFacts | None = Field(description="null: no decision adjusted the probabilities.")
     left: int = Field(description="The number of heads in the pool without a decided pair.")
@@ -420,7 +424,6 @@ class CalibrationFacts(BaseModel):
 
 
 class LimitFacts(BaseModel):
-    references: int
     heads: int
     k: int
     rows: int

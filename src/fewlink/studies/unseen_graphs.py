@@ -1,4 +1,4 @@
-"""Link prediction on graphs that no model was trained or tuned on, with one to all known pairs as references.
+"""Link prediction on graphs that TRAIL was not trained on, with one to all known pairs as references.
 
     python -m fewlink.studies.unseen_graphs GRAPHS --models trail rules --device cuda
 
@@ -201,7 +201,7 @@ def own_best(scorer: Scorer, hidden: Hidden, references: np.ndarray, pairs: np.n
     heads, rows = np.unique(pairs[:, 0], return_inverse=True)
     tails, columns = np.unique(pairs[:, 1], return_inverse=True)
     output = scorer(Question(hidden.name, references, heads, tails))
-    scores = output.cpu().numpy() if isinstance(output, torch.Tensor) else output
+    scores = output.float().cpu().numpy() if isinstance(output, torch.Tensor) else output
     return pairs[np.argsort(-scores[rows, columns], kind="stable")[:OWN_BEST]]
 
 
@@ -237,7 +237,8 @@ class Trained(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"few": self._few.as_dict(), "all": link_settings("complex", 1, self.seed, self.device).as_dict()}
+        few = {name: value for name, value in self._few.as_dict().items() if name != "device"}
+        return {"few": few, "all": "as fewlink links chooses by the number of entities"}
 
     @property
     def _few(self) -> EmbeddingSettings:
@@ -453,7 +454,7 @@ def run(planned: Sequence[Measurement], graphs: Sequence[Listed], results: Path,
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m fewlink.studies.unseen_graphs",
-        description="Measure models on graphs that nobody trained or tuned on, with one to all known pairs.",
+        description="Measure models on graphs that TRAIL was not trained on, with one to all known pairs.",
     )
     parser.add_argument("folder", type=Path, help="folder of graphs with INDEX.tsv")
     parser.add_argument("--models", nargs="+", default=["trail", "trail-no-names"], help=", ".join(MODELS))

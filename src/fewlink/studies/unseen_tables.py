@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -58,7 +58,7 @@ class UnseenRecord:
         return mean_of(before for before, _ in both), mean_of(after for _, after in both)
 
 
-def mean_of(figures: Any) -> Figure:
+def mean_of(figures: Iterable[Figure]) -> Figure:
     found = [figure for figure in figures if figure is not None]
     return fmean(found) if found else None
 
@@ -182,12 +182,15 @@ def stored_tables(folder: Path) -> list[Table]:
     return list(tables_of(read_unseen(folder)).values())
 
 
-def curve_chart(records: Sequence[UnseenRecord], chosen: Callable[[str], bool] = lambda model: True) -> LineChart:
-    """MRR by the number of references, mean over graphs."""
+def curve_chart(records: Sequence[UnseenRecord], models: Sequence[str]) -> LineChart:
+    """MRR of these models by the number of references, mean over graphs."""
+    found = complete(records)
     series = {
-        label(model): [Point(x, *moments(over_graphs(seeds, size))) for x, size in enumerate(SIZES)]
-        for model, seeds in complete(records).items()
-        if chosen(model)
+        label(model): [Point(x, *moments(over_graphs(found[model], size))) for x, size in enumerate(SIZES)]
+        for model in models
+        if model in found
     }
     names = dict(enumerate(SIZES))
-    return LineChart("Graphs that nobody tuned for", series, "references (K)", "MRR, mean over graphs", x_names=names)
+    return LineChart(
+        "Graphs that TRAIL was not trained on", series, "references (K)", "MRR, mean over graphs", x_names=names
+    )

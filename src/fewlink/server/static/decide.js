@@ -1,6 +1,6 @@
 // One suggestion at a time, with its reasons; after each decision comes the next.
 
-import { about, call } from "./api.js";
+import { call } from "./api.js";
 import { decide } from "./decisions.js";
 import { $, announce, element } from "./dom.js";
 import { entityButton } from "./entity.js";
@@ -49,7 +49,7 @@ export async function nextSuggestion({ focus = true } = {}) {
   const own = (searching = new AbortController());
   try {
     await storeReferences();
-    if (!projectPairs(about.limits.references).references.length) {
+    if (!projectPairs().references && !relationInGraph()) {
       showNoCard("This project has no references yet. Enter a pair for which the relation holds.");
       return;
     }
@@ -183,8 +183,9 @@ function showCardReasons() {
   const container = element("div", { class: "reasons" });
   $("card").append(container);
   const relation = relationInGraph();
-  const { rejected } = projectPairs(about.limits.references);
-  const query = { references: read, rejected, ...(relation ? { relation } : {}) };
+  const { rejected } = projectPairs();
+  const references = read.length ? { references: read } : {};
+  const query = { ...references, rejected, ...(relation ? { relation } : {}) };
   return loadReasons(container, query, card);
 }
 

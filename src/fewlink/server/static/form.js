@@ -142,15 +142,13 @@ function readReferences() {
   for (const input of rows.flat()) {
     if (!chosen(input)) requireValue("A reference needs a head and a tail.", input);
   }
-  const pairs = project ? projectPairs(about.limits.references) : { references: [] };
-  if (!rows.length && !pairs.references.length) {
+  const pairs = project ? projectPairs() : {};
+  if (!rows.length && !pairs.references && !relationInGraph()) {
     requireValue("Enter at least one reference.", referenceInputs()[0][0]);
   }
   if (project) return { rows, pairs: { ...pairs, project: project.number } };
-  return {
-    rows,
-    pairs: { references: rows.map((inputs) => inputs.map((input) => chosen(input).id)) },
-  };
+  const references = rows.map((inputs) => inputs.map((input) => chosen(input).id));
+  return { rows, pairs: references.length ? { references } : {} };
 }
 
 const headType = () => (state.type || requireValue("Enter the type of the heads.", $("type"))).id;

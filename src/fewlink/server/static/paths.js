@@ -56,8 +56,10 @@ export function captionOf(path, reasons) {
   const weight = Math.abs(path.weight) >= LEAST_WEIGHT ? formatSigned(path.weight) : "";
   let origin = "";
   if (path.entities[0].id !== reasons.head.id) origin = "from a reference";
-  else if (path.like)
-    origin = `like ${path.like} of ${plural(reasons.references.length, "reference")}`;
+  else if (path.like) {
+    const lookedAt = reasons.compared < reasons.given ? " looked at" : "";
+    origin = `like ${path.like} of ${plural(reasons.compared, "reference")}${lookedAt}`;
+  }
   return [weight, origin].filter(Boolean).join(", ");
 }
 

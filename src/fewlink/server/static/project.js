@@ -41,17 +41,17 @@ export function curatorName(name) {
 // What a curator did, such as "bob rejected".
 export const whoDid = (decision) => `${curatorName(decision.who)} ${VERBS[decision.kind]}`;
 
-// The pairs of the project that a ranking reads: references, then accepted pairs, newest first, as a model may
-// read only some of them; and the rejected pairs. Pairs with entities that are not in the graph are left out.
-export function projectPairs(maxReferences) {
+// The pairs of the project that a ranking reads: references and accepted pairs, and rejected pairs. Pairs with
+// entities that are not in the graph are left out.
+export function projectPairs() {
   const pairs = (kind) =>
     decisionsOf(kind)
       .filter((one) => one.known)
       .map((one) => [one.head, one.tail]);
-  const references = [...pairs("reference"), ...pairs("accepted").reverse()];
+  const references = [...pairs("reference"), ...pairs("accepted")];
   const rejected = pairs("rejected").slice(-MAX_REJECTED);
   return {
-    references: references.slice(0, maxReferences),
+    ...(references.length ? { references } : {}),
     ...(rejected.length ? { rejected } : {}),
   };
 }

@@ -24,7 +24,7 @@ export async function rank() {
     task = null;
     const query = {
       ...body,
-      topic: JSON.stringify([...body.references].sort()),
+      topic: JSON.stringify([body.relation, ...[...(body.references ?? [])].sort()]),
       events: project?.events,
     };
     try {

@@ -1,0 +1,225 @@
+"""One path for any number of references: a relation of the graph, a new one, a project, `predict` and `complete`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.conftest import benchmark_of
+from tests.linker.graphs import people
+from tests.linker.linkers import fsrl, trail
+
+import fewlink
+from fewlink.core.errors import FewlinkError
+from fewlink.curation.store import ProjectFile
+from fewlink.linker import Linker, Predictions
+from fewlink.linker import linker as linker_module
+from fewlink.linker.complete import HEADS_PER_BATCH
+from fewlink.linker.query import find_relation
+from fewlink.scorers import capabilities
+
+TREES = "Alder Birch Cedar Dogwood Elm Fir Ginkgo Hazel Ironwood Juniper Koa Larch Maple Nutmeg Oak Pine"
+NAMES = TREES.split()
+Rows = list[tuple[str, float, float, float]]
+EVERY = 10_000
+
+
+@functools.cache
+def umls() -> Linker:
+    return fewlink.load("umls")
+
+
+@functools.cache
+def towns() -> Linker:
+    return Linker.shipped(benchmark_of(people()))
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Linker:
+    """Works made by firms and sold in shops, with the firm in the name of the work."""
+    folder, lines, names = tmp_path_factory.mktemp("named"), [], []
+    for number, tree in enumerate(NAMES):
+        names.append(f"f{number}\t{tree} Press")
+        lines.append(f"f{number}\tsits_in\tc{number % 4}")
+        for work in range(4):
+            names.append(f"w{number}x{work}\t{tree} Press {NAMES[(number + work) % 16]} Almanac {work}")
+            lines += [f"w{number}x{work}\tmade_by\tf{number}", f"w{number}x{work}\tsold_in\ts{(number + work) % 5}"]
+    names += [f"c{place}\tTown of {NAMES[place]}" for place in range(4)]
+    names += [f"s{place}\tShop of {NAMES[-place]}" for place in range(5)]
+    (folder / "graph.tsv").write_text("\n".join(lines) + "\n")
+    (folder / "names.tsv").write_text("\n".join(names) + "\n")
+    linker = fewlink.load(folder / "graph.tsv", names=folder / "names.tsv")
+    assert capabilities(linker.scorer).reads_names
+    return linker
+
+
+def rows_by_head(predictions: Predictions) -> dict[str, Rows]:
+    """Tail, score, rank and probability of the rows of each head, in their order."""
+    found: dict[str, Rows] = {}
+    for row in predictions:
+        found.setdefault(row.head, []).append((row.tail, row.score, row.rank, row.probability or 0.0))
+    return found
+
+
+def assert_same(some: dict[str, Rows], others: dict[str, Rows]) -> None:
+    """Equal but for the rounding of sums of other heads beside; tails whose scores are that near may change places."""
+    assert some.keys() == others.keys()
+    for head, rows in some.items():
+        for column in (1, 2, 3):
+            values = [row[column] for row in rows]
+            assert [row[column] for row in others[head]] == pytest.approx(values, rel=1e-4, abs=1e-4)
+        apart = {tail for tail, score, *_ in rows if sum(abs(row[1] - score) < 1e-3 for row in rows) == 1}
+        last = {row[0] for row in rows if row[1] - rows[-1][1] < 1e-3}  # one of equal tails may be left out
+        for row, other in zip(rows, others[head], strict=True):
+            assert row[0] == other[0] or row[0] not in apart - last
+
+
+def pairs_of(linker: Linker, relation: str) -> list[tuple[str, str]]:
+    entities = linker.graph.entities
+    pairs = find_relation(linker.benchmark, relation).pairs().tolist()
+    return [(entities[head], entities[tail]) for head, tail in pairs]
+
+
+def assert_completed_as_asked(linker: Linker, references: Sequence[tuple[str, str]] | None, **options: str) -> None:
+    """`complete` gives for each head what `predict` gives, for heads that it chooses and for those that are given."""
+    completed = linker.complete(references, k=3, top=EVERY, **options)  # type: ignore[arg-type]
+    heads = list(dict.fromkeys(row.head for row in completed))
+    asked = linker.predict(references, heads, 3, **options)  # type: ignore[arg-type]
+    assert heads
+    assert_same(rows_by_head(completed), rows_by_head(asked))
+    assert completed.trust == asked.trust
+    some = heads[: HEADS_PER_BATCH // 3]
+    again = linker.complete(references, heads=some, k=3, top=EVERY, **options)  # type: ignore[arg-type]
+    assert_same(rows_by_head(again), {head: rows_by_head(asked)[head] for head in some})
+    one = linker.predict(references, some[0], 3, **options)  # type: ignore[arg-type]
+    assert_same(rows_by_head(one), {some[0]: rows_by_head(asked)[some[0]]})
+
+
+@pytest.mark.parametrize("relation", ["affects", "causes", "isa"])
+def test_complete_equals_predict_for_a_relation_of_the_graph(relation: str) -> None:
+    assert_completed_as_asked(umls(), None, relation=relation)
+
+
+def test_complete_equals_predict_for_a_task_of_the_benchmark() -> None:
+    for split in ("train", "dev"):
+        assert_completed_as_asked(umls(), None, relation=umls().benchmark.split(split)[0].name)
+
+
+def test_complete_equals_predict_for_a_new_relation() -> None:
+    pairs = [("virus", "cell"), ("fungus", "plant"), ("bacterium", "human")]
+    assert_completed_as_asked(umls(), pairs)
+    assert_completed_as_asked(umls(), pairs, candidates="all")
+    assert_completed_as_asked(umls(), pairs, relation="affects")
+
+
+def test_complete_equals_predict_on_graphs_with_and_without_names(named: Linker) -> None:
+    works = [(f"w{number}x0", f"f{(number + 1) % 16}") for number in range(10)]
+    for linker, relation, new in (
+        (named, "made_by", works),
+        (towns(), "lives", [(f"person{country}x3", f"town{country}0") for country in range(5)]),
+    ):
+        assert_completed_as_asked(linker, None, relation=relation)
+        assert_completed_as_asked(linker, new)
+        assert_completed_as_asked(linker, new, constraints="none")
+
+
+@pytest.mark.parametrize("constraint", ["functional", "inverse-functional"])
+def test_a_completion_with_constraints_has_the_best_pairs_of_all_heads(constraint: str) -> None:
+    pairs = [("virus", "cell"), ("fungus", "plant"), ("bacterium", "human")]
+    heads = [umls().graph.entities[place] for place in range(2 * HEADS_PER_BATCH + 3)]
+    completed = umls().complete(pairs, heads=heads, k=EVERY, top=20, constraints=constraint)
+    best = umls().predict_pairs(pairs, heads, 20, constraints=constraint)
+    assert [(row.head, row.tail, row.score) for row in completed] == [(row.head, row.tail, row.score) for row in best]
+    for row in umls().complete(pairs, heads=heads, k=2, top=EVERY, constraints=constraint):
+        assert (row.head, row.tail) not in pairs
+    per_head = rows_by_head(umls().complete(pairs, heads=heads, k=2, top=EVERY, constraints=constraint))
+    assert max(map(len, per_head.values())) == (1 if constraint == "functional" else 2)
+
+
+def test_a_relation_of_the_graph_is_as_one_given_by_references(named: Linker) -> None:
+    """With all its pairs as references on the graph without its triples, every score is the same."""
+    for linker, relation in ((named, "made_by"), (towns(), "speaks"), (umls(), "affects")):
+        pairs, graph = pairs_of(linker, relation), linker.graph
+        without = graph.without(np.array([graph.relations.id(relation)]))
+        assert without.triple_count == graph.triple_count - len(pairs)
+        lacking = Linker.shipped(dataclasses.replace(linker.benchmark, graph=without))
+        heads = list(dict.fromkeys(head for head, _ in pairs))[:5]
+        asked = linker.predict(heads=heads, relation=relation, k=5, candidates="all")
+        given = lacking.predict(pairs, heads, 5, candidates="all")
+        asked, given = (
+            dataclasses.replace(each, rows=[dataclasses.replace(row, probability=None) for row in each])
+            for each in (asked, given)
+        )
+        assert_same(rows_by_head(asked), rows_by_head(given))
+
+
+def test_all_known_pairs_and_all_given_ones_are_references() -> None:
+    linker, known = umls(), pairs_of(umls(), "causes")
+    assert len(known) > 200 and linker.references_of("causes") == known
+    more = [("bird", "cell"), known[3], ("fish", "plant")]
+    found = linker.resolve(more, relation="causes").references
+    assert found.ids.tolist() == linker.find_references([*more, *known]).ids.tolist()  # each once, the given ones first
+    assert linker.find_references([*more, *known]).ids.shape == (len(known) + 2, 2)
+    assert len(linker.find_references(more, "causes", 2).pairs) == 5
+    assert len(linker.find_references(more, "causes", 0).pairs) == 3
+    assert len(linker.find_references(None, "causes", 7).pairs) == 7
+    for pairs, shots in ((more, -1), (None, 0)):
+        with pytest.raises(FewlinkError, match="shots"):
+            linker.find_references(pairs, "causes", shots)
+
+
+def test_a_model_that_cannot_hide_a_relation_reads_as_many_as_in_training() -> None:
+    assert len(fsrl().find_references(None, "causes").pairs) == fsrl().shots
+    assert len(fsrl().find_references([("bird", "cell")], "causes").pairs) == 1
+    assert len(trail().find_references(None, "causes").pairs) == len(pairs_of(trail(), "causes"))
+
+
+def test_a_rejected_pair_of_the_graph_is_no_reference() -> None:
+    linker, (wrong, *others) = umls(), pairs_of(umls(), "causes")
+    query = linker.resolve(relation="causes", rejected=[wrong], heads=wrong[0])
+    assert query.references.ids.tolist() == linker.find_references(others).ids.tolist()
+    assert wrong[1] not in {row.tail for row in linker.answer(query)}
+    with pytest.raises(FewlinkError, match="both a reference and a rejected pair"):
+        linker.resolve([wrong], relation="causes", rejected=[wrong])
+
+
+def test_every_accepted_pair_of_a_project_is_a_reference(tmp_path: Path) -> None:
+    entities = [umls().graph.entities[number] for number in range(60)]
+    accepted = list(itertools.islice(itertools.permutations(entities, 2), 3_000))
+    with ProjectFile(tmp_path / "p.decisions") as file:
+        file.add_project("new", [("virus", "cell")])
+        file.decide("new", [("accepted", head, tail) for head, tail in accepted])
+    linker = umls().with_project(tmp_path / "p.decisions")
+    read = linker.resolve(heads="bird").references
+    assert len(read.pairs) == 3_001
+    union = linker.resolve([("fish", "plant")], relation="causes", heads="bird").references
+    assert {*read.pairs, *linker.find_references(None, "causes").pairs} < set(union.pairs)
+    assert len(linker.predict(heads="bird", k=3)) == 3
+    assert_completed_as_asked(linker, None)
+
+
+def test_a_task_is_read_once_for_many_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    linker = Linker(umls().benchmark, umls().scorer)
+    model = linker.model_for(linker.find_references(None, "affects"))
+    read: list[int] = []
+    own: Callable[[np.ndarray], object] = model.read_task  # type: ignore[attr-defined]
+    monkeypatch.setattr(model, "read_task", lambda pairs: read.append(len(pairs)) or own(pairs))
+    heads = [linker.graph.entities[place] for place in range(40)]
+    linker.predict(heads=heads, relation="affects")
+    linker.complete(relation="affects", heads=heads)
+    linker.predict(heads=heads[0], relation="affects")
+    assert read == [len(pairs_of(linker, "affects"))]
+
+
+def test_models_that_hide_relations_are_kept_up_to_a_number() -> None:
+    linker = Linker(umls().benchmark, umls().scorer)
+    names = [linker.graph.relations[place] for place in range(linker_module.HIDING_CACHE_SIZE + 2)]
+    models = {name: linker.model_for(linker.find_references(None, name)) for name in names}
+    assert len(linker._hiding) == linker_module.HIDING_CACHE_SIZE
+    assert linker.model_for(linker.find_references(None, names[-1])) is models[names[-1]]
+    assert linker.model_for(linker.find_references([("virus", "cell")])) is linker.scorer
