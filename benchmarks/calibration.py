@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import tempfile
 import time
@@ -273,13 +274,15 @@ class Answers(NamedTuple):
         low = trust.share_found <= LOW_TRUST_FOUND and self.probabilities[of].mean() < self.least
         return not low and (trust.found() > 0 or not trust.ranks)
 
-    def figures(self, of: Callable[[Asked], bool], **names: Any) -> dict[str, Any]:
-        """The errors of some sets of references, after the `names` of the row."""
+    def figures(self, of: Callable[[Asked], bool], **names: Any) -> list[dict[str, Any]]:
+        """A row with the errors of some sets of references, after the `names` of the row; no row if there are none."""
         chosen = [number for number, each in enumerate(self.asked) if of(each)]
+        if not chosen:
+            return []
         rows = np.isin(self.sample.groups, chosen)
         sample, own = self.sample.take(rows), self.probabilities[rows]
         measured, by_chance = over_relations(own, sample), chance(own, sample)
-        return {
+        row = {
             **names,
             "sets": len(chosen),
             "questions": int(sample.first.sum()),
@@ -292,6 +295,7 @@ class Answers(NamedTuple):
             "first answers": round(expected_error(own[sample.first], sample.right[sample.first]), 3),
             "first ten": round(expected_error(own, sample.right), 3),
         }
+        return [row]
 
     def row(self, number: int) -> list[Any]:
         """One set of references."""
@@ -322,13 +326,15 @@ def tables_of(answers: Answers) -> dict[str, list[dict[str, Any]]]:
         return lambda each: each.graph == graph
 
     graphs = dict.fromkeys(each.graph for each in answers.asked)
-    return {
-        "all": [answers.figures(lambda each: True)],
-        "by references": [answers.figures(of(k, RANDOM), references=references(k)) for k in (*SHOTS, ALL)],
-        "by choice": [answers.figures(skewed(choice), references=choice) for choice in (RANDOM, ONE_TAIL, BEST)],
-        "by names": [answers.figures(reading(way), names="read" if way else "not read") for way in (True, False)],
-        "by graph": [answers.figures(about(graph), graph=graph) for graph in graphs],
+    joined = itertools.chain.from_iterable
+    parts = {
+        "all": answers.figures(lambda each: True),
+        "by references": joined(answers.figures(of(k, RANDOM), references=references(k)) for k in (*SHOTS, ALL)),
+        "by choice": joined(answers.figures(skewed(each), references=each) for each in (RANDOM, ONE_TAIL, BEST)),
+        "by names": joined(answers.figures(reading(own), names="read" if own else "not read") for own in (True, False)),
+        "by graph": joined(answers.figures(about(graph), graph=graph) for graph in graphs),
     }
+    return {name: list(rows) for name, rows in parts.items()}
 
 
 def ranks_of(asked: list[Asked], probabilities: np.ndarray) -> Ranks:
@@ -410,8 +416,8 @@ def main() -> None:
     probabilities = cross_fitted(sample, graphs)
     answers = Answers(asked, sample, probabilities, low_trust(probabilities, sample)[0])
     tables = tables_of(answers)
-    for rows in tables.values():
-        print_table(rows)
+    for table in filter(None, tables.values()):
+        print_table(table)
         print()
     if options.only:
         return

@@ -54,7 +54,7 @@ def test_a_run_continues(folder: Path) -> None:
 
 @pytest.mark.parametrize("run", ["trail", "saved"])
 def test_weights_of_the_old_trail_are_refused(run: str, folder: Path) -> None:
-    with pytest.raises(InputError, match="train again in another folder") as raised:
+    with pytest.raises(InputError, match="train or fit again in another folder") as raised:
         fewlink.load(folder / run)
     assert str(raised.value).startswith(str(folder / run)) and "\n" not in str(raised.value)
 

@@ -36,13 +36,14 @@ def error_of(*words: str | Path) -> str:
 @pytest.mark.slow
 def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-    graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
+    graph, run = written(town_lines(24), tmp_path / "towns.tsv"), tmp_path / "run"
     first = run_command("fit", graph, "--out", run, *CHANGES)
     assert f"fewlink predict {run}" in first.stdout and str(run / "README.md") in first.stdout
     assert "(deployed)" in first.stdout and "rules" in first.stdout and "10 minutes" in first.stdout
     assert "note: " in first.stderr and str(run) in first.stderr and "all 4 steps" in first.stderr
     again = json.loads(run_command("fit", graph, "--out", run, *CHANGES, "--json").stdout)
-    assert set(again["figures"]) == {"dev full", "dev open", "test full", "test open"} and again["seconds"] > 0
+    assert set(again["figures"]) == {"3", "all"} and again["seconds"] > 0
+    assert {"mrr", "hits@1", "hits@10", "error", "relations", "queries"} == {*again["figures"]["3"]}
     assert "seed = 0" in error_of("fit", graph, "--out", run, *CHANGES, "--seed", "1")
     graph.unlink()
     query = ["--reference", "p1 => t1", "--reference", "p3 => t3", "--top", "2", "--json"]
@@ -56,8 +57,8 @@ def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert (counts["triples"], counts["duplicates"]) == (0, 2)
     assert len(json.loads(run_command("predict", run, *query, "--head", "newcomer").stdout)) == 2
     monkeypatch.chdir(tmp_path)
-    record = json.loads(run_command("evaluate", run, "--split", "test", "--json").stdout)
-    assert record["metrics"]["micro"]["mrr"] == again["figures"]["test full"]["mrr"]
+    record = json.loads(run_command("evaluate", run, "--split", "dev", "--json").stdout)
+    assert len(record["relations"]) == again["figures"]["3"]["relations"]
 
 
 def test_fit_errors_are_one_line_and_leave_no_folder(tmp_path: Path) -> None:
@@ -79,12 +80,19 @@ def test_a_graph_of_which_nothing_can_be_measured_is_fitted_all_the_same(tmp_pat
     assert (again["card"], again["held_out"], again["deployed"]) == (None, {}, "shipped")
 
 
+def test_a_fit_without_tuning(tmp_path: Path) -> None:
+    graph = written(town_lines(), tmp_path / "towns.tsv")
+    made = json.loads(run_command("fit", graph, "--out", tmp_path / "run", "--no-tune", "--json").stdout)
+    assert (made["deployed"], [*made["held_out"]], [*made["figures"]]) == ("shipped", ["shipped"], ["all"])
+    assert "no fine-tuning" in made["why"]
+
+
 def test_a_fit_that_is_stopped_says_that_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
-    monkeypatch.setattr("fewlink.fitting.fit.measure", stop)
+    monkeypatch.setattr("fewlink.fitting.fit.rank_held_out", stop)
     result = CliRunner().invoke(app, ["fit", str(graph), "--out", str(run)], catch_exceptions=False)
     assert result.exit_code == 130 and f"fewlink predict {run}" in result.stderr
     rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
@@ -116,11 +124,11 @@ def interrupted(words: list[str], at: str) -> tuple[int, str]:
 def test_ctrl_c_at_any_stage_leaves_a_run_that_answers(tmp_path: Path) -> None:
     graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
     words = ["fit", str(graph), "--out", str(run), *CHANGES]
-    for at in ("carving tasks", "measuring on", "  fine-tuning", "measuring the fine-tuned", "test figures"):
+    for at in ("holding", "measuring the built-in", "  fine-tuning", "measuring the fine-tuned", "what to expect"):
         code, text = interrupted(words, at)
         told = f"fewlink predict {run}" in text and "Traceback" not in text
         assert (code, told) == (130, True), (at, text)
         rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
         assert len(rows) == 8
     last = run_command(*words)
-    assert f"{run} continues: " in last.stderr and "carving" not in last.stderr and "README.md" in last.stdout
+    assert f"{run} continues: " in last.stderr and "holding" not in last.stderr and "README.md" in last.stdout

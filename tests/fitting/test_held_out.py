@@ -1,28 +1,41 @@
-"""Held-out relations: which they are, how many fit the time, and when one scorer is better than another."""
+"""Held-out questions: which they are, how many fit the time, and when one scorer is better than another."""
 
 from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
 import torch
-from tests.conftest import quickly
-from tests.fitting.fits import graph_file
+from tests.conftest import graph_of, named, quickly
+from tests.fitting.fits import MANY, graph_file
 
-from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.carving import carve_any
-from fewlink.data.training_graph import known_graph
-from fewlink.evaluation import Protocol, evaluate
-from fewlink.fitting import held_out, time_plan
-from fewlink.fitting.held_out import MAX_HIDDEN, figures_of, gain, hold_out, measure, score_relations
-from fewlink.fitting.time_plan import Plan, plan_measuring
-from fewlink.graph import compile_graph
-from fewlink.linker.calibration import calibrate_on_dev
+from fewlink.core.errors import FewlinkError
+from fewlink.data import Benchmark
+from fewlink.data.candidates import open_candidates
+from fewlink.fitting import time_plan
+from fewlink.fitting.held_out import (
+    CHOOSING,
+    EXPECTING,
+    MAX_QUERIES,
+    MIN_NEW,
+    NEW_SHARE,
+    PAIRS_SHARE,
+    cut_benchmark,
+    estimate,
+    figures_by_shots,
+    figures_of,
+    gain,
+    hides_relations,
+    hold_out,
+    questions,
+    rank_held_out,
+)
+from fewlink.fitting.time_plan import plan_measuring
+from fewlink.graph import Graph, compile_graph
 from fewlink.scorers import Question
-from fewlink.scorers.cached import CachedScorer
 
 
 class Counted:
@@ -39,74 +52,166 @@ class Counted:
         return torch.from_numpy(mixed * 104729 % 1009 / 1009)
 
 
-def towns() -> Benchmark:
-    return carve_any(compile_graph([graph_file()]), "towns", seed=0, check=lambda carved: None)[0]
+class Forgetful(Counted):
+    """A scorer of a graph that notes which relations it was told not to read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden: list[str] = []
+
+    def limit_edges(self, edges: int) -> None: ...
+
+    def without_names(self) -> Self:
+        return self
+
+    def without(self, relation: str) -> Self:
+        self.hidden.append(relation)
+        return self
 
 
-@pytest.mark.parametrize("relations, expected", [(1, 1), (2, 2), (3, 3), (16, 5)])
-def test_known_relations_are_held_out_where_dev_has_few(relations: int, expected: int) -> None:
-    benchmark = towns()
-    held = hold_out(benchmark, Plan(relations, 6, True, 1.0, 0.1, 1), 3)
-    names = [task.name for task in held.split("dev")]
-    assert len(names) == expected and {task.name for task in benchmark.split("dev")} <= {*names}
-    assert all(len(task.pairs) == 9 for task in held.split("dev"))
-    known = known_graph(held)
-    assert not {*names} & {*known.relations} and not {*names} & {task.name for task in benchmark.split("test")}
-    assert known.triple_count >= (1 - MAX_HIDDEN) * known_graph(benchmark).triple_count
+def towns(tasks: int = 6) -> tuple[Graph, Benchmark]:
+    graph = compile_graph([graph_file(tasks)])
+    return graph, hold_out(graph, "towns", 0)
+
+
+def pairs_of(graph: Graph, relation: str) -> set[tuple[int, int]]:
+    number = graph.relations.find(relation)
+    return {(h, t) for h, r, t in graph.triples().tolist() if r == number}
+
+
+def as_set(pairs: np.ndarray) -> set[tuple[int, int]]:
+    return {(head, tail) for head, tail in pairs.tolist()}
+
+
+def test_relations_are_hidden_entirely_where_there_are_enough() -> None:
+    graph, held = towns(MANY)
+    assert hides_relations(held) and MIN_NEW <= len(held.split("dev")) <= NEW_SHARE * len(graph.relations) + 1
+    assert [*held.graph.entities] == [*graph.entities]
+    assert held.graph.triple_count >= (1 - NEW_SHARE) * graph.triple_count
+    hidden = {task.name for task in held.split("dev")}
+    assert set(named(graph)) - set(named(held.graph)) == {line for line in named(graph) if line[1] in hidden}
+    for task in held.split("dev"):
+        assert as_set(task.known) == pairs_of(graph, task.name)
+        halves = [questions(held, task, half) for half in (CHOOSING, EXPECTING)]
+        assert all({*half} <= {"3", "30", "all"} and "3" in half and "all" in half for half in halves)
+        queries = [as_set(own) for half in halves for _, own in half.values()]
+        asked = set().union(*queries)
+        assert sum(map(len, queries)) == len(asked) <= MAX_QUERIES  # no pair is asked about twice
+        for half in halves:
+            assert len(half["3"][0]) == 3 and as_set(half["all"][0]) | asked == as_set(task.known)
+            assert not any(as_set(references) & asked for references, _ in half.values())
+            assert np.array_equal(half["all"][0][:3], half["3"][0])
+
+
+def test_pairs_are_hidden_where_relations_are_few() -> None:
+    graph, held = towns()
+    assert not hides_relations(held)
+    assert len(held.split("dev")) == 9  # all relations but `is in`, which has 8 pairs
+    for task in held.split("dev"):
+        known, left = pairs_of(graph, task.name), pairs_of(held.graph, task.name)
+        asked = as_set(task.pairs[3:])
+        assert asked and asked <= known - left and len(known - left) <= PAIRS_SHARE * len(known)
+        for half in (CHOOSING, EXPECTING):
+            ((name, (references, queries)),) = questions(held, task, half).items()
+            assert name == "all" and as_set(references) == known - asked and as_set(queries) <= asked
+
+
+@pytest.mark.parametrize("relations", [1, 2, 3])
+def test_few_relations_give_evidence(relations: int) -> None:
+    rows = [f"e{i} r{r} e{(i * (r + 2) + 1) % 40}" for r in range(relations) for i in range(40)]
+    rows += [f"e{i} other e{i + 1}" for i in range(8)] + [f"e{i} also{i} e{i + 1}" for i in range(40)]
+    held = hold_out(graph_of(*rows), "few", 0)
+    assert len(held.split("dev")) == relations and not hides_relations(held)
+
+
+def test_nothing_to_hold_out_raises() -> None:
+    with pytest.raises(FewlinkError, match="held out"):
+        hold_out(graph_of("a r b", "b r c", "c s a"), "tiny", 0)
+    with pytest.raises(FewlinkError, match="held out"):  # no other relation joins anything
+        hold_out(graph_of(*(f"e{i} r e{i * 7 % 30}" for i in range(90))), "one relation", 0)
+
+
+def test_exact_inverses_are_hidden_too() -> None:
+    graph, _ = towns(MANY)
+    names = [*graph.relations, "inverse"]
+    own = graph.triples()[graph.triples()[:, 1] == graph.relations.find("task 3")]
+    turned = np.stack([own[:, 2], np.full(len(own), len(graph.relations)), own[:, 0]], 1)
+    rows = np.concatenate([graph.triples(), turned])
+    larger = Graph.of(graph.entities, type(graph.relations).of(names), rows)
+    for seed in range(20):
+        held = hold_out(larger, "towns", seed)
+        hidden = {task.name for task in held.split("dev")}
+        assert "inverse" not in hidden
+        if "task 3" in hidden:
+            assert not {"task 3", "inverse"} & {*held.graph.relations}
+            return
+    raise AssertionError("task 3 was never held out")
+
+
+@pytest.mark.parametrize("tasks", [6, MANY])
+def test_ranks_are_those_of_a_literal_version(tasks: int) -> None:
+    _, held = towns(tasks)
+    ((*ranks,),) = rank_held_out(held, [Counted()], CHOOSING, math.inf)
+    everything = np.arange(len(held.graph.entities))
+    for task, own in zip(held.split("dev"), ranks, strict=True):
+        for name, (references, queries) in questions(held, task, CHOOSING).items():
+            likely = {*open_candidates(held.graph, references).tolist()}
+            expected = []
+            for head, tail in queries[np.argsort(queries[:, 0], kind="stable")].tolist():
+                scores = Counted()(Question("", references, np.array([head]), everything))[0].tolist()
+                rivals = [e for e in everything.tolist() if e == tail or (head, e) not in as_set(task.known)]
+                values = {e: scores[e] if e in likely else -1.0 for e in rivals}
+                higher = sum(value > values[tail] for value in values.values())
+                tied = sum(value == values[tail] for value in values.values()) - 1
+                expected.append(1 + higher + tied / 2)
+            assert own[name] == pytest.approx(expected)
+
+
+def test_a_relation_of_the_graph_is_not_read_beside_its_references() -> None:
+    for tasks, hidden in ((6, True), (MANY, False)):
+        _, held = towns(tasks)
+        scorer = Forgetful()
+        rank_held_out(held, [scorer], CHOOSING, math.inf)
+        assert scorer.hidden == ([task.name for task in held.split("dev")] if hidden else [])
+
+
+def test_relations_are_asked_in_turn_until_the_time_ends() -> None:
+    _, held = towns(MANY)
+    (all_ranks,) = rank_held_out(held, [Counted()], EXPECTING, math.inf)
+    (first,) = rank_held_out(held, [Counted()], EXPECTING, time.monotonic() - 1)
+    assert len(all_ranks) == len(held.split("dev")) and first == all_ranks[:1]
+
+
+def test_a_benchmark_is_cut_to_its_first_relations_and_queries() -> None:
+    _, held = towns(MANY)
+    cut = cut_benchmark(held, 2, 4)
+    assert [len(task.pairs) for task in cut.split("dev")] == [7, 7]
+    assert [task.name for task in cut.split("dev")] == [task.name for task in held.split("dev")[:2]]
 
 
 @pytest.mark.parametrize(
-    "seconds, relations, queries, tuning",
-    [(1e6, 16, 50, True), (34 * 2 / 0.4, 16, 10, True), (34, 16, 4, False), (25, 10, 5, False), (0.1, 2, 2, False)],
+    "seconds, relations, queries", [(1e6, 9, 24), (1000, 9, 24), (300, 9, 14), (150, 5, 10), (130, 4, 13), (1, 4, 4)]
 )
 def test_as_many_queries_as_fit_the_time(
-    seconds: float, relations: int, queries: int, tuning: bool, monkeypatch: pytest.MonkeyPatch
+    seconds: float, relations: int, queries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_plan, "_timings", lambda *_: (1.0, 0.1))
-    plan = plan_measuring(towns(), Counted(), 3, seconds, 1000)
-    assert (plan.relations, plan.queries, plan.tuning) == (relations, queries, tuning)
-    assert plan.head == 0.1 and plan.seconds == pytest.approx(1 + 0.1 * queries)
+    monkeypatch.setattr(time_plan, "_timings", lambda *_: (1.0, 0.2))
+    plan = plan_measuring(towns(MANY)[1], [Counted()], seconds)
+    assert (plan.relations, plan.queries) == (relations, queries)
 
 
 def test_the_quicker_number_of_threads_is_taken(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
     for quicker in (1, 2):
         timings = {1: (1.0, 0.1), 2: (1.0, 0.1), quicker: (0.1, 0.01)}
-        monkeypatch.setattr(time_plan, "_timings", lambda *args, timings=timings: timings[args[3]])
-        assert plan_measuring(towns(), Counted(), 3, 1e6, 0).threads == quicker
+        monkeypatch.setattr(time_plan, "_timings", lambda *args, timings=timings: timings[args[2]])
+        assert plan_measuring(towns()[1], [Counted()], 1e6).threads == quicker
         assert torch.get_num_threads() == 2
 
 
 def test_questions_are_timed() -> None:
     with quickly():
-        plan = plan_measuring(towns(), Counted(), 3, 1e6, 0)
-    assert (plan.relations, plan.queries) == (16, 50) and 0 < plan.seconds < 5
-
-
-def test_scores_are_asked_for_once_and_are_the_same() -> None:
-    benchmark, scorer = towns(), Counted()
-    once = CachedScorer(scorer)
-    assert score_relations(benchmark, [once], 3, ("dev", "test"), math.inf).fingerprint == benchmark.fingerprint
-    asked = scorer.asked
-    protocols = [Protocol(split, 3, candidates) for split in ("dev", "test") for candidates in ("full", "open")]
-    ranks = [evaluate(benchmark, once, each).tasks[0].ranks for each in protocols]
-    calibrate_on_dev(benchmark, once, 3, 10, 0)
-    assert asked == 2 and scorer.asked == asked + 3  # references are held out one at a time
-    for own, each in zip(ranks, protocols, strict=True):
-        np.testing.assert_array_equal(own, evaluate(benchmark, Counted(), each).tasks[0].ranks)
-
-
-def test_relations_are_asked_in_turn_until_the_time_or_memory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    benchmark = open_benchmark("umls")
-
-    def asked(until: float) -> tuple[int, int]:
-        some = score_relations(benchmark, [CachedScorer(Counted())], 3, ("dev", "test"), until)
-        assert some.split("train") == benchmark.split("train")
-        return len(some.split("dev")), len(some.split("test"))
-
-    dev, test = len(benchmark.split("dev")), len(benchmark.split("test"))
-    assert asked(math.inf) == (dev, test) and asked(time.monotonic() - 1) == (1, 0)
-    monkeypatch.setattr(held_out, "MAX_SCORES", 10)
-    assert asked(math.inf) == (1, 0)
+        plan = plan_measuring(towns()[1], [Counted()], 1e6)
+    assert (plan.relations, plan.queries) == (9, MAX_QUERIES)
 
 
 def test_a_first_question_that_takes_too_long_leaves_the_least_to_measure() -> None:
@@ -116,25 +221,26 @@ def test_a_first_question_that_takes_too_long_leaves_the_least_to_measure() -> N
             return super().__call__(question)
 
     slow = Slow()
-    plan = plan_measuring(towns(), slow, 3, 0.1, 0)
-    assert (plan.relations, plan.queries, plan.tuning, slow.asked) == (2, 2, False, 1)
+    plan = plan_measuring(towns()[1], [slow], 0.1)
+    assert (plan.relations, plan.queries, slow.asked) == (4, 4, 1)
 
 
-def test_figures_are_those_of_the_evaluation() -> None:
-    evaluation = measure(open_benchmark("umls"), Counted(), 3)
-    macro = evaluation.metrics()["macro"]
-    figures = figures_of([task.ranks for task in evaluation.tasks])
-    assert figures == pytest.approx({name: macro[name] for name in ("mrr", "hits@1", "hits@10")})
+def test_figures_are_means_over_relations() -> None:
+    ranks: Any = [{"3": [1, 2], "all": [4]}, {"all": [1]}]
+    figures = figures_of(ranks)
+    assert figures["mrr"] == pytest.approx(((1 + 1 / 2 + 1 / 4) / 3 + 1) / 2)
+    assert figures["hits@1"] == pytest.approx((1 / 3 + 1) / 2) and figures["hits@10"] == 1
+    assert (figures["relations"], figures["queries"]) == (2, 4) and "error" not in figures
+    by_shots = figures_by_shots(ranks)
+    assert by_shots["3"]["mrr"] == 0.75 and by_shots["3"]["relations"] == 1
+    assert by_shots["all"]["mrr"] == pytest.approx(0.625) and by_shots["all"]["queries"] == 2
 
 
-@pytest.mark.parametrize(
-    "before, after, expected",
-    [
-        ([[2, 2], [1]], [[1, 2], [2]], (-0.125, 0.375)),
-        ([[2, 2]], [[1, 2]], (0.25, 0.25)),
-        ([[2]], [[1]], (0.5, 0.0)),
-        ([[2, 3], [1]], [[2, 3], [1]], (0.0, 0.0)),
-    ],
-)
-def test_gain_is_a_mean_over_relations_with_its_standard_error(before: Any, after: Any, expected: Any) -> None:
-    assert gain(before, after) == pytest.approx(expected)
+def test_a_gain_is_a_mean_over_relations_with_a_standard_error_for_few() -> None:
+    assert estimate([1, 2, 3, 4, 5]) == pytest.approx((3, 1))  # √(2.5 / 5) · √(4 / 2)
+    before: Any = [{"all": [2]}, {"all": [2, 2]}, {"all": [1]}, {"all": [4]}]
+    after: Any = [{"all": [1]}, {"all": [1, 2]}, {"all": [1]}, {"all": [2]}]
+    rises = [0.5, 0.25, 0, 0.25]
+    assert gain(before, after) == pytest.approx((0.25, np.std(rises, ddof=1) / 2 * 3**0.5))
+    for count in (1, 2, 3):  # one relation, however many queries it has, says nothing about others
+        assert gain(before[:count], after[:count]).error == math.inf

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
 DEV_METRICS = {"dev MRR": "mrr", **labelled("hits@1", "hits@5", "hits@10")}
-FIT_METRICS = labelled("mrr", "hits@1", "hits@5", "hits@10")
-HELD_OUT_METRICS = labelled("mrr", "hits@1", "hits@10")
+FIT_COLUMNS = ("relations", "queries", "MRR", "± error", "Hits@1", "Hits@10")
 
 
 def train(
@@ -155,6 +154,7 @@ def fit(
     names: Path = common.NAMES,
     no_names: bool = common.NO_NAMES,
     minutes: float = typer.Option(10.0, help="Time limit; the command ends earlier if it cannot use the time."),
+    no_tune: bool = typer.Option(False, "--no-tune", help="Do not fine-tune the built-in weights."),
     seed: int = typer.Option(0, help="Seed of the split and of training."),
     change: list[str] = typer.Option(
         [],
@@ -168,11 +168,12 @@ def fit(
 ) -> None:
     """Fit TRAIL to your own graph in limited time.
 
-    After a few seconds the run answers with the built-in weights on the whole graph. Then the command measures these
-    weights and the learning-free rules on held-out relations, calibrates probabilities on them, and fine-tunes the
-    weights in the time left. It deploys the scorer that is best on the held-out relations. Steps that do not fit in the
-    time are skipped and reported. Figures are measured with dev and test relations hidden. The same command continues
-    an interrupted fit; with more minutes it continues a finished one.
+    After a few seconds the run answers with the built-in weights on the whole graph. Then the command holds relations
+    out of the graph (pairs, if the graph has few relations) and asks about them as users do: with 3, 30 and all other
+    pairs as references. It fine-tunes the weights on the rest, and deploys them only if they are better by two standard
+    errors over the relations. What to expect is measured on other questions. Stages that do not fit in the time are
+    skipped and reported. The same command continues an interrupted fit; with more minutes it continues one that had
+    too little time.
 
     Example: `fewlink fit my-graph.tsv --out runs/mine`, then `fewlink predict runs/mine --reference 'A => B' --head C`
     """
@@ -191,6 +192,7 @@ def fit(
             types=types,
             names=common.names_choice(names, no_names),
             minutes=minutes,
+            tune=not no_tune,
             seed=seed,
             change=change,
             on_error=on_error,
@@ -207,21 +209,25 @@ def fit(
         common.print_json({**dataclasses.asdict(fitted), **paths})
         return
     if fitted.held_out:
-        rows = []
-        for name, figures in fitted.held_out.items():
-            label = f"{name} (deployed)" if name == fitted.deployed else name
-            rows.append([label, *(figures[metric] for metric in HELD_OUT_METRICS.values())])
-        common.print_table(["scorer", *HELD_OUT_METRICS], rows, title="held-out relations: expect this for a new one")
+        rows = [
+            [f"{name} (deployed)" if name == fitted.deployed else name, *_fit_row(figures)]
+            for name, figures in fitted.held_out.items()
+        ]
+        common.print_table(["scorer", *FIT_COLUMNS], rows, title="held-out questions that the scorer is chosen on")
     print(f"deployed: {fitted.deployed_text}\n")
     if fitted.figures:
-        rows = []
-        for protocol, figures in fitted.figures.items():
-            rows.append([*protocol.split(), *(figures[metric] for metric in FIT_METRICS.values())])
-        common.print_table(["split", "candidates", *FIT_METRICS], rows, title=str(fitted.run))
+        rows = [[shots, *_fit_row(figures)] for shots, figures in fitted.figures.items()]
+        common.print_table(["references", *FIT_COLUMNS], rows, title="what to expect: other held-out questions")
     if fitted.card:
         print(f"model card: {fitted.card}")
     print(f"time: {fitted.seconds / 60:.2g} of {fitted.minutes:g} minutes")
     print(f"next: fewlink predict {fitted.run} --reference 'HEAD => TAIL' --head NAME --explain")
+
+
+def _fit_row(figures: Mapping[str, float]) -> list[object]:
+    error = f"{figures['error']:.3f}" if "error" in figures else "unknown"
+    numbers = (f"{figures[name]:,}" for name in ("relations", "queries"))
+    return [*numbers, figures["mrr"], error, figures["hits@1"], figures["hits@10"]]
 
 
 def card(

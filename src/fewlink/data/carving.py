@@ -68,9 +68,9 @@ class CarveReport:
 
 def carve(graph: Graph, name: str, settings: CarveSettings = CarveSettings()) -> tuple[Benchmark, CarveReport]:
     """Make a benchmark of a graph. Task relations and their exact inverses and duplicates leave the background."""
-    pairs = graph.once(_pairs_by_relation)
+    pairs = pairs_by_relation(graph)
     tasks = [r for r, p in pairs.items() if settings.smallest <= len(p) <= settings.largest]
-    twins = _twins(pairs, tasks)
+    twins = twins_of(pairs, tasks)
     tasks = [r for r in tasks if r not in twins]
 
     removed = np.array([*tasks, *twins], np.int64)
@@ -83,7 +83,7 @@ def carve(graph: Graph, name: str, settings: CarveSettings = CarveSettings()) ->
     whole = {r: p[(p >= 0).all(1)] for r, p in ((r, number[pairs[r]]) for r in tasks)}
     rng = generator(settings.seed, "carve")
     enough = [r for r in tasks if len(whole[r]) >= settings.smallest]
-    twins |= _twins(whole, enough)  # relations that became equal when pairs were dropped
+    twins |= twins_of(whole, enough)  # relations that became equal when pairs were dropped
     enough = [r for r in enough if r not in twins]
     carved = {r: task_of_pairs(background, graph.relations[r], rng.permutation(whole[r])) for r in enough}
     good = [r for r in enough if len(carved[r].range) > 1]
@@ -157,13 +157,18 @@ def _task_count(benchmark: Benchmark) -> int:
     return sum(len(tasks) for tasks in benchmark.tasks.values())
 
 
+def pairs_by_relation(graph: Graph) -> dict[int, np.ndarray]:
+    """The pairs (n, 2) of each relation, computed once."""
+    return graph.once(_pairs_by_relation)
+
+
 def _pairs_by_relation(graph: Graph) -> dict[int, np.ndarray]:
     triples, count = graph.triples(), len(graph.relations)
     groups = Groups.of(triples[:, 1], triples[:, [0, 2]], count)
     return {relation: groups[relation] for relation in range(count)}
 
 
-def _twins(pairs: dict[int, np.ndarray], tasks: list[int]) -> dict[int, tuple[str, int]]:
+def twins_of(pairs: dict[int, np.ndarray], tasks: list[int]) -> dict[int, tuple[str, int]]:
     """Relations that have exactly the pairs of an earlier task relation, or exactly their inverses."""
     keys = {r: sorted_pairs(p).tobytes() for r, p in pairs.items()}
     inverse = {r: sorted_pairs(pairs[r][:, ::-1]).tobytes() for r in tasks}

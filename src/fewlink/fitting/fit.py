@@ -1,11 +1,12 @@
 """Fit a run to a file of triples within a time limit.
 
-`fit` first writes a run that answers on the whole graph with the built-in weights. Then it carves the graph into a
-benchmark, measures the weights and `rules` on held-out relations, fine-tunes the weights, and deploys the best of the
-three. It skips and reports stages for which the time is too short or the graph too small.
+`fit` first writes a run that answers on the whole graph with the built-in weights. Then it holds relations out of the
+graph, or pairs where relations are few, and measures the weights on them. It fine-tunes the weights on the rest, and
+deploys them only if they are better by two standard errors. It skips and reports stages for which the time is too short
+or the graph too small.
 
 RUN/serving/     the whole graph
-RUN/benchmark/   the carved benchmark
+RUN/benchmark/   the graph without what is held out, and the held-out relations as dev
 RUN/fit.json     the arguments, the measurements, what is deployed, and the seconds of each stage
 RUN/.fit/        the fine-tuned weights, until they are deployed or dropped
 """
@@ -15,6 +16,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import math
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -27,78 +30,62 @@ from fewlink.core.progress import duration
 from fewlink.core.storage import sha256_file
 from fewlink.core.threads import torch_threads
 from fewlink.data import SPLITS, Benchmark, open_benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.fitting.held_out import (
+    CHOOSING,
+    EXPECTING,
+    SHOTS,
+    Estimate,
     cut_benchmark,
+    figures_by_shots,
     figures_of,
-    first_relations,
     gain,
+    hides_relations,
     hold_out,
-    measure,
-    score_relations,
+    rank_held_out,
 )
 from fewlink.fitting.record import (
-    FORMAT,
-    MEASURED_FIRST,
+    RULES,
     SHIPPED,
     STOPPED,
     TUNED,
+    check_continues,
     check_fit_folder,
-    check_same_arguments,
     continued,
     locked_folder,
     read_record,
     record_id,
     write_record,
 )
-from fewlink.fitting.time_plan import RULES, Plan, plan_measuring
-from fewlink.fitting.tuning import (
-    MIN_STEPS,
-    Log,
-    Weights,
-    check_tunable,
-    heads_of_shortest_tuning,
-    trail_scorer,
-    tune,
-    tuning_settings,
-)
+from fewlink.fitting.time_plan import Plan, plan_measuring
+from fewlink.fitting.tuning import Log, Weights, check_tunable, trail_scorer, tune, tuning_settings
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.linker.calibration import TOP, calibrate_on_dev, shipped_calibration
 from fewlink.linker.card import CARD
-from fewlink.linker.linker import Linker
-from fewlink.linker.measuring import measure_and_write
+from fewlink.linker.measuring import write_card
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.family import NoVectors
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped
 from fewlink.scorers import Scorer
-from fewlink.scorers.cached import CachedScorer
 from fewlink.training.checkpoints import add_best, load_best, save_best
-from fewlink.training.folder import BENCHMARK, CALIBRATION, FIT
+from fewlink.training.folder import BENCHMARK, CALIBRATION, FIT, FIT_FORMAT
 from fewlink.training.run import OF_DEPLOYED, Deployed, RunConfig
-from fewlink.training.train import carve_for_run
 
 WORK = ".fit"
 TITLES = {
     "answering": "writing a first run",
-    "carving": "carving tasks out of the graph",
-    "measuring": "measuring on held-out relations",
+    "holding out": "holding questions out of the graph",
+    "measuring": "measuring the built-in weights on held-out questions",
     "tuning": "fine-tuning",
-    "choosing": "measuring the fine-tuned weights on the same queries",
-    "card": "test figures and model card",
+    "choosing": "measuring the fine-tuned weights on the same questions",
+    "card": "measuring what to expect on other questions, and writing the model card",
 }
 TEXTS = {SHIPPED: "the built-in weights", TUNED: "the fine-tuned weights", RULES: "the learning-free rules"}
-# Shares of the time limit at which a stage stops measuring further relations:
-MEASURED_BEFORE_TUNING = 0.3  # held-out relations, if fine-tuning follows
-MEASURED_ALONE = 0.55  # held-out relations, if it does not
-MEASURED_FOR_CARD = 0.88  # the relations of the card
-# The expected time of a relation, as a multiple of the time that a held-out relation took before fine-tuning:
-SLOWDOWN = 1.2  # a held-out relation after fine-tuning
-CARD_PACE = 0.5  # a relation of the card
+CLEAR = 2  # standard errors by which a scorer must be better than the built-in weights to replace them
+MEASURED_BEFORE_TUNING = 0.4  # share of the time after which no further relation is measured before fine-tuning
+MEASURED_AFTER_TUNING = 0.9  # the same for the fine-tuned weights; 1 for what to expect
+SLOWDOWN = 1.2  # the expected time of a relation after fine-tuning, as a multiple of that before
 CALIBRATION_SHARE = 0.25  # of the time left
-MIN_CLEAR_RELATIONS = (
-    6  # with fewer, a scorer replaces the built-in weights only if its gain exceeds its standard error
-)
 MIN_UNUSED_SECONDS_TO_REPORT = 5.0
 
 
@@ -112,8 +99,9 @@ class Fitted:
 
     run       the folder
     card      the path of the model card
-    figures   metrics by split and candidates, such as "test full"
-    held_out  MRR, Hits@1 and Hits@10 on held-out relations, by scorer
+    figures   what to expect, by the number of references ("3", "30", "all"): means over relations of MRR, Hits@1 and
+              Hits@10, the standard error of MRR, and the numbers of relations and queries
+    held_out  the same by scorer, on the queries that the scorer was chosen on
     deployed  the scorer that answers: "shipped", "fine-tuned" or "rules"
     why       why it is deployed
     seconds   the time that all calls for this folder took
@@ -144,6 +132,7 @@ def fit(
     types: Path | None = None,
     names: Path | Literal[False] | None = None,
     minutes: float = 10.0,
+    tune: bool = True,
     seed: int = 0,
     change: Sequence[str] = (),
     on_error: str = "stop",
@@ -155,31 +144,31 @@ def fit(
 
     The run of an interrupted fit answers; the same call continues the fit. The time of all calls for a folder counts
     towards the limit, and a call with more `minutes` continues a fit that has ended. The names of entities are
-    evidence unless `names=False`. `change` holds settings of TRAIL as NAME=VALUE; a given number of steps is run
-    however long it takes. `tell` receives lines of progress. The limit counts from `begin`, a time of
-    `time.monotonic`, by default now.
+    evidence unless `names=False`, and the weights are fine-tuned unless `tune=False`. `change` holds settings of TRAIL
+    as NAME=VALUE; a given number of steps is run however long it takes. `tell` receives lines of progress. The limit
+    counts from `begin`, a time of `time.monotonic`, by default now.
     """
     begin, run = time.monotonic() if begin is None else begin, Path(out)
     if not 0 < minutes < float("inf"):
         raise FewlinkError(f"minutes is {minutes}: it must be finite and greater than 0")
-    settings = tuning_settings([f"seed={seed}", f"device={device}", *change])
+    without_names = ["names=false"] if names is False else []
+    settings = tuning_settings([f"seed={seed}", f"device={device}", *without_names, *change])
     check_fit_folder(run)
     report = CompileReport()
     whole = compile_graph([Path(graph)], types=types, names=names or None, on_error=on_error, report=report)
     arguments: dict[str, Any] = {
         "graph": whole.fingerprint,
         "types": sha256_file(Path(types)) if types else "",
-        "names": sha256_file(Path(names)) if names else "",
+        "names": "off" if names is False else sha256_file(Path(names)) if names else "",
+        "tune": tune,
         "seed": seed,
         "set": sorted(change),
     }
-    if names is False:
-        arguments["reads names"] = False
     with locked_folder(run):
-        record: dict[str, Any] = {"format": FORMAT, "asked": arguments, "notes": report.remarks(), "seconds": {}}
+        record: dict[str, Any] = {"format": FIT_FORMAT, "asked": arguments, "notes": report.remarks(), "seconds": {}}
         if before := read_record(run):
-            check_same_arguments(run, before["asked"], arguments)
-            record = continued(before, record, minutes)
+            check_continues(run, before, arguments)
+            record = continued(before, record, minutes, settings.steps)
         record["asked"]["minutes"] = minutes
         steps_given = any(each.partition("=")[0] == "steps" for each in change)
         return Fit(run, record, whole, settings, steps_given, tell or (lambda line: None), begin).finish()
@@ -195,7 +184,6 @@ class Fit:
     steps_given  whether the user set the number of steps
     tell         receives lines of progress
     begin        the time of the monotonic clock at which the current stage began
-    scored       scorers with cached scores of the queries of held-out relations, by name
     """
 
     def __init__(
@@ -210,9 +198,7 @@ class Fit:
     ) -> None:
         self.run, self.record, self.tell, self.begin = run, record, tell, begin
         self.whole, self.settings, self.steps_given = whole, settings, steps_given
-        self.scored: dict[str, CachedScorer] = {}
         self.shipped: Weights = shipped().weights
-        self.names = bool(record["asked"].get("reads names", True))
 
     def finish(self) -> Fitted:
         """Run the stages that are not done."""
@@ -251,28 +237,26 @@ class Fit:
 
     def improve(self) -> None:
         """Run the stages that measure and improve the first run."""
-        record, benchmark = self.record, None
-        with self.stage("carving") as pending:
+        record = self.record
+        with self.stage("holding out") as pending:
             if pending:
                 self.check_time()
-                benchmark = self.carve()
-        benchmark = benchmark or open_benchmark(self.run / BENCHMARK)
+                self.hold_out()
+        held = open_benchmark(self.run / BENCHMARK)
         with torch_threads(self.plan.threads):
-            held = hold_out(benchmark, self.plan, self.settings.shots)
             with self.stage("measuring") as pending:
                 if pending:
                     self.check_time()
-                    self.measure_shipped(benchmark, held)
-            held = first_relations(held, record["relations"])
-            with self.stage("tuning", silent=not self.plan.tuning) as pending:
+                    self.measure_shipped(held)
+            with self.stage("tuning", silent=not record["asked"]["tune"]) as pending:
                 if pending:
-                    record["steps"] = self.tune(benchmark, held)
+                    record["steps"] = self.tune(held)
             with self.stage("choosing", silent=not record["steps"]) as pending:
                 if pending:
-                    self.choose(benchmark, held)
+                    self.choose(held)
             with self.stage("card") as pending:
                 if pending:
-                    self.write_card(benchmark, held)
+                    self.write_card(held)
 
     def answer(self) -> None:
         """Write a run that answers on the whole graph with the built-in weights; config.json comes last."""
@@ -284,159 +268,136 @@ class Fit:
         Deployed(whole, NoVectors()).save(self.run, record_id(self.run, record))
         self.deploy(whole, SHIPPED)
 
-    def carve(self) -> Benchmark:
-        """Carve the graph into a benchmark, and cut it to what can be measured in the time left."""
-        run, record, settings = self.run, self.record, self.settings
+    def hold_out(self) -> None:
+        """Hold out as many questions as can be measured in the time left."""
+        run, record = self.run, self.record
         try:
-            carved, remarks = carve_for_run(
-                self.whole, run, settings.seed, lambda benchmark: _check_shots(benchmark, settings.shots)
-            )
+            held = hold_out(self.whole, run.resolve().name, self.settings.seed)
         except FewlinkError as error:
             raise NothingMeasured(f"nothing can be measured on this graph: {error}") from None
-        tuning_heads = 0 if self.steps_given else heads_of_shortest_tuning(self.whole, settings)
-        plan = plan_measuring(carved, self.scorer(carved, self.shipped), settings.shots, self.left, tuning_heads)
-        benchmark = cut_benchmark(carved, plan, settings.shots)
-        record["notes"] += remarks
-        if benchmark.fingerprint != carved.fingerprint:
-            record["notes"].append(
-                f"at most {plan.relations} dev and {plan.relations} test relations are measured, with at most "
-                f"{plan.queries} queries each"
-            )
+        plan = plan_measuring(held, [*self.scorers(held).values()], self.left)
+        held = cut_benchmark(held, plan.relations, plan.queries)
+        held = dataclasses.replace(held, source=os.path.abspath(run / BENCHMARK))
+        relations, pairs = len(held.split("dev")), sum(len(task.pairs) - SHOTS[0] for task in held.split("dev"))
+        record["notes"].append(
+            f"{relations} relations are held out, with {pairs:,} queries"
+            if hides_relations(held)
+            else f"too few relations to hold any out: {pairs:,} pairs of {relations} relations are held out instead"
+        )
         for note in record["notes"]:
             self.tell(f"note: {note}")
         record["plan"] = dataclasses.asdict(plan)
-        benchmark.save(run / BENCHMARK)
-        self.deploy(benchmark, SHIPPED)
-        return benchmark
+        held.save(run / BENCHMARK)
+        self.deploy(held, SHIPPED)
 
-    def measure_shipped(self, benchmark: Benchmark, held: Benchmark) -> None:
-        """Measure the built-in weights and the rules on held-out relations; deploy and calibrate the better scorer."""
-        record, shots, begin = self.record, self.settings.shots, time.monotonic()
-        self.scored = {name: self.scored_by(held, name, self.shipped) for name in MEASURED_FIRST}
-        share = MEASURED_BEFORE_TUNING if self.plan.tuning or self.steps_given else MEASURED_ALONE
-        until = max(self.moment(share), begin + share * self.left)
-        held = score_relations(held, [*self.scored.values()], shots, ("dev",), until)
-        record["relations"] = len(held.split("dev"))
-        record["pace"] = (time.monotonic() - begin) / record["relations"]
-        record["ranks"] = {name: _ranks(held, scorer, shots) for name, scorer in self.scored.items()}
-        queries = sum(map(len, record["ranks"][SHIPPED]))
-        self.tell(f"expected on new relations: means over {record['relations']} held-out relations ({queries} queries)")
-        self.tell_figures(SHIPPED, RULES)
+    def measure_shipped(self, held: Benchmark) -> None:
+        """Measure the built-in weights and the rules; deploy and calibrate the better scorer."""
+        record, begin = self.record, time.monotonic()
+        scorers = self.scorers(held)
+        until = max(self.moment(MEASURED_BEFORE_TUNING), begin + MEASURED_BEFORE_TUNING * self.left)
+        ranks = rank_held_out(held, [*scorers.values()], CHOOSING, until)
+        record["ranks"] = dict(zip(scorers, ranks, strict=True))
+        record["pace"] = (time.monotonic() - begin) / len(ranks[0])
+        record["steps"] = 0
+        self.tell_figures(*scorers)
         best = self.best()
-        self.deploy(benchmark, best)
-        self.calibrate(benchmark, held, best)
-        record.update(deployed=best, why="better on held-out relations, before fine-tuning")
+        self.deploy(held, best)
+        self.calibrate(held, scorers[best], best)
+        record.update(deployed=best, why="better on held-out questions, before fine-tuning")
 
-    def tune(self, benchmark: Benchmark, held: Benchmark) -> int:
-        """Fine-tune the weights on all but the held-out relations; returns the number of steps."""
+    def tune(self, held: Benchmark) -> int:
+        """Fine-tune the weights on what is not held out; returns the number of steps."""
         record, settings = self.record, self.settings
         try:
+            if not record["asked"]["tune"]:
+                raise FewlinkError("it was switched off")
             check_tunable(held, settings)
-            if not (self.plan.tuning or self.steps_given):
-                raise FewlinkError(f"the time is too short for {MIN_STEPS} steps, the fewest that help")
-            tuned = record["deployed"] == TUNED  # by a fit that ended
-            start = load_best(self.run)[0] if tuned else self.shipped
-            later = SLOWDOWN * len(held.split("dev")) + CARD_PACE * self.relations_of_card(benchmark, held)
-            limit = None if self.steps_given else self.moment(MEASURED_FOR_CARD) - later * record["pace"]
-            if steps := tune(held, settings, start, self.run / WORK, until=limit, tell=self.tell):
-                return steps
-            raise FewlinkError("no time was left")
+            later = 2 * SLOWDOWN * record["pace"] * len(record["ranks"][SHIPPED])
+            limit = None if self.steps_given else self.moment(1) - later
+            return tune(held, settings, self.shipped, self.run / WORK, until=limit, tell=self.tell)
         except FewlinkError as error:
             record["not_tuned"] = str(error)
             return 0
 
-    def choose(self, benchmark: Benchmark, held: Benchmark) -> None:
+    def choose(self, held: Benchmark) -> None:
         """Measure the fine-tuned weights on the same queries, and deploy the best scorer."""
-        record, shots, before = self.record, self.settings.shots, self.record["deployed"]
-        why = f"no fine-tuning: {record.get('not_tuned')}"
-        if record["steps"]:
-            weights, step = load_best(self.run / WORK)
-            scorer = CachedScorer(self.scorer(held, weights))
-            until = (
-                self.moment(MEASURED_FOR_CARD) - CARD_PACE * self.relations_of_card(benchmark, held) * record["pace"]
-            )
-            held = score_relations(held, [scorer], shots, ("dev",), until)
-            if (relations := len(held.split("dev"))) < len(record["ranks"][SHIPPED]):
+        record, before = self.record, self.record["deployed"]
+        reason = f"no fine-tuning: {record.get('not_tuned')}"
+        if steps := record["steps"]:
+            scorer = trail_scorer(held, self.settings, load_best(self.run / WORK)[0], self.run)
+            measured = len(record["ranks"][SHIPPED])
+            first = cut_benchmark(held, measured, self.plan.queries)
+            (new,) = rank_held_out(first, [scorer], CHOOSING, self.moment(MEASURED_AFTER_TUNING))
+            if len(new) < measured:
                 self.note(
-                    f"scorers are compared on only {relations} held-out relations: the time was too short for more"
+                    f"scorers are compared on only {len(new)} held-out relations: the time was too short for more"
                 )
-            ranks = {name: each[:relations] for name, each in record["ranks"].items()}
-            new = _ranks(held, scorer, shots)
-            why = f"{step} further steps of fine-tuning did not help"
-            if TUNED not in ranks or figures_of(new)["mrr"] > figures_of(ranks[TUNED])["mrr"]:
-                ranks[TUNED], self.scored[TUNED] = new, scorer
-                why = "{:+.3f} ± {:.3f} MRR".format(*gain(ranks[SHIPPED], new)) + f" after {step} steps of fine-tuning"
-                before = "" if before == TUNED else before  # the deployed weights are older ones
+            ranks = {name: each[: len(new)] for name, each in record["ranks"].items()}
+            again = TUNED in ranks
+            if again and gain(ranks[TUNED], new).mean <= 0:
+                reason = f"{steps} steps of fine-tuning in more time did not help"
+            else:
+                ranks[TUNED] = new
+                before = "" if again else before  # the deployed weights are older ones
+                reason = gain_text(f"{steps} steps of fine-tuning", gain(ranks[SHIPPED], new), len(new))
             record["ranks"] = ranks
             self.tell_figures(TUNED)
         best = self.best()
         if best != before:
-            self.deploy(benchmark, best, [task.name for task in held.split("train")])
-            self.calibrate(benchmark, held, best)
-        rise, error = gain(record["ranks"][SHIPPED], record["ranks"][RULES])
-        if best == RULES or (best == SHIPPED and rise > 0):
-            unclear = "" if best == RULES else ", on too few relations to be sure"
-            why = f"the rules: {rise:+.3f} ± {error:.3f} MRR against the built-in weights{unclear}; {why}"
-        record.update(deployed=best, why=why)
-        self.tell(f"deployed: {TEXTS[best]} ({why})")
+            self.deploy(held, best)
+            self.calibrate(held, self.deployed_scorer(held), best)
+        rules = record["ranks"].get(RULES)
+        if rules and (found := gain(record["ranks"][SHIPPED], rules)).mean > 0:
+            reason = f"{gain_text('the rules', found, len(rules))}; {reason}"
+        record.update(deployed=best, why=reason)
+        self.tell(f"deployed: {TEXTS[best]} ({reason})")
 
-    def write_card(self, benchmark: Benchmark, held: Benchmark) -> None:
-        """Measure as many dev and test relations as the time allows, and write the model card."""
-        record, shots = self.record, self.settings.shots
-        linker = Linker.load(self.run, bench=benchmark, device=self.settings.device, as_measured=True)
-        kept = self.scored.get(record["deployed"]) if held.graph is benchmark.graph else None
-        scorer = linker.scorer = kept or CachedScorer(linker.scorer)
-        measured = score_relations(benchmark, [scorer], shots, ("dev", "test"), self.moment(MEASURED_FOR_CARD))
-        counts = {split: (len(measured.split(split)), len(benchmark.split(split))) for split in ("dev", "test")}
-        if any(some < all_ for some, all_ in counts.values()):
-            linker.benchmark = linker.measured = measured
-            texts = " and ".join(f"{some} of {all_} {split} relations" for split, (some, all_) in counts.items())
-            self.note(f"the metrics cover {texts}: the time was too short for more")
-        _, evaluations = measure_and_write(linker, test=bool(measured.split("test")), graph=self.whole)
-        record["figures"] = {
-            f"{each.protocol.split} {each.protocol.candidates}": each.metrics()["micro"] for each in evaluations
-        }
+    def write_card(self, held: Benchmark) -> None:
+        """Measure what to expect of the deployed scorer on queries that nothing was chosen on; write the card."""
+        record = self.record
+        first = cut_benchmark(held, len(record["ranks"][SHIPPED]), self.plan.queries)
+        (ranks,) = rank_held_out(first, [self.deployed_scorer(held)], EXPECTING, self.moment(1))
+        record["figures"] = figures_by_shots(ranks)
+        write_record(self.run, record)
+        write_card(self.run, device=self.settings.device)
 
-    def deploy(self, benchmark: Benchmark, name: str, train: Sequence[str] = ()) -> None:
-        """Make the run answer with the rules, the built-in weights, or weights fine-tuned on the relations `train`."""
+    def deploy(self, benchmark: Benchmark, name: str) -> None:
+        """Make the run answer with the rules, the built-in weights, or the fine-tuned weights."""
         weights, step = load_best(self.run / WORK) if name == TUNED else (self.shipped, 0)
         config = RunConfig.of(benchmark, NoVectors(), self.settings.replace(steps=step or self.settings.steps))
-        known = {**config.benchmark, "train": [*train] if name == TUNED else []}
-        instead = RULES if name == RULES else ""
-        config = dataclasses.replace(config, benchmark=known, names=self.names, answers_with=instead)
+        config = dataclasses.replace(config, answers_with=RULES if name == RULES else "")
         replace_run(self.run, config, weights, step, record_id(self.run, self.record))
         if name == SHIPPED and (calibration := shipped_calibration()):  # until the run has its own
             dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=0).save(self.run)
 
-    def calibrate(self, benchmark: Benchmark, held: Benchmark, name: str) -> None:
-        """Calibrate the deployed scorer on the held-out relations."""
-        weights, step = load_best(self.run)
-        scorer = self.scored.get(name) or self.scored_by(held, name, weights)
-        known = None if name == RULES else shipped_calibration()  # of TRAIL's scores
-        until = time.monotonic() + CALIBRATION_SHARE * max(0.0, self.left)
-        calibration = calibrate_on_dev(held, scorer, self.settings.shots, TOP, step, known, until)
-        dataclasses.replace(calibration, benchmark=benchmark.fingerprint).save(self.run)
+    def calibrate(self, held: Benchmark, scorer: Scorer, name: str) -> None:
+        """Calibrate the deployed scorer on held-out relations; if only pairs are held out, as the built-in weights."""
+        step, shipped = load_best(self.run)[1], None if name == RULES else shipped_calibration()
+        if hides_relations(held):
+            until = time.monotonic() + CALIBRATION_SHARE * max(0.0, self.left)
+            calibration = calibrate_on_dev(held, scorer, SHOTS[0], TOP, step, shipped, until)
+            calibration.save(self.run)
+        elif shipped:
+            dataclasses.replace(shipped, benchmark=held.fingerprint, step=step).save(self.run)
 
-    def scored_by(self, held: Benchmark, name: str, weights: Weights) -> CachedScorer:
-        rules = name == RULES
-        return CachedScorer(learning_free(RULES, known_graph(held)) if rules else self.scorer(held, weights))
+    def scorers(self, held: Benchmark) -> dict[str, Scorer]:
+        """The scorers to measure before fine-tuning, by name; the rules only where whole relations are hidden."""
+        scorers = {SHIPPED: trail_scorer(held, self.settings, self.shipped, self.run)}
+        return {**scorers, RULES: learning_free(RULES, held.graph)} if hides_relations(held) else scorers
 
-    def scorer(self, benchmark: Benchmark, weights: Weights) -> Scorer:
-        return trail_scorer(benchmark, self.settings, weights, self.run, self.names)
+    def deployed_scorer(self, held: Benchmark) -> Scorer:
+        """The scorer that the run answers with, on the graph without what is held out."""
+        if RunConfig.read(self.run).answers_with == RULES:
+            return learning_free(RULES, held.graph)
+        return trail_scorer(held, self.settings, load_best(self.run)[0], self.run)
 
     def best(self) -> str:
-        """The scorer with the highest MRR on held-out relations; if these are few, it must clearly beat `SHIPPED`."""
+        """The best scorer of those that are clearly better than the built-in weights, or else these."""
         ranks = self.record["ranks"]
         self.record["held_out"] = {name: figures_of(each) for name, each in ranks.items()}
-        rises = {name: gain(ranks[SHIPPED], each) for name, each in ranks.items()}
-        few = len(ranks[SHIPPED]) < MIN_CLEAR_RELATIONS
-        clear = [name for name, (rise, error) in rises.items() if name == SHIPPED or not few or rise > error]
-        return str(max(clear, key=lambda name: rises[name][0]))
-
-    def relations_of_card(self, benchmark: Benchmark, held: Benchmark) -> int:
-        """The number of relations to measure for the card: without those of dev if they were held out unchanged."""
-        splits = ("test",) if held.graph is benchmark.graph else ("dev", "test")
-        return sum(len(benchmark.split(split)) for split in splits)
+        gains = {name: gain(ranks[SHIPPED], each) for name, each in ranks.items() if name != SHIPPED}
+        clear = {name: each.mean for name, each in gains.items() if is_clear(each)}
+        return max(clear, key=lambda name: clear[name], default=SHIPPED)
 
     @property
     def plan(self) -> Plan:
@@ -445,7 +406,7 @@ class Fit:
     def reason_to_end(self) -> str:
         """Why the fit ended before its time limit."""
         if not (steps := self.record["steps"]):
-            return str(self.record["not_tuned"])
+            return f"no fine-tuning: {self.record['not_tuned']}"
         if steps >= self.settings.steps:
             return f"all {steps:,} steps of fine-tuning are done; --set steps=N sets another number"
         return "the last measurements took less time than expected"
@@ -453,7 +414,10 @@ class Fit:
     def tell_figures(self, *names: str) -> None:
         for name in names:
             figures = figures_of(self.record["ranks"][name])
-            self.tell(f"  {name:<10}  MRR {figures['mrr']:.3f}  Hits@10 {figures['hits@10']:.3f}")
+            self.tell(
+                f"  {name:<10}  MRR {figures['mrr']:.3f}  Hits@10 {figures['hits@10']:.3f}  "
+                f"on {figures['relations']} relations, {figures['queries']} queries"
+            )
 
     # Time
 
@@ -512,6 +476,19 @@ class Fit:
         self.tell(f"note: {text}")
 
 
+def is_clear(found: Estimate) -> bool:
+    """Whether a gain is positive and larger than two standard errors."""
+    return found.mean > 0 and found.mean >= CLEAR * found.error
+
+
+def gain_text(scorer: str, found: Estimate, relations: int) -> str:
+    """The gain of a scorer over the built-in weights in words, and whether it is clear."""
+    if math.isinf(found.error):
+        return f"{scorer}: {found.mean:+.3f} MRR on {relations} held-out relations, too few to be sure"
+    text = f"{scorer}: {found.mean:+.3f} ± {found.error:.3f} MRR on {relations} held-out relations"
+    return text if is_clear(found) else f"{text}, not better by {CLEAR} standard errors"
+
+
 def replace_run(run: Path, config: RunConfig, weights: Weights, step: int, id: str) -> None:
     """Replace the configuration and weights of a run atomically, and remove the calibration of the old weights.
 
@@ -521,14 +498,3 @@ def replace_run(run: Path, config: RunConfig, weights: Weights, step: int, id: s
     dataclasses.replace(config, weights=digest).write(run, id, without=(CALIBRATION,))
     (run / CALIBRATION).unlink(missing_ok=True)
     save_best(run, weights, step)
-
-
-def _ranks(benchmark: Benchmark, scorer: Scorer, shots: int) -> list[list[float]]:
-    """The ranks of the queries of each held-out relation."""
-    return [task.ranks.tolist() for task in measure(benchmark, scorer, shots).tasks]
-
-
-def _check_shots(benchmark: Benchmark, shots: int) -> None:
-    """Raise if a dev or test relation has no pairs left for queries."""
-    for task in (*benchmark.split("dev"), *benchmark.split("test")):
-        task.split(shots)

@@ -1,115 +1,228 @@
-"""Held-out relations: they estimate how well scorers do on new relations.
+"""Held-out questions: what a fit chooses on, and what it expects.
 
-The dev relations of a benchmark are held out and, if these are few, known relations too. Their triples are removed from
-every graph that scorers read or learn from. All scorers answer the same queries.
+A graph with enough relations hides some of them entirely; they are asked about as a user asks about a new relation,
+with 3, 30 and all other pairs as references. A graph with few relations hides some pairs of each instead; they are
+asked about as a user asks about a relation of the graph, with all other pairs as references. No scorer reads or learns
+from what is held out. The first half of each relation's queries is for choosing, the second half for what to expect.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import progress
+from fewlink.core.seeds import generator
 from fewlink.data import Benchmark, Task
-from fewlink.data.folds import fold_benchmark
-from fewlink.data.training_graph import known_graph
-from fewlink.evaluation import Evaluation, Protocol, evaluate
-from fewlink.evaluation.evaluator import summarise
-from fewlink.fitting.time_plan import Plan, all_entities
-from fewlink.scorers import Question, Scorer
-from fewlink.scorers.cached import MAX_SCORES, CachedScorer
+from fewlink.data.benchmark import sorted_pairs
+from fewlink.data.candidates import likely_tails
+from fewlink.data.carving import pairs_by_relation, twins_of
+from fewlink.evaluation import Protocol
+from fewlink.evaluation.evaluator import rank_task, summarise
+from fewlink.graph import Graph
+from fewlink.scorers import GraphScorer, Scorer
 
-MAX_HIDDEN = 1 / 3  # largest share of the known triples that may be held out
-
-
-def cut_tasks(tasks: Sequence[Task], plan: Plan, shots: int) -> list[Task]:
-    """The first tasks of a plan, each with only its first pairs: the references and the queries."""
-    pairs = shots + plan.queries
-    return [dataclasses.replace(task, pairs=task.pairs[:pairs]) for task in tasks[: plan.relations]]
-
-
-def cut_benchmark(benchmark: Benchmark, plan: Plan, shots: int) -> Benchmark:
-    """Cut the dev and test relations and their queries to the numbers of a plan; the known graph stays the same."""
-    measured = {split: cut_tasks(benchmark.split(split), plan, shots) for split in ("dev", "test")}
-    return dataclasses.replace(benchmark, tasks={**benchmark.tasks, **measured})
+SHOTS = (3, 30)  # numbers of references beside all
+ALL = "all"
+MIN_PAIRS = 10  # of a held-out relation
+MAX_RELATIONS = 16
+MIN_NEW = 6  # relations that must be hidden entirely; if they are fewer, pairs are hidden instead
+NEW_SHARE = 1 / 3  # of the relations, and of the triples, that are hidden entirely at most
+PAIRS_SHARE = 1 / 3  # of a relation's pairs that are hidden at most
+MAX_QUERIES = 24  # of a relation, for choosing and for what to expect together
+CHOOSING, EXPECTING = 0, 1  # halves of the queries
+Ranks = dict[str, list[float]]  # of a relation's queries, by the number of references
 
 
-def hold_out(benchmark: Benchmark, plan: Plan, shots: int) -> Benchmark:
-    """A benchmark whose dev relations are the held-out ones: its own dev relations, then known relations."""
-    train, dev = benchmark.split("train"), list(benchmark.split("dev"))
-    if len(dev) >= plan.relations:
-        return dataclasses.replace(benchmark, tasks={"train": train, "dev": cut_tasks(dev, plan, shots), "test": []})
-    fold, max_hidden = benchmark, MAX_HIDDEN * known_graph(benchmark).triple_count
-    for more in range(plan.relations - len(dev), 0, -1):
-        count = max(1, len(train) // more)
-        of_train = len(range(0, len(train), count))
-        fold = fold_benchmark(benchmark, 0, count, background=max(0, more - of_train))
-        hidden = benchmark.graph.triple_count - fold.graph.triple_count
-        hidden += sum(len(task.pairs) for task in train[::count])
-        if hidden <= max_hidden:
-            break
-    degrees = known_graph(fold).degrees
-    joined = [dataclasses.replace(t, pairs=t.pairs[(degrees[t.pairs] > 0).all(1)]) for t in dev]
-    usable = [t for t in (*joined, *fold.split("dev")) if len(t.pairs) > shots]
-    return dataclasses.replace(fold, tasks={**fold.tasks, "dev": cut_tasks(usable or dev, plan, shots)})
+class Estimate(NamedTuple):
+    """A mean over relations and its standard error."""
+
+    mean: float
+    error: float
 
 
-def measure(benchmark: Benchmark, scorer: Scorer, shots: int) -> Evaluation:
-    """Evaluate a scorer on the held-out relations with `open` candidates, as users query it."""
-    return evaluate(benchmark, scorer, Protocol("dev", shots, "open"))
+def hold_out(graph: Graph, name: str, seed: int) -> Benchmark:
+    """A benchmark whose dev relations are held out of the graph, in random order; all ids stay the same.
+
+    The pairs of a dev relation are three references and its queries; its other known pairs can be references too.
+    """
+    rng = generator(seed, "hold out")
+    pairs = pairs_by_relation(graph)
+    usable = [relation for relation, own in pairs.items() if _usable(graph, own)]
+    twins = twins_of(pairs, usable)
+    shuffled = {r: rng.permutation(pairs[r]) for r in rng.permutation(usable).tolist() if r not in twins}
+    new, hidden = dict[int, np.ndarray](), 0
+    for relation, own in shuffled.items():
+        fits = hidden + len(own) <= NEW_SHARE * graph.triple_count
+        if fits and len(new) < min(MAX_RELATIONS, NEW_SHARE * len(shuffled)):
+            new[relation], hidden = own, hidden + len(own)
+    held = _held(graph, name, new, new, twins)
+    if len(held.split("dev")) < MIN_NEW:
+        some = dict(list(shuffled.items())[:MAX_RELATIONS])
+        held = _held(graph, name, some, {r: own[: _most_queries(own)] for r, own in some.items()}, twins)
+    if not held.split("dev"):
+        raise FewlinkError(
+            f"nothing can be held out: none of the {len(graph.relations):,} relations has {MIN_PAIRS} pairs "
+            "of entities that other relations join as well"
+        )
+    return held
 
 
-def score_relations(
-    benchmark: Benchmark, scorers: Sequence[CachedScorer], shots: int, splits: Sequence[str], until: float
+def _usable(graph: Graph, pairs: np.ndarray) -> bool:
+    """Whether a relation has enough pairs of entities that other relations join as well, and two tails."""
+    here = np.bincount(pairs.flatten(), minlength=len(graph.entities))
+    joined = (graph.degrees > here)[pairs].all(1)
+    return int(joined.sum()) >= MIN_PAIRS and len(np.unique(pairs[:, 1])) > 1
+
+
+def _most_queries(pairs: np.ndarray) -> int:
+    return min(MAX_QUERIES, int(PAIRS_SHARE * len(pairs)))
+
+
+def _held(
+    graph: Graph,
+    name: str,
+    pairs: Mapping[int, np.ndarray],
+    hidden: Mapping[int, np.ndarray],
+    twins: Mapping[int, tuple[str, int]],
 ) -> Benchmark:
-    """Score the queries of these splits, relation by relation, until a time of the monotonic clock.
+    """The benchmark of relations with these shuffled pairs, of which some are hidden, in exact twins as well."""
+    removed = dict(hidden)
+    for twin, (how, relation) in twins.items():
+        if relation in hidden:
+            removed[twin] = hidden[relation][:, ::-1] if how == "inverse" else hidden[relation]
+    rest = _without(graph, removed)
+    tasks = [_task(rest, graph.relations[relation], own, hidden[relation]) for relation, own in pairs.items()]
+    return Benchmark(name, rest, {"train": [], "dev": [task for task in tasks if task], "test": []})
 
-    The scorers cache their scores. Returns the benchmark with only the scored relations, which are one at least.
+
+def _without(graph: Graph, removed: Mapping[int, np.ndarray]) -> Graph:
+    """The graph without these pairs of relations; relations of which nothing is left are no longer named."""
+    triples = graph.triples()
+    kept = np.ones(len(triples), bool)
+    for relation, pairs in removed.items():
+        own = np.flatnonzero(triples[:, 1] == relation)
+        kept[own] &= ~_among(triples[own][:, [0, 2]], pairs)
+    rest = Graph.of(graph.entities, graph.relations, triples[kept], types=graph.types, labels=graph.labels)
+    return rest.renumbered(np.arange(len(graph.entities)), np.unique(triples[kept][:, 1]))
+
+
+def _task(graph: Graph, name: str, pairs: np.ndarray, hidden: np.ndarray) -> Task | None:
+    """The task of a relation with these shuffled pairs, of which some are hidden, if `graph` is what remains.
+
+    None if too few of them are joined to anything by the graph.
     """
-    everything, scored, size = all_entities(benchmark), {split: list[Task]() for split in splits}, 0
-    columns = [[(split, task) for task in benchmark.split(split)] for split in splits]
-    order = [each for row in itertools.zip_longest(*columns) for each in row if each is not None]
-    begin = time.monotonic()
-    with progress("scoring", len(order)) as advance:
-        for done, (split, task) in enumerate(order):
-            references, queries = task.split(shots)
-            question = Question(task.name, references, np.unique(queries[:, 0]), everything)
-            size += len(question.heads) * len(everything)
+    queries = hidden[(graph.degrees[hidden] > 0).all(1)][: _most_queries(pairs)]
+    task = Task(name, queries, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]))
+    references = _references(graph, task, queries)[: SHOTS[0]]
+    if len(references) < SHOTS[0] or len(queries) < 2:
+        return None
+    return dataclasses.replace(task, pairs=np.concatenate([references, queries]))
+
+
+def _references(graph: Graph, task: Task, queries: np.ndarray) -> np.ndarray:
+    """All pairs of a held-out relation that are not asked about, shuffled, if the graph joins both ends to others."""
+    known = task.known[(graph.degrees[task.known] > 0).all(1)]
+    return generator(0, "references", task.name).permutation(known[~_among(known, queries)])
+
+
+def _among(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Whether each of some pairs (n, 2) is one of others."""
+    keys = [(each[:, 0].astype(np.int64) << 32) + each[:, 1] for each in (pairs, others)]
+    return np.isin(*keys)
+
+
+def hides_relations(benchmark: Benchmark) -> bool:
+    """Whether relations are held out entirely, and not only some of their pairs."""
+    return all(benchmark.graph.relations.find(task.name) is None for task in benchmark.split("dev"))
+
+
+def questions(benchmark: Benchmark, task: Task, half: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """References and queries of a held-out relation, by the number of references, for one half of its queries.
+
+    The queries of a new relation are asked in turn with 3, 30 and all references, as far as there are so many.
+    """
+    queries = task.pairs[SHOTS[0] :]
+    references = _references(benchmark.graph, task, queries)
+    new = benchmark.graph.relations.find(task.name) is None
+    counts = {str(shots): shots for shots in SHOTS if new and shots < len(references)} | {ALL: len(references)}
+    asked = {name: queries[half::2][place :: len(counts)] for place, name in enumerate(counts)}
+    return {name: (references[: counts[name]], own) for name, own in asked.items() if len(own)}
+
+
+def relation_ranks(benchmark: Benchmark, task: Task, scorer: Scorer, half: int) -> Ranks:
+    """The ranks of one half of a relation's queries among `open` candidates, by the number of references."""
+    if isinstance(scorer, GraphScorer) and benchmark.graph.relations.find(task.name) is not None:
+        scorer = scorer.without(task.name)  # its pairs are the references
+    ranks = {}
+    for name, (references, queries) in questions(benchmark, task, half).items():
+        asked = dataclasses.replace(task, pairs=np.concatenate([references, queries]))
+        protocol = Protocol("dev", len(references), "open")
+        ranks[name] = rank_task(benchmark.graph, scorer, asked, protocol).ranks.tolist()
+    return ranks
+
+
+def rank_held_out(benchmark: Benchmark, scorers: Sequence[Scorer], half: int, until: float) -> list[list[Ranks]]:
+    """The ranks of held-out relations by each scorer: a list of relations for each.
+
+    Relations are asked about one after the other until a time of the monotonic clock, the first one in any case.
+    """
+    tasks, begin = benchmark.split("dev"), time.monotonic()
+    found = [list[Ranks]() for _ in scorers]
+    with progress("scoring", len(tasks)) as advance:
+        for done, task in enumerate(tasks):
             now = time.monotonic()
-            if done and (size > MAX_SCORES or now + (now - begin) / done > until):
+            if done and now + (now - begin) / done > until:
                 break
-            for scorer in scorers:
-                scorer(question)
-            scored[split].append(task)
-            advance(done + 1, f"{done + 1} of {len(order)} relations")
-    if all(len(scored[split]) == len(benchmark.split(split)) for split in splits):
-        return benchmark
-    return dataclasses.replace(benchmark, tasks={**benchmark.tasks, **scored})
+            for ranks, scorer in zip(found, scorers, strict=True):
+                ranks.append(relation_ranks(benchmark, task, scorer, half))
+            advance(done + 1, f"{done + 1} of {len(tasks)} relations")
+    return found
 
 
-def first_relations(held: Benchmark, relations: int) -> Benchmark:
-    """The benchmark with only its first dev relations."""
-    if len(held.split("dev")) <= relations:
-        return held
-    return dataclasses.replace(held, tasks={**held.tasks, "dev": held.split("dev")[:relations]})
+def cut_benchmark(benchmark: Benchmark, relations: int, queries: int) -> Benchmark:
+    """The benchmark with only its first held-out relations, and only the first queries of each."""
+    dev = [dataclasses.replace(t, pairs=t.pairs[: SHOTS[0] + queries]) for t in benchmark.split("dev")[:relations]]
+    return dataclasses.replace(benchmark, tasks={**benchmark.tasks, "dev": dev})
 
 
-def figures_of(ranks: Sequence[ArrayLike]) -> dict[str, float]:
-    """Macro MRR, Hits@1 and Hits@10, given the ranks of each relation's queries."""
-    rows = [summarise(np.asarray(each), np.asarray(each)) for each in ranks]
-    return {name: float(np.mean([row[name] for row in rows])) for name in ("mrr", "hits@1", "hits@10")}
+def figures_of(ranks: Sequence[Ranks]) -> dict[str, float]:
+    """Means over relations of MRR, Hits@1 and Hits@10, and the numbers of relations and queries.
 
-
-def gain(before: Sequence[ArrayLike], after: Sequence[ArrayLike]) -> tuple[float, float]:
-    """The gain in macro MRR and its standard error, given the ranks of each relation's queries.
-
-    With a single relation, both are computed over its queries.
+    The standard error of MRR is `error`, which is missing if there are too few relations to know it.
     """
-    rises = [1 / np.asarray(b, float) - 1 / np.asarray(a, float) for a, b in zip(before, after, strict=True)]
-    values = np.array([rise.mean() for rise in rises]) if len(rises) > 1 else rises[0]
-    return float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
+    flat = [np.concatenate([*relation.values()]) for relation in ranks]
+    rows = [summarise(each, each) for each in flat]
+    figures = {name: float(np.mean([row[name] for row in rows])) for name in ("mrr", "hits@1", "hits@10")}
+    if math.isfinite(error := estimate([row["mrr"] for row in rows]).error):
+        figures["error"] = error
+    return {**figures, "relations": len(flat), "queries": sum(map(len, flat))}
+
+
+def figures_by_shots(ranks: Sequence[Ranks]) -> dict[str, dict[str, float]]:
+    """`figures_of` for each number of references."""
+    names = dict.fromkeys(name for relation in ranks for name in relation)
+    return {name: figures_of([{name: each[name]} for each in ranks if name in each]) for name in names}
+
+
+def gain(before: Sequence[Ranks], after: Sequence[Ranks]) -> Estimate:
+    """The mean over relations of the difference in MRR, and its error, given the ranks of the same queries."""
+    return estimate([figures_of([b])["mrr"] - figures_of([a])["mrr"] for a, b in zip(before, after, strict=True)])
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean of values of relations, and its standard error.
+
+    It is widened as the standard deviation of Student's t with n − 1 degrees of freedom is, by √((n − 1) / (n − 3)),
+    and is infinite for three relations or fewer: twice the error is then a 95 % interval for any number of relations.
+    """
+    count = len(values)
+    if count <= 3:
+        return Estimate(float(np.mean(values)), math.inf)
+    return Estimate(float(np.mean(values)), float(np.std(values, ddof=1) / (count * (count - 3) / (count - 1)) ** 0.5))

@@ -9,26 +9,25 @@ from typing import Any
 
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.core.storage import read_json, with_sha256, without_sha256, write_json
-from fewlink.fitting.time_plan import RULES
-from fewlink.training.folder import FIT, check_complete, hash_id, locked_run, run_id
+from fewlink.training.folder import FIT, FIT_FORMAT, check_complete, hash_id, locked_run, run_id
 from fewlink.training.run import make_folder
 
-FORMAT = "fewlink-fit/2"
-SHIPPED, TUNED = "shipped", "fine-tuned"
-MEASURED_FIRST = (SHIPPED, RULES)  # scorers that are measured before fine-tuning
+SHIPPED, RULES, TUNED = "shipped", "rules", "fine-tuned"
+FIRST_STAGES = ("answering", "holding out", "measuring")  # those before fine-tuning
+FORMAT_0_2 = "fewlink-fit/2"  # of weights that this version cannot read
 STOPPED = "stopped"  # names the seconds of stages that did not finish
 
 
 def read_record(run: Path) -> dict[str, Any] | None:
-    """The record of a fit; None if the folder has none."""
+    """The record of a fit, of this version or 0.2; None if the folder has none."""
     path = run / FIT
     if not path.exists():
         check_complete(run, FIT)
         return None
     content = read_json(path)
     found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
-        raise wrong_format(path, found, FORMAT, "choose another folder")
+    if found not in (FIT_FORMAT, FORMAT_0_2):
+        raise wrong_format(path, found, FIT_FORMAT, "fit again into another folder")
     remedy = "restore it from a copy, or fit again into another folder"
     content = without_sha256(content, path, remedy=remedy)
     mine, other = run_id(run), content.pop("id", "")
@@ -51,22 +50,19 @@ def record_id(run: Path, record: dict[str, Any]) -> str:
     return run_id(run) or hash_id(arguments)
 
 
-def continued(before: dict[str, Any], new: dict[str, Any], minutes: float) -> dict[str, Any]:
+def continued(before: dict[str, Any], new: dict[str, Any], minutes: float, steps: int) -> dict[str, Any]:
     """The record to continue with: the new one if nothing was measured, else the old one.
 
-    With more minutes than before, a fit that has ended is fine-tuned further. The time of earlier calls counts.
+    With more minutes than before, a fit that ended with fewer than `steps` steps is fine-tuned again. The time of
+    earlier calls counts.
     """
     seconds, more = before["seconds"], minutes > before["asked"]["minutes"]
     used = {STOPPED: sum(seconds.values())}
     if "answering" not in seconds or ("measuring" not in seconds and minutes != before["asked"]["minutes"]):
         return {**new, "seconds": used if used[STOPPED] else {}}
-    if "card" in seconds and more:
-        kept = {name: seconds[name] for name in ("answering", "carving", "measuring") if name in seconds}
+    if "card" in seconds and more and before["steps"] < steps:
+        kept = {name: seconds[name] for name in FIRST_STAGES if name in seconds}
         before["seconds"] = {**kept, STOPPED: used[STOPPED] - sum(kept.values())}
-        before["plan"]["tuning"] = True
-        before["ranks"] = {
-            name: ranks for name, ranks in before["ranks"].items() if name in (*MEASURED_FIRST, before["deployed"])
-        }
     return before
 
 
@@ -95,10 +91,12 @@ def check_fit_folder(run: Path) -> None:
         raise FewlinkError(f"{run} exists and was not made by fewlink fit: choose another folder")
 
 
-def check_same_arguments(run: Path, before: dict[str, Any], arguments: dict[str, Any]) -> None:
-    """Raise if the fit was started with other arguments."""
+def check_continues(run: Path, before: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Raise if a fit was started by another version or with other arguments, given its record."""
+    if before["format"] != FIT_FORMAT:
+        raise InputError(run, "was fitted by an earlier version of fewlink: fit again into another folder")
     files = {"graph": "another graph", "types": "other types", "names": "other names"}
     for name, value in arguments.items():
-        if before.get(name) != value:
-            difference = files.get(name, f"{name} = {before.get(name)}, not {value}")
+        if (own := before["asked"].get(name)) != value:
+            difference = files.get(name, f"{name} = {own}, not {value}")
             raise InputError(run, f"was fitted with {difference}: use the same, or choose another folder")

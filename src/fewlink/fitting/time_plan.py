@@ -1,26 +1,26 @@
-"""Plan how many relations and queries a fit measures in its time, and whether it fine-tunes."""
+"""Plan how many held-out relations and queries a fit measures in its time."""
 
 from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from fewlink.data import Benchmark
-from fewlink.data.training_graph import known_graph
-from fewlink.models.baselines.learning_free import learning_free
+from fewlink.fitting.held_out import MAX_QUERIES, MAX_RELATIONS, SHOTS
 from fewlink.scorers import Question, Scorer
 
-RULES = "rules"  # the learning-free scorer to compare with
-RELATIONS = (16, 12, 10, 8, 6, 4, 2)  # numbers of held-out relations, in the order tried
-ENOUGH_QUERIES = 4  # per relation; if the time is too short for these, fewer relations are held out
-MIN_QUERIES, MAX_QUERIES = 2, 50  # per relation
+ENOUGH_QUERIES = 8  # per relation; if the time is too short for these, fewer relations are measured
+MIN_RELATIONS, MIN_QUERIES = 4, 4  # what is measured however short the time is
 TIMED_HEADS = 3
 SPEEDUP = 1.5  # several threads are used only if they are this much faster: other programs slow them down more
-SHARE_WITH_TUNING, SHARE_ALONE = 0.4, 0.75  # shares of the time for measuring
+MEASURING_SHARE = 0.4  # of the time
+TIMES = 3  # how often half of the queries are asked: before fine-tuning, after it, and for what to expect
+QUESTIONS = 3  # reference sets of a relation
 TRIAL_SHARE = 0.2  # share of the time that the first question may take
 TOO_LONG = (np.inf, np.inf)
 
@@ -29,70 +29,53 @@ TOO_LONG = (np.inf, np.inf)
 class Plan:
     """What a fit measures in its time.
 
-    relations  maximum number of held-out relations, and of measured dev and test relations
-    queries    maximum number of queries per relation
-    tuning     whether the time may suffice for fine-tuning
-    seconds    expected seconds per relation
-    head       expected seconds per head
+    relations  maximum number of held-out relations
+    queries    maximum number of queries per relation, for choosing and for what to expect together
     threads    the faster number of threads, one or all
     """
 
     relations: int
     queries: int
-    tuning: bool
-    seconds: float
-    head: float
     threads: int
 
 
-def plan_measuring(benchmark: Benchmark, scorer: Scorer, shots: int, seconds: float, tuning_heads: int) -> Plan:
-    """Plan as many relations and queries as a share of `seconds` allows, estimated from a few timed questions.
-
-    The shortest fine-tuning that helps takes as long as scoring `tuning_heads` heads. Held-out relations are measured
-    before and after fine-tuning, test relations once, and dev relations once more if others are held out too.
-    """
-    most = torch.get_num_threads()
-    timings = {1: _timings(benchmark, scorer, shots, 1, TRIAL_SHARE * seconds)}
+def plan_measuring(held: Benchmark, scorers: Sequence[Scorer], seconds: float) -> Plan:
+    """Plan as many relations and queries as a share of `seconds` allows, estimated from a few timed questions."""
+    most, relations = torch.get_num_threads(), min(MAX_RELATIONS, len(held.split("dev")))
+    timings = {1: _timings(held, scorers, 1, TRIAL_SHARE * seconds)}
     if most > 1 and timings[1] != TOO_LONG:
-        timings[most] = _timings(benchmark, scorer, shots, most, 2 * sum(timings[1]))
+        timings[most] = _timings(held, scorers, most, 2 * sum(timings[1]))
     torch.set_num_threads(most)
-    seconds_of = {threads: relation + ENOUGH_QUERIES * head for threads, (relation, head) in timings.items()}
+    seconds_of = {threads: question + ENOUGH_QUERIES * head for threads, (question, head) in timings.items()}
     threads = most if SPEEDUP * seconds_of.get(most, np.inf) < seconds_of[1] else 1
-    relation, head = timings[threads]
-    if (relation, head) == TOO_LONG:
-        return Plan(
-            RELATIONS[-1], MIN_QUERIES, False, TRIAL_SHARE * seconds, TRIAL_SHARE * seconds / MIN_QUERIES, threads
-        )
-    tuning = tuning_heads * head <= (1 - SHARE_WITH_TUNING) * seconds
-    share, times = (SHARE_WITH_TUNING, 2) if tuning else (SHARE_ALONE, 1)
-    dev, test = (len(benchmark.split(split)) for split in ("dev", "test"))
-    for relations in RELATIONS:
-        measured = times * relations + min(relations, test) + (dev if dev < relations else 0)
-        wanted = (share * seconds / measured - relation) / head
-        if wanted >= ENOUGH_QUERIES:
-            break
-    queries = int(np.clip(wanted, MIN_QUERIES, MAX_QUERIES))
-    return Plan(relations, queries, tuning, relation + queries * head, head, threads)
+    question, head = timings[threads]
+    if (question, head) == TOO_LONG:
+        return Plan(min(MIN_RELATIONS, relations), MIN_QUERIES, threads)
+
+    def queries_of(relations: int) -> float:
+        return 2 * (MEASURING_SHARE * seconds / TIMES / relations - QUESTIONS * question) / head
+
+    while relations > MIN_RELATIONS and queries_of(relations) < ENOUGH_QUERIES:
+        relations -= 1
+    return Plan(relations, int(np.clip(queries_of(relations), MIN_QUERIES, MAX_QUERIES)), threads)
 
 
-def _timings(
-    benchmark: Benchmark, scorer: Scorer, shots: int, threads: int, limit: float = np.inf
-) -> tuple[float, float]:
-    """Seconds per relation without its heads, and per head, for the scorer and the rules together.
+def _timings(held: Benchmark, scorers: Sequence[Scorer], threads: int, limit: float) -> tuple[float, float]:
+    """Seconds per question without its heads, and per head, for all scorers together.
 
     Returns `TOO_LONG` if the first question takes longer than `limit` seconds.
     """
     torch.set_num_threads(threads)
-    rules = learning_free(RULES, known_graph(benchmark))
-    task = max(benchmark.split("dev"), key=lambda each: len(each.pairs))
+    task = max(held.split("dev"), key=lambda each: len(each.pairs))
+    candidates = np.arange(len(held.graph.entities), dtype=np.int32)
     draws = itertools.count(1)  # other references each time, because a scorer may cache what it computes from them
 
     def timed(count: int) -> float:
-        references, queries = task.split(shots, next(draws))
-        question = Question(task.name, references, np.resize(queries[:, 0], count), all_entities(benchmark))
+        references, queries = task.split(SHOTS[0], next(draws))
+        question = Question(task.name, references, np.resize(queries[:, 0], count), candidates)
         begin = time.perf_counter()
-        for each in (scorer, rules):
-            each(question)
+        for scorer in scorers:
+            scorer(question)
         return time.perf_counter() - begin
 
     if timed(1) > limit:  # includes what is computed only once
@@ -100,8 +83,3 @@ def _timings(
     one, several = timed(1), timed(TIMED_HEADS)
     head = max((several - one) / (TIMED_HEADS - 1), 1e-6)
     return max(one - head, 0.0), head
-
-
-def all_entities(benchmark: Benchmark) -> np.ndarray:
-    """The ids of all entities (n,)."""
-    return np.arange(len(benchmark.graph.entities), dtype=np.int32)

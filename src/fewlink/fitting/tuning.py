@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from fewlink.core import memory
 from fewlink.core.errors import FewlinkError
+from fewlink.core.progress import duration
 from fewlink.core.threads import torch_threads
 from fewlink.data import Benchmark
 from fewlink.graph import Graph
@@ -28,12 +29,11 @@ from fewlink.training.checkpoints import State, load_last, recover, save_last
 from fewlink.training.run import make_folder
 from fewlink.training.trainer import deterministic
 
-TUNING = TrailSettings(relations=1, queries=4, candidates=512, learning_rate=3e-4, average=0.99, steps=2000)
+TUNING = TrailSettings(relations=1, queries=4, candidates=512, learning_rate=3e-4, average=0.95, steps=100)
 SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the built-in weights determine
 MIN_STEPS = 50
 MAX_WHOLE_EDGES = 60_000  # on a CPU, steps on a larger graph read neighbourhoods
 NEIGHBOURHOOD_EDGES = 15_000
-STEP_COST = 4  # a step takes at least this many times as long as scoring its queries
 TIMED_BLOCKS = 3  # blocks of steps after which the pace is known
 SAVE_EVERY, TELL_EVERY = 20.0, 10.0  # seconds
 Weights = Mapping[str, Tensor]
@@ -49,17 +49,9 @@ def tuning_settings(changes: list[str]) -> TrailSettings:
     return settings
 
 
-def trail_scorer(benchmark: Benchmark, settings: TrailSettings, weights: Weights, run: Path, names: bool) -> Scorer:
-    """TRAIL with these weights on the known graph of a benchmark; with `names`, entity names are evidence."""
-    scorer = FAMILY.scorer(benchmark, NoVectors(), settings, dict(weights), run=run)
-    return scorer if names else scorer.without_names()
-
-
-def heads_of_shortest_tuning(graph: Graph, settings: TrailSettings) -> int:
-    """How many heads can be scored in the time of the shortest fine-tuning that helps."""
-    edges = 2 * graph.triple_count
-    share = 2 * NEIGHBOURHOOD_EDGES / edges if settings.device == "cpu" and edges > MAX_WHOLE_EDGES else 1.0
-    return int(MIN_STEPS * STEP_COST * settings.relations * settings.queries * share)
+def trail_scorer(benchmark: Benchmark, settings: TrailSettings, weights: Weights, run: Path) -> Scorer:
+    """TRAIL with these weights on the known graph of a benchmark."""
+    return FAMILY.scorer(benchmark, NoVectors(), settings, dict(weights), run=run)
 
 
 def check_tunable(benchmark: Benchmark, settings: TrailSettings) -> None:
@@ -118,6 +110,7 @@ def tune(
 
     Runs all steps, or as many as it can until a time of the monotonic clock; the learning rate then falls over the
     number of steps expected at the pace so far. Returns the number of steps, and raises if too few are possible.
+    `tell` receives an estimate of the time once the pace is known.
     """
     make_folder(folder)
     recover(folder)
@@ -142,11 +135,16 @@ def tune(
                         f"a step takes {pace:.2g} s: the time allows {total} steps, and at least {MIN_STEPS} are needed"
                     )
                 learner.settings = settings.replace(steps=max(total, 1))
+            if step - first == TIMED_BLOCKS * learner.steps_at_once < total:
+                pace = (now - begin) / (step - first)
+                tell(f"fine-tuning  {total:,} steps take about {duration(pace * (total - step))} more")
             if now - saved >= SAVE_EVERY:
                 save_last(folder, *learner.state(0), State(step, step))
                 saved = now
             if now - told >= TELL_EVERY:
                 tell(f"fine-tuning  step {step:,} of about {total:,}  loss {loss:.3f}")
                 told = now
+    if not step:
+        raise FewlinkError("no time was left")
     save_last(folder, *learner.state(0), State(step, step))
     return step

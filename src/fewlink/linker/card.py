@@ -6,7 +6,7 @@ import json
 import platform
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from fewlink.linker.names import readable
 from fewlink.linker.query import id_texts
 from fewlink.linker.trust import Bin
 from fewlink.training import RunConfig
-from fewlink.training.folder import FIT
+from fewlink.training.folder import FIT, FIT_FORMAT
 
 CARD = "README.md"
 TAGS = ("knowledge-graph", "knowledge-graph-completion", "link-prediction", "few-shot-learning")
@@ -54,8 +54,7 @@ def measured_card(
         "## Data\n",
         _data(benchmark, config),
         "## Metrics\n",
-        _metrics(shots, evaluations),
-        *_held_out(run),
+        _metrics(shots, evaluations) if evaluations else _fit_metrics(fit_record(run)),
         "## Probabilities\n",
         _calibration(calibration),
         "## Limits\n",
@@ -188,30 +187,37 @@ def _metrics(shots: int, evaluations: Sequence[Evaluation]) -> str:
 
 
 def fit_record(run: Path) -> dict[str, Any]:
-    """The record that `fewlink fit` wrote; empty for other runs."""
+    """The record that `fewlink fit` wrote; empty for other runs, and for fits of earlier versions."""
     content = without_sha256(read_json(run / FIT), run / FIT) if (run / FIT).exists() else {}
-    return content if isinstance(content, dict) else {}
+    return content if isinstance(content, dict) and content.get("format") == FIT_FORMAT else {}
 
 
-def _held_out(run: Path) -> list[str]:
-    """The section on what a fit measured on held-out relations and deployed; empty for other runs."""
-    content = fit_record(run)
-    if not content.get("ranks"):
-        return []
-    ranks = content["ranks"][content["deployed"]]
-    relations, queries = len(ranks), sum(map(len, ranks))
-    rows = [
-        [f"{name}{', deployed' if name == content['deployed'] else ''}", *(row[metric] for metric in HELD_OUT.values())]
-        for name, row in content["held_out"].items()
+def _fit_metrics(record: Mapping[str, Any]) -> str:
+    """What a fit measured: what to expect, and what its scorer was chosen on."""
+    if not record.get("figures"):
+        return "Nothing is measured yet. The same `fewlink fit` command continues the fit.\n"
+    expected = [[f"{shots} references", *_fit_row(row)] for shots, row in record["figures"].items()]
+    chosen = [
+        [f"{name}{', deployed' if name == record['deployed'] else ''}", *_fit_row(row)]
+        for name, row in record["held_out"].items()
     ]
-    return [
-        "## Choice of the scorer\n",
-        f"Expected on new relations: means over {relations} held-out relations, those of dev among them, which were "
-        f"hidden from the graph and from fine-tuning, with {queries:,} queries in all and `open` candidates. "
-        "`shipped` means the weights that come with fewlink; `rules` is a learning-free scorer.\n",
-        _table(["scorer", *HELD_OUT], rows),
-        f"Deployed: {content['deployed']} ({content['why']}).\n",
-    ]
+    columns = ["relations", "queries", "MRR", "± standard error", *list(HELD_OUT)[1:]]
+    return "\n".join(
+        [
+            "What to expect: means over relations that were held out of the graph and of fine-tuning (some of their "
+            "pairs if the graph has few relations), with `open` candidates. Nothing was chosen on these queries.\n",
+            _table(["question", *columns], expected),
+            "The scorer was chosen on other queries of the same relations. `shipped` means the weights that come with "
+            "fewlink; `rules` is a learning-free scorer. Another scorer replaces the shipped weights only if it is "
+            "better by two standard errors.\n",
+            _table(["scorer", *columns], chosen),
+            f"Deployed: {record['deployed']} ({record['why']}).\n",
+        ]
+    )
+
+
+def _fit_row(row: Mapping[str, float]) -> list[Any]:
+    return [row["relations"], row["queries"], row["mrr"], row.get("error", "unknown"), row["hits@1"], row["hits@10"]]
 
 
 def _calibration(calibration: Calibration) -> str:

@@ -42,4 +42,4 @@ def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], r
         differing = [n for n in sorted({*shapes, *expected_shapes}) if shapes.get(n) != expected_shapes.get(n)]
         some = f"{differing[0]} and {len(differing) - 1} more" if len(differing) > 1 else differing[0]
         problem = f"has weights of another version of its model ({some}), which this version cannot read"
-        raise InputError(run, f"{problem}: train again in another folder")
+        raise InputError(run, f"{problem}: train or fit again in another folder")

@@ -19,6 +19,7 @@ EMBEDDINGS = "embeddings"
 LAST, BEST = "last", "best"  # checkpoints
 STATE = "state.json"  # in a checkpoint
 CALIBRATION, FIT, BENCHMARK, DEPLOYED = "calibration.json", "fit.json", "benchmark", "serving"
+FIT_FORMAT = "fewlink-fit/3"
 REMEDY = "restore the folder of this run, or train again in another folder"
 OPTIONAL = {  # files and folders that a run may have, and the remedy if one is lost
     CALIBRATION: "restore it from a copy, or make it again with fewlink card RUN",

@@ -78,7 +78,6 @@ class RunConfig:
     embeddings    model, dimension and sha256 of the pretrained vectors
     parts         the facts that a continued run must share (`TrainedFamily.training_facts`)
     answers_with  the learning-free scorer that answers in place of the model because it measured better
-    names         whether predictions also read the names of entities
     weights       the sha256 of the weights in `best/` that a fit deployed
     id            identifies the run in its checkpoints, calibration and deployed graph
 
@@ -91,7 +90,6 @@ class RunConfig:
     embeddings: dict[str, Any]
     parts: dict[str, Any] = field(default_factory=dict)
     answers_with: str = ""
-    names: bool = False
     weights: str = ""
     id: str = ""
 
@@ -124,7 +122,7 @@ class RunConfig:
             "embeddings": self.embeddings,
             "parts": self.parts,
         }
-        for name in ("answers_with", "names", "weights", "id"):
+        for name in ("answers_with", "weights", "id"):
             if value := getattr(self, name):
                 content[name] = value
         content["settings"] = self.settings.as_dict()
@@ -159,7 +157,6 @@ class RunConfig:
             content["embeddings"],
             content["parts"],
             answers_with=str(content.get("answers_with", "")),
-            names=bool(content.get("names", False)),
             weights=str(content.get("weights", "")),
             id=str(content.get("id", "")),
         )

@@ -19,8 +19,8 @@ from fewlink.evaluation.records import Record, kind_of
 from fewlink.evaluation.stored import each_line
 from fewlink.fitting import record as fit_record
 from fewlink.linker import calibration
-from fewlink.models.trail import shipped
-from fewlink.training.folder import run_id
+from fewlink.models.trail import built_in, shipped
+from fewlink.training.folder import FIT_FORMAT, run_id
 from fewlink.verification.report import Verified
 
 NOT_OURS = "is not a file that fewlink stores with a checksum"
@@ -53,7 +53,7 @@ def _json(found: Verified, path: Path) -> None:
     if name == calibration.FORMAT.partition("/")[0]:
         found.kind = "calibration"
         found.check(lambda: calibration.open_calibration(path, run_id(path.parent)))
-    elif name == fit_record.FORMAT.partition("/")[0]:
+    elif name == FIT_FORMAT.partition("/")[0]:
         found.kind = "record of a fit"
         found.check(lambda: fit_record.read_record(path.parent))
     else:
@@ -101,7 +101,7 @@ def _tensors(found: Verified, path: Path) -> None:
         found.check(lambda: state.check_state(path))
     elif shipped.METADATA in metadata:
         found.kind = "weights of trail"
-        digest = shipped.CHECKSUMS.get(path.name)
+        digest = built_in.CHECKSUMS.get(path.name)
         found.check(lambda: shipped.read_weights(path.read_bytes(), str(path)))
         if digest is None or not path.resolve().is_relative_to(str(files("fewlink"))):
             found.unclear.append(f"{path}: {NO_CHECKSUM}")
