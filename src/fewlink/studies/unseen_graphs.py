@@ -48,7 +48,6 @@ from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, InputError, choose
 from fewlink.core.memory import hardware
 from fewlink.core.progress import duration, progress, tell
-from fewlink.core.recipes import recipe
 from fewlink.core.seeds import generator
 from fewlink.core.storage import read_json, write_bytes
 from fewlink.data.benchmark import Task, sorted_pairs
@@ -70,6 +69,7 @@ from fewlink.models.ultra.network import read_checkpoint
 from fewlink.models.ultra.scorer import UltraScorer
 from fewlink.models.weights import check_weights
 from fewlink.scorers import Question, Scorer
+from fewlink.studies.later_links import COMPLEX_DIM, COMPLEX_N3
 from fewlink.studies.unseen_tables import ALL, COLUMNS, FORMAT, OF_ONE_TAIL, OTHERS, OWN, SIZES, Figure, stored_tables
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import RunConfig
@@ -80,6 +80,7 @@ BASE = 3  # references that skewed sets begin with
 FEWEST_OTHERS = 5
 OWN_BEST, CURATED, FEWEST_CURATED = 10, 64, 20
 TOGETHER = 5  # relations that are hidden side by side from a model that is trained
+BATCH = 1000  # examples of a step with few references
 MODELS = ("trail", "trail-no-names", "ultra", "complex", *(name for name in LEARNING_FREE if name != "random"))
 Row = list[Figure]  # in the order of COLUMNS
 Rows = dict[str, Row]  # by the name of the references: a size, or a skewed set
@@ -227,8 +228,8 @@ class Reader(NamedTuple):
 class Trained(NamedTuple):
     """ComplEx, trained on the graph with the references as triples.
 
-    With few references it has the settings of the recipe `complex`, which are for that; with all, those of `fewlink
-    links` for a graph of this size.
+    With all references it has the settings of `fewlink links` for a graph of this size; with few, which need many
+    trainings, smaller vectors and larger batches.
     """
 
     name: str
@@ -237,31 +238,33 @@ class Trained(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        few = {name: value for name, value in self._few.as_dict().items() if name != "device"}
+        few = {"dim": COMPLEX_DIM, "n3": COMPLEX_N3, "batch_size": f"at least {BATCH}"}
         return {"few": few, "all": "as fewlink links chooses by the number of entities"}
 
-    @property
-    def _few(self) -> EmbeddingSettings:
-        return recipe("complex", EmbeddingSettings).settings.replace(seed=self.seed, device=self.device)
+    def settings(self, graph: Graph, size: str) -> EmbeddingSettings:
+        """The settings for so many references."""
+        settings = link_settings("complex", len(graph.entities), self.seed, self.device)
+        if size == ALL:
+            return settings
+        return settings.replace(dim=COMPLEX_DIM, n3=COMPLEX_N3, batch_size=max(BATCH, settings.batch_size))
 
     def measure(self, graph: Graph, hidden: Sequence[Hidden], advance: Advanced) -> dict[str, Rows]:
         rows: dict[str, Rows] = {each.name: {} for each in hidden}
         groups = groups_of(hidden)
         for number, group in enumerate(groups, 1):
             for size in SIZES[:-1]:
-                scorer = self._scorer(graph, group, size, self._few)
+                scorer = self._scorer(graph, group, size)
                 for each in group:
                     rows[each.name][size] = row_of(graph, scorer, each, each.references(size), each.asked)
             advance(number / (len(groups) + 1))
-        settings = link_settings("complex", len(graph.entities), self.seed, self.device)
-        scorer = self._scorer(graph, hidden, ALL, settings)
+        scorer = self._scorer(graph, hidden, ALL)
         for each in hidden:
             rows[each.name][ALL] = row_of(graph, scorer, each, each.references(ALL), each.asked)
         return rows
 
-    def _scorer(self, graph: Graph, group: Sequence[Hidden], size: str, settings: EmbeddingSettings) -> EmbeddingScorer:
+    def _scorer(self, graph: Graph, group: Sequence[Hidden], size: str) -> EmbeddingScorer:
         triples = training_triples(graph, group, size)
-        vectors = train(triples, len(graph.entities), len(graph.relations), settings)
+        vectors = train(triples, len(graph.entities), len(graph.relations), self.settings(graph, size))
         return EmbeddingScorer(vectors, list(graph.relations), self.device)
 
 

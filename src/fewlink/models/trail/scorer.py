@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -180,14 +180,21 @@ class TrailScorer:
         with torch_threads(1):
             known = self.known_task(references)
             pair, nodes = self._pair(known, head, tail)
-            reasons = explain(pair, most)
-            return dataclasses.replace(
-                reasons,
-                entities=[tuple(nodes[list(walked)].tolist()) for walked in reasons.entities],
-                references=self._losses(references, reasons.score, head, tail),
-                names=self._like_names(known, pair, reasons.score, head, tail),
-                graph=self.graph.graph,
-            )
+
+        def score(pairs: np.ndarray) -> float:
+            return float(self(Question("", pairs, np.array([head]), np.array([tail]))))
+
+        work: list[Callable[[], Any]] = [lambda: explain(pair, most)]
+        work += [functools.partial(score, pairs) for pairs in left_out(references)]
+        found, *scores = parallel_map(lambda each: each(), work)
+        reasons: Reasons = found
+        return dataclasses.replace(
+            reasons,
+            entities=[tuple(nodes[list(walked)].tolist()) for walked in reasons.entities],
+            references=[reasons.score - left for left in scores],
+            names=self._like_names(known, pair, reasons.score, head, tail),
+            graph=self.graph.graph,
+        )
 
     def _pair(self, known: KnownTask, head: int, tail: int) -> tuple[Pair, np.ndarray]:
         """A pair to explain, over the whole graph or the neighbourhood of both ends and the references; and the
@@ -204,15 +211,6 @@ class TrailScorer:
             head, tail = part.places(np.array([head, tail])).tolist()
         own = None if cosines is None else cosines[0, 0, 0]
         return Pair.of(self.network, known.encoded, table, references, edges, head, tail, own), nodes
-
-    def _losses(self, references: np.ndarray, score: float, head: int, tail: int) -> list[float]:
-        """What the score loses without each reference, if they are few."""
-        pairs = distinct_pairs(references)
-        if not 2 <= len(pairs) <= MAX_LEFT_OUT:
-            return []
-        one = Question("", pairs, np.array([head]), np.array([tail]))
-        left = [dataclasses.replace(one, references=np.delete(pairs, place, axis=0)) for place in range(len(pairs))]
-        return [score - float(self(question)) for question in left]
 
     def _like_names(self, known: KnownTask, pair: Pair, score: float, head: int, tail: int) -> list[LikeName]:
         """What the likeness of the tail's name to the head's adds, and that to the most similar of the references'."""
@@ -336,6 +334,13 @@ class TrailScorer:
             )
             scores.append(found[: len(some)])
         return torch.cat(scores)
+
+
+def left_out(references: np.ndarray) -> list[np.ndarray]:
+    """The distinct references without each of them in turn, if they are few."""
+    pairs = distinct_pairs(references)
+    few = 2 <= len(pairs) <= MAX_LEFT_OUT
+    return [np.delete(pairs, place, axis=0) for place in range(len(pairs))] if few else []
 
 
 def ids(array: np.ndarray | Sequence[int]) -> Tensor:
