@@ -36,6 +36,7 @@ from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.shipped import shipped
 from fewlink.scorers import Scorer
 
+SETTINGS = ("learning_rate", "relations", "queries", "candidates", "average", "steps")
 TRIES = Path(__file__).parent / "tries" / "tuning.jsonl"
 
 
@@ -77,7 +78,7 @@ def main() -> None:
         "graph": name,
         "triples": held.graph.triple_count,
         "held_out": "relations" if hides_relations(held) else "pairs",
-        "set": words.set,
+        "settings": {name: getattr(settings, name) for name in SETTINGS},
         "edges": words.edges,
         "weights": shipped().facts["sha256"],
         "before": figures_of(before),
