@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from fewlink.embeddings import Embeddings, EmbeddingSettings, interaction
-from fewlink.embeddings.batches import HeldOut
+from fewlink.embeddings.held_out import HeldOut
 from fewlink.embeddings.trainer import EmbeddingTrainer
 from measure import print_table, write_record
 

@@ -11,7 +11,8 @@ and paths are drawn until there are enough edges; pairs without enough are left 
 removed, since they are part of the question.
 
 Both removals are measured twice: with the relations' weights as they were, and with a graph from which the triples are
-gone and everything is read again. Explanations with a node twice, or with the tail before the end, are counted.
+gone and everything is read again. Explanations with a node twice, or with the tail before the end, are counted. Names
+are not read: the explanations are of the structure alone.
 """
 
 from __future__ import annotations
@@ -25,14 +26,13 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import torch
-from fewlink.models.trail.reading import ReadGraph, read_tasks
 
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.trail.network import TrailNetwork
-from fewlink.models.trail.removal import Pair, Removal, hops
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.removal import Pair, hops
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import read_weights, shipped
 from fewlink.scorers import Question, Reasons, best_tails
@@ -104,7 +104,7 @@ def deletions(
 ) -> Iterator[Deletion | None]:
     """For the heads of dev and test relations with their best tails; None for pairs that are left out."""
     graph = known_graph(benchmark)
-    scorer = TrailScorer("trail", network, ReadGraph.of(graph))
+    scorer = TrailScorer("trail", network, ReadGraph.of(graph, names=False))
     rng = np.random.default_rng(SEED)
     for task in (*benchmark.split("dev"), *benchmark.split("test")):
         references = np.asarray(task.pairs[:shots])
@@ -135,12 +135,10 @@ def delete(
     sets = [named, *(random_triples(graph, starts, tail, lengths, named, rng) for _ in range(draws))]
     if any(len(triples) < len(named) for triples in sets):
         return None
-    task = scorer.task(references)
-    with torch.no_grad():
-        encoded = scorer.network.encode(scorer.graph, task, read_tasks(scorer.graph, task))
-    pair = Pair.of(scorer.network, scorer.graph, references, head, tail)
-    removals = [Removal(edges=pair.cone.find(placed(pair, triples))) for triples in sets]
-    whole, *left = pair.scores(encoded, [Removal(), *removals]).tolist()
+    known = scorer.known_task(references)
+    pair = Pair.of(scorer.network, known.encoded, scorer.graph.edges, known.references, known.edges, head, tail)
+    removals = [pair.cone.find(placed(pair, triples)) for triples in sets]
+    whole, *left = pair.scores([np.zeros(0, np.int64), *removals]).tolist()
     again = [score_without(scorer.network, graph, triples, references, head, tail) for triples in sets]
     return Deletion(
         len(named),
@@ -166,7 +164,7 @@ def score_without(
 ) -> float:
     """The score on a graph without these triples, with everything read again."""
     kept = np.array([triple for triple in graph.triples().tolist() if tuple(triple) not in triples], np.int32)
-    smaller = ReadGraph.of(Graph.of(graph.entities, graph.relations, kept))
+    smaller = ReadGraph.of(Graph.of(graph.entities, graph.relations, kept), names=False)
     question = Question("", references, np.array([head]), np.array([tail]))
     return float(TrailScorer("trail", network, smaller)(question)[0, 0])
 

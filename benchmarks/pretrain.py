@@ -159,8 +159,9 @@ def freebase_without_test(folder: Path) -> Graph:
     return Graph.of(graph.entities, graph.relations, triples[kept], types=graph.types, labels=graph.labels)
 
 
-def benchmark_graph(name: str) -> Graph:
-    return known_graph(benchmark_of(name))
+def benchmark_graph(folder: Path, name: str) -> Graph:
+    """What may be trained on for a benchmark."""
+    return freebase_without_test(folder.parent / "fb15k-237") if name == FREEBASE else known_graph(benchmark_of(name))
 
 
 def benchmark_of(name: str) -> Benchmark:
@@ -236,12 +237,14 @@ def train(options: argparse.Namespace) -> None:
 
 def tune(options: argparse.Namespace) -> None:
     began = time.time()
-    sources = read_sources(options.on, [functools.partial(benchmark_graph, name) for name in options.on])
+    sources = read_sources(
+        options.on, [functools.partial(benchmark_graph, options.graphs, name) for name in options.on]
+    )
     jobs = []
     for name, source in sources.items():
         for weights in options.weights:
             seed = read_weights(weights.read_bytes(), weights.name).facts["seed"]
-            changes = {**settings_of(options), "learning_rate": 5e-4, "many": 0.2, "average": 0.99, "seed": seed}
+            changes = {**settings_of(options), "learning_rate": 5e-4, "average": 0.99, "seed": seed}
             job, until = f"{weights.stem}-{name.replace('/', '-fold')}", began + options.seconds
             jobs.append((job, options.out, {name: source}, {name: 1.0}, changes, weights, until, options.set))
     side_by_side(learn, jobs, options.jobs)
@@ -354,9 +357,7 @@ def main() -> None:
         made[name].add_argument("--on", nargs="+", default=[NELL], help="benchmarks, or a fold: nell-one/0")
     for name in ("train", "tune"):
         made[name].add_argument("--steps", type=int, default=5000 if name == "train" else 600)
-        made[name].add_argument(
-            "--seconds", type=float, default=1e9, help="end after so many, if the steps take longer"
-        )
+        made[name].add_argument("--seconds", type=float, default=1e9, help="end after so many at the latest")
         made[name].add_argument("--width", type=int, default=32)
         made[name].add_argument("--set", nargs="*", default=[], help="settings, such as queries=4")
     made["train"].add_argument("--variants", nargs="+", choices=VARIANTS, default=["main"])

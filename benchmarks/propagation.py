@@ -20,15 +20,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from fewlink.models.trail.reading import ReadGraph, read_tasks
 from torch import Tensor
 
 from fewlink.core.memory import hardware
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
+from fewlink.models.trail.episodes import bands_of
 from fewlink.models.trail.learner import TrailLearner, network_of
 from fewlink.models.trail.network import TrailNetwork
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import EdgeTable
@@ -138,7 +139,7 @@ def products(edges: EdgeTable, sizes: tuple[int, int, int], dtype: torch.dtype, 
 
 def questions(graph: Graph, network: TrailNetwork, options: Any) -> list[dict[str, Any]]:
     """Reading references, the propagation of one block of heads, and a question of one head and of many."""
-    read = ReadGraph.of(graph).to(options.device)
+    read = ReadGraph.of(graph, names=False).to(options.device)
     scorer, draw = TrailScorer("trail", network, read), np.random.default_rng(0)
     triples = graph.triples()
     pairs = triples[triples[:, 1] == np.bincount(triples[:, 1]).argmax()][:, [0, 2]]
@@ -146,11 +147,8 @@ def questions(graph: Graph, network: TrailNetwork, options: Any) -> list[dict[st
     heads = draw.integers(0, len(graph.entities), options.heads).astype(np.int32)
     candidates = draw.integers(0, len(graph.entities), 1000).astype(np.int32)
     queries = 1 if options.device == "cpu" else 8
-    task = scorer.task(references)
-    task = task._replace(heads=torch.from_numpy(heads[:queries].astype(np.int64)).to(options.device)[None])
-    with torch.no_grad():
-        encoded = network.encode(read, task, read_tasks(read, task))
-
+    known = scorer.known_task(references)
+    some = torch.from_numpy(heads[:queries].astype(np.int64)).to(options.device)[None]
     turn = itertools.count()
 
     def ask(count: int) -> Tensor:
@@ -161,8 +159,11 @@ def questions(graph: Graph, network: TrailNetwork, options: Any) -> list[dict[st
         return torch.as_tensor(scorer(Question("", pairs[first : first + 3], heads[:1], candidates)))
 
     works: dict[str, Callable[[], Any]] = {
-        "reading references": lambda: read_tasks(read, task),
-        f"propagation, {queries} heads": lambda: network.propagate(read, task, encoded, scorer.dtype),
+        "a new relation with 3 references": lambda: scorer.read_task(references),
+        f"a new relation with {len(pairs):,} references": lambda: scorer.read_task(pairs),
+        f"propagation, {queries} heads": lambda: network.head_states(
+            read, known.references, known.encoded, some, scorer.dtype
+        ),
         "question, new relation": ask_anew,
         "question, same relation": lambda: ask(1),
         f"question, {len(heads)} heads": lambda: ask(len(heads)),
@@ -192,7 +193,8 @@ def steps(graph: Graph, settings: TrailSettings, options: Any) -> list[dict[str,
     """Training steps a second: recorded as a CUDA graph, launched kernel by kernel, and with plain torch."""
     learner = TrailLearner([graph], settings)
     every = (learner.episodes[step] for step in itertools.count())
-    some = itertools.islice((batch for batch in every if batch.tasks.weights.shape[1] == 8), BATCHES)
+    few = min(bands_of(settings))
+    some = itertools.islice((batch for batch in every if batch.tasks.references.pairs.shape[1] == few), BATCHES)
     batches = [batch.to(learner.device) for batch in some]
 
     def each(step: Callable[[Any], Any]) -> Callable[[], None]:

@@ -108,6 +108,11 @@ def test_constraints_pin_the_core_and_the_extra_dev() -> None:
     assert {name.lower() for name in CORE | EXTRAS["dev"]} <= pinned
 
 
+def test_weights_and_word_vectors_are_small() -> None:
+    files = [path for path in (PACKAGE / "builtin").iterdir() if path.suffix in (".safetensors", ".npz")]
+    assert len(files) >= 2 and sum(path.stat().st_size for path in files) < 5e6
+
+
 def test_the_citation_has_the_version_of_the_package() -> None:
     citation = (ROOT / "CITATION.cff").read_text("utf-8")
     assert re.findall(r"^version: (.+)$", citation, re.MULTILINE) == [fewlink.__version__]
@@ -176,6 +181,8 @@ def test_the_wheel_holds_every_file_of_the_package(built: Path) -> None:
         "builtin/umls.tsv.gz",
         "builtin/attack.tsv.xz",
         "builtin/trail.safetensors",
+        "builtin/words.npz",
+        "builtin/LICENSE-words.txt",
         "builtin/trail.md",
     ):
         assert [name for name in files if name.endswith(suffix)], suffix

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.conftest import benchmark_of
+from tests.conftest import benchmark_of, graph_of
 from tests.linker.graphs import people
 from tests.linker.linkers import fsrl, trail
 
@@ -223,3 +223,31 @@ def test_models_that_hide_relations_are_kept_up_to_a_number() -> None:
     assert len(linker._hiding) == linker_module.HIDING_CACHE_SIZE
     assert linker.model_for(linker.find_references(None, names[-1])) is models[names[-1]]
     assert linker.model_for(linker.find_references([("virus", "cell")])) is linker.scorer
+
+
+def test_without_names_the_model_is_structural(named: Linker) -> None:
+    heads = [f"w{number}x1" for number in range(4)]
+    with_names = named.predict(heads=heads, relation="made_by", k=1, explain=True)
+    assert any(
+        step.relation == "has in its name that of"
+        for row in with_names
+        for path in row.reasons.paths  # type: ignore[union-attr]
+        for step in path.steps
+    )
+    plain = Linker.shipped(named.benchmark, names=False)
+    assert not capabilities(plain.scorer).reads_names
+    structural = Linker(named.benchmark, named.scorer.without_names(), calibration=named.calibration)  # type: ignore[attr-defined]
+    asked = plain.predict(heads=heads, relation="made_by", k=5, explain=True)
+    assert_same(
+        rows_by_head(asked), rows_by_head(structural.predict(heads=heads, relation="made_by", k=5, explain=True))
+    )
+    assert [row.score for row in plain.complete(relation="made_by", heads=heads, k=1)] != pytest.approx(
+        [row.score for row in named.complete(relation="made_by", heads=heads, k=1)]
+    )
+    for row in asked:
+        assert row.reasons is not None and "name" not in " ".join(row.reasons.sentences())
+
+
+def test_names_that_say_nothing_are_not_read() -> None:
+    linker = Linker.shipped(benchmark_of(graph_of(*(f"Q{n} P{n % 3} Q{n * 7 % 50}" for n in range(1, 50)))))
+    assert not capabilities(linker.scorer).reads_names

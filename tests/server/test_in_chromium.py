@@ -103,6 +103,19 @@ def test_references_are_completed_ranked_explained_decided_and_exported(window: 
     assert not {expected[0].tail_name, expected[1].tail_name} & set(ranked)  # a reference, and a rejected pair
 
 
+def test_a_relation_of_the_graph_needs_no_references(window: Browser) -> None:
+    window.focus("#relation")
+    window.type("affects")
+    window.focus("#head")
+    pick(window, "alg", "alga")
+    assert "All its pairs are references" in window.text("#relation-hint")
+    window.press("Control+Enter")
+    window.until(lambda: names(window))
+    assert names(window) == [row.tail_name for row in trail().predict(heads="alga", relation="affects")]
+    window.press("e")
+    window.until(lambda: window.texts(".shares dt"))
+
+
 def downloaded(window: Browser, ending: str) -> Path:
     found: Path = window.until(lambda: next(window.downloads.glob(f"*.{ending}"), None))
     return found

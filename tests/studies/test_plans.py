@@ -62,10 +62,10 @@ def test_a_part_of_a_study() -> None:
 def test_a_part_of_a_leaderboard() -> None:
     plan = read_plan("rivals")
     assert {"popularity", "complex", "fsrl", "metar", "gana", "ultra-4g", "trail-built-in", "trail"} <= {*plan.names}
-    part = plan.with_only(["trail", "rules"], [3], 2, "umls")
+    part = plan.with_only(["trail", "rules"], [3], 2, "nell-one")
     assert part.names == ["rules", "trail"]
     cells = [(r.models, r.benchmarks, r.shots, r.seeds) for r in part.rivals if r.models and r.benchmarks]
-    assert cells == [(["rules"], ["umls"], [3], 1), (["trail"], ["umls"], [3], 2)]
+    assert cells == [(["rules"], ["nell-one"], [3], 1), (["trail"], ["nell-one"], [3], 2)]
     tiny = plan.as_tiny()
     assert (tiny.names, {b for r in tiny.rivals for b in r.benchmarks}) == (["popularity", "rules"], {"umls"})
 

@@ -45,7 +45,7 @@ from fewlink.linker.calibration import calibration_of, open_calibration, shipped
 from fewlink.linker.complete import HEADS_PER_BATCH, answer_batches
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.models.trail import shipped
+from fewlink.models.trail import built_in, shipped
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.training.checkpoints import State, add_best, load_best, load_last, save_best, save_last
 from fewlink.training.folder import BENCHMARK, FIT_FORMAT
@@ -238,11 +238,11 @@ def make_weights(folder: Path, seed: int) -> None:
 
 
 def load_weights(folder: Path) -> Any:
-    before, shipped.files = shipped.files, lambda package: _Package(folder)  # type: ignore[attr-defined]
+    before, built_in.files = built_in.files, lambda package: _Package(folder)  # type: ignore[attr-defined]
     try:
         return shipped.built_in_weights(shipped.BUILT_IN)
     finally:
-        shipped.files = before  # type: ignore[attr-defined]
+        built_in.files = before  # type: ignore[attr-defined]
 
 
 class _Package(type(Path())):  # type: ignore[misc]

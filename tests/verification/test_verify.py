@@ -21,7 +21,7 @@ import fewlink
 from fewlink.cli import app
 from fewlink.core.errors import InputError
 from fewlink.core.storage import sha256_file
-from fewlink.models.trail import shipped
+from fewlink.models.trail import built_in
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed, vectors_of
 from fewlink.verification.files import is_sqlite
@@ -211,7 +211,7 @@ def test_a_project_with_impossible_events_is_damaged(stores: Path, tmp_path: Pat
 def test_shipped_weights_are_compared_with_their_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = Path(fewlink.__file__).parent / "builtin" / "trail.safetensors"
     assert verify(weights)[0].status == "whole"
-    monkeypatch.setitem(shipped.CHECKSUMS, weights.name, "0" * 64)
+    monkeypatch.setitem(built_in.CHECKSUMS, weights.name, "0" * 64)
     (problem,) = verify(weights)[0].problems
     assert str(weights) in problem
 

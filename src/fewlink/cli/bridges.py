@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from fewlink.cli import common
+
 URI = typer.Argument(..., metavar="URI", help="Address of the server: neo4j://HOST or bolt://HOST:7687.")
 USER = typer.Option(None, envvar="NEO4J_USERNAME", show_envvar=False, help="User name; or set NEO4J_USERNAME.")
 PASSWORD = typer.Option(None, envvar="NEO4J_PASSWORD", show_envvar=False, help="Password; better set NEO4J_PASSWORD.")
@@ -17,10 +19,10 @@ NODE_ID = typer.Option(
 
 def mcp(
     source: str = typer.Argument(..., metavar="GRAPH|RUN", help="A graph or a run, as fewlink ask takes it."),
-    types: Path = typer.Option(None, help="File of types: an entity, a tab and a type per line."),
-    names: Path = typer.Option(None, help="File of names: an id, a tab and a readable name per line."),
-    no_names: bool = typer.Option(False, "--no-names", help="Do not take the names of entities as evidence."),
-    bench: str = typer.Option(None, help="The run's benchmark, if it has moved since training."),
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
+    no_names: bool = common.NO_NAMES,
+    bench: str = common.MOVED_BENCH,
     device: str = typer.Option("cpu", help="cpu, cuda or cuda:N."),
 ) -> None:
     """Give an assistant tools to ask a graph or a run, over the Model Context Protocol (MCP).
@@ -33,8 +35,7 @@ def mcp(
     from fewlink.core.settings import DEVICES, is_device
     from fewlink.data.catalogue import check_source
 
-    if names is not None and no_names:
-        raise FewlinkError("--names and --no-names exclude each other: leave out one")
+    chosen = common.names_choice(names, no_names)
     if not source.startswith("hub:"):
         check_source(source)
     if not is_device(device):
@@ -46,7 +47,7 @@ def mcp(
     from fewlink.bridges.mcp_server import make_server
     from fewlink.linker import load
 
-    make_server(load(source, bench=bench, types=types, names=False if no_names else names, device=device)).run("stdio")
+    make_server(load(source, bench=bench, types=types, names=chosen, device=device)).run("stdio")
 
 
 def from_neo4j(

@@ -270,7 +270,7 @@ def complete(
     if edges is not None:
         linker.limit_edges(edges)
     linker = linker if project is None else linker.with_project(project, project_name)
-    with progress("heads", None) as advance:
+    with progress("heads", 1.0) as advance:
         found = linker.complete(
             pairs or None,
             relation=relation,
@@ -282,7 +282,7 @@ def complete(
             constraints=constraint,
             out=out,
             exact=exact,
-            on_heads=lambda done, count: advance(done, f"of {count:,}"),
+            on_heads=lambda done, count: advance(done / count, f"{done:,} of {count:,}"),
         )
     common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
     print(f"{len(found):,} pairs written to {out}")

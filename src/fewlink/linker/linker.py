@@ -420,7 +420,7 @@ class Linker:
             "heads": len(heads),
             "tails": len(tails),
             "asked": digest(heads, tails, references.ids),
-            "evidence": sorted(able.evidence),
+            "names": able.reads_names,
             "edges": able.edges_read,
             "constraints": sorted(self.constraints(query).kinds),
         }

@@ -96,7 +96,7 @@ class RowEdges(Memo):
 
     def only(self, kept: Tensor, sources: Tensor) -> RowEdges:
         """Those at which `kept` (e,) is true, with other numbers of their sources."""
-        edges = _counts(kept)[self.edges]
+        edges = counts_before(kept)[self.edges]
         left = edges.diff() > 0  # pairs that have edges
         return RowEdges(
             sources,
@@ -104,7 +104,7 @@ class RowEdges(Memo):
             self.relations[left],
             self.fans[left],
             torch.cat([edges[:-1][left], edges[-1:]]),
-            _counts(left)[self.pairs],
+            counts_before(left)[self.pairs],
         )
 
     @property
@@ -121,7 +121,7 @@ class RowEdges(Memo):
         return self.once(_power, "fans", power, dtype) if power else None
 
 
-def _counts(chosen: Tensor) -> Tensor:
+def counts_before(chosen: Tensor) -> Tensor:
     """The number of chosen ones before each place and before the end, int32."""
     return torch.cat([chosen.new_zeros(1, dtype=torch.int32), chosen.cumsum(0, dtype=torch.int32)])
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from fewlink.propagation.edges import EdgeOrder, EdgeTable, RowEdges
+from fewlink.propagation.edges import EdgeOrder, EdgeTable, RowEdges, counts_before
 
 NUMBERS_AT_ONCE = 1 << 19  # of a block of messages, which a processor's cache holds
 
@@ -86,11 +86,13 @@ def relation_sums(x: Tensor, y: Tensor, edges: EdgeTable, norms: Norms = Norms.F
     if (kernels := kernels_for(x)) is not None:
         return kernels.relation_sums(edges.by_relation, x, y, edges.relations, norms.value)  # type: ignore[no-any-return]
     order, (_, tasks, _, width) = edges.by_relation, x.shape
-    products = x.new_empty(edges.edges, tasks, width)
-    for part in _parts(edges.edges, x):
-        both = _rows(x, order.first[part]) * _rows(y, order.second[part])  # (e, tasks, queries, width)
-        torch.mul(both.sum(2), constants(order, part, width, norms)[:, None].to(x.dtype), out=products[part])
-    sums = bag_sums(torch.arange(edges.edges, dtype=torch.int32, device=x.device), products.flatten(1), order.offsets)
+    kept = _rows_with_states(x)[order.first] & _rows_with_states(y)[order.second]
+    at, offsets = kept.nonzero().squeeze(1), counts_before(kept)[order.offsets]
+    products = x.new_empty(len(at), tasks, width)
+    for part in _parts(len(at), x):
+        both = _rows(x, order.first[at[part]]) * _rows(y, order.second[at[part]])  # (e, tasks, queries, width)
+        torch.mul(both.sum(2), constants(order, at[part], width, norms)[:, None].to(x.dtype), out=products[part])
+    sums = bag_sums(torch.arange(len(at), dtype=torch.int32, device=x.device), products.flatten(1), offsets)
     return sums.view(-1, tasks, width).transpose(0, 1).to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -143,7 +145,11 @@ def _sums(edges: EdgeTable, x: Tensor, w: Tensor, norms: Norms, *, transposed: b
         return kernels.row_sums(order, x, w, edges.nodes, norms.value)  # type: ignore[no-any-return]
     out = torch.empty_like(x)
     for task in range(x.shape[1]):
-        for rows, sums in row_sums(order.row_edges(transposed), x[:, task], w[task], norms, transposed=transposed):
+        row_edges = order.row_edges(transposed)
+        kept = _rows_with_states(x[:, task])[row_edges.sources]
+        if 2 * int(kept.sum()) < len(kept):
+            row_edges = row_edges.only(kept, row_edges.sources[kept])
+        for rows, sums in row_sums(row_edges, x[:, task], w[task], norms, transposed=transposed):
             out[rows, task] = sums
     return out
 
@@ -192,6 +198,11 @@ def edge_sums(order: EdgeOrder, rows: Tensor, messages: Tensor) -> Tensor:
     return bag_sums(torch.arange(len(messages), dtype=torch.int32), messages, offsets)
 
 
+def _rows_with_states(x: Tensor) -> Tensor:
+    """Whether each row of x (nodes, …) has a number other than zero: (nodes,)."""
+    return x.flatten(1).any(1)
+
+
 def _rows(x: Tensor, rows: Tensor) -> Tensor:
     return x.flatten(1).index_select(0, rows).view(-1, *x.shape[1:])
 
@@ -232,7 +243,7 @@ class _Asinh(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
         size, square = x.abs(), x * x
-        result: Tensor = size.add_(square.div_(square.add(1).sqrt_().add_(1))).log1p_().copysign_(x)
+        result: Tensor = size.addcdiv_(square, square.add(1).sqrt_().add_(1)).log1p_().copysign_(x)
         return result
 
     @staticmethod

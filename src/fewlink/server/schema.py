@@ -47,7 +47,7 @@ class ServerSettings:
     seconds: float = 60.0
     queued: float = 120.0
     deadline: float = 150.0
-    turn: float = 0.25
+    turn: float = 0.5
     gather: float = 0.004
     together: int = 64
     token: str | None = None

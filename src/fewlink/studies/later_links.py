@@ -32,9 +32,10 @@ from fewlink.linker.trust import head_fans, measure_trust
 from fewlink.models.baselines.embedding import EmbeddingScorer, train_baseline
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.baselines.links import link_settings, train_links
+from fewlink.models.trail.built_in import CHECKSUMS
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
-from fewlink.models.trail.shipped import CHECKSUMS, Shipped, built_in_weights, shipped
+from fewlink.models.trail.shipped import Shipped, built_in_weights, shipped
 from fewlink.models.ultra.network import read_checkpoint
 from fewlink.models.ultra.scorer import scorer_on
 from fewlink.scorers import Question, Scorer

@@ -237,7 +237,8 @@ class Trained(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"few": self._few.as_dict(), "all": link_settings("complex", 1, self.seed, self.device).as_dict()}
+        few = {name: value for name, value in self._few.as_dict().items() if name != "device"}
+        return {"few": few, "all": "as fewlink links chooses by the number of entities"}
 
     @property
     def _few(self) -> EmbeddingSettings:

@@ -19,7 +19,7 @@ from fewlink.evaluation.records import Record, kind_of
 from fewlink.evaluation.stored import each_line
 from fewlink.fitting import record as fit_record
 from fewlink.linker import calibration
-from fewlink.models.trail import shipped
+from fewlink.models.trail import built_in, shipped
 from fewlink.training.folder import FIT_FORMAT, run_id
 from fewlink.verification.report import Verified
 
@@ -101,7 +101,7 @@ def _tensors(found: Verified, path: Path) -> None:
         found.check(lambda: state.check_state(path))
     elif shipped.METADATA in metadata:
         found.kind = "weights of trail"
-        digest = shipped.CHECKSUMS.get(path.name)
+        digest = built_in.CHECKSUMS.get(path.name)
         found.check(lambda: shipped.read_weights(path.read_bytes(), str(path)))
         if digest is None or not path.resolve().is_relative_to(str(files("fewlink"))):
             found.unclear.append(f"{path}: {NO_CHECKSUM}")

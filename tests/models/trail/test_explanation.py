@@ -19,7 +19,7 @@ from fewlink.graph import Graph
 from fewlink.models.trail.explanation import EVIDENCE, MOST_HOPS, find_paths, removal_of
 from fewlink.models.trail.network import EPS, HEAD, Shape, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trail.removal import Pair, Trace, hops
+from fewlink.models.trail.removal import Pair, hops
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
 from fewlink.scorers import ExplainingScorer, Question, Reasons, best_tails
@@ -252,9 +252,8 @@ def test_estimates_of_paths_are_close_to_a_small_change() -> None:
     graph = graph_of("a r b", "b s c", "x r y", "y s z")
     scorer, entity = scorer_on(graph), graph.entities.id
     references = np.array([[entity("x"), entity("z")]])
-    pair, traces = pair_of(scorer, references, entity("a"), entity("c")), (Trace([], []), Trace([], []))
-    pair.scores([NOTHING], traces)
-    (path,) = find_paths(pair, HEAD, traces)
+    pair = pair_of(scorer, references, entity("a"), entity("c"))
+    (path,) = find_paths(pair, HEAD)
     assert [int(pair.cone.nodes[n]) for n in path.nodes] == [entity(name) for name in "abc"]
     assert path.part > 0
     whole, left = pair.scores([NOTHING, removal_of(pair, [path])]).tolist()

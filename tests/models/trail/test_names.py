@@ -19,11 +19,8 @@ from fewlink.models.trail.names import (
     normalised,
     same_pairs,
     with_name_relations,
-    word_vectors,
 )
 from fewlink.models.trail.read_graph import ReadGraph
-
-has_vectors = pytest.mark.skipif(word_vectors() is None, reason="this copy has no word vectors")
 
 
 def groups(*names: str) -> dict[str, list[int]]:
@@ -104,7 +101,6 @@ def test_kinds_before_a_colon_and_numbers_of_nell_are_left_out() -> None:
     assert [len(own) for own in names.groups().values()] in ([3, 1], [1, 3])
 
 
-@has_vectors
 def test_vectors_have_length_one_and_like_names_are_close() -> None:
     graph = labelled("football stadium", "soccer stadium", "organic chemistry", "inorganic chemistry", "123")
     vectors = name_vectors(graph)

@@ -58,6 +58,7 @@ def test_scores_are_those_of_the_network(
     monkeypatch.setattr(answering, "REACHED", most)
     monkeypatch.setattr(edges_module, "CHUNK", 5)
     monkeypatch.setattr(module, "HEADS", 3)
+    monkeypatch.setattr(module, "FEW", 0 if push else 99)
     scorer, question = scorer_of(seed), question_of(seed, shots)
     torch.testing.assert_close(scorer(question), by_network(scorer, question), rtol=1e-4, atol=1e-5)
 

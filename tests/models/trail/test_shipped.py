@@ -18,6 +18,7 @@ from fewlink.core.errors import InputError
 from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import shipped_models
+from fewlink.models.trail.built_in import CHECKSUMS, built_in_file
 from fewlink.models.trail.network import Shape, TrailNetwork
 from fewlink.models.trail.shipped import (
     FORMAT,
@@ -58,6 +59,14 @@ def test_they_do_better_than_rules_without_training() -> None:
     assert prepared.scorer.name == "trail-built-in" and prepared.config == {"weights": shipped().facts}
     found = evaluate(benchmark, prepared.scorer, protocol).metrics()["micro"]["mrr"]
     assert found > 0.25  # rules: 0.20
+
+
+@pytest.mark.parametrize("name", sorted(CHECKSUMS))
+def test_built_in_files_are_compared_with_their_checksums(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert built_in_file(name)
+    monkeypatch.setitem(CHECKSUMS, name, "0" * 64)
+    with pytest.raises(InputError, match=f"{name}: is damaged .*: install fewlink again"):
+        built_in_file(name)
 
 
 def test_a_damaged_file_raises(tmp_path: Path) -> None:

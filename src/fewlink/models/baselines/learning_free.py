@@ -18,8 +18,7 @@ from fewlink.models.family import BaselineFamily, Prepared, Reporter
 from fewlink.models.registry import SCORERS, load_entry_point, plugin_error
 from fewlink.scorers import Question, Scorer
 
-CHUNK = 8192  # candidates whose relation profiles are in memory at once
-DIGITS = 9  # the rounding of a matrix product depends on its shape, and equal profiles must tie in every batch
+DIGITS = 9  # equal scores must tie, in whatever order their terms are added
 
 # Weights of weak evidence, compared with 1 for a path that joins all references (chosen on NELL-One's dev split).
 ANY_EDGE = 0.01  # an edge of any relation
@@ -71,26 +70,26 @@ class ReferenceTailsScorer:
     def __call__(self, question: Question) -> np.ndarray:
         tails, repeats = np.unique(question.references[:, 1], return_counts=True)
         weights = repeats / repeats.sum()
-        profiles = self._profile_cosines(tails, weights, question.candidates)
-        shared = self._shared_neighbours(tails, weights)[question.candidates]
-        scores = np.round(profiles + shared, DIGITS)
+        scores = self._profile_cosines(tails, weights) + self._shared_neighbours(tails, weights)
+        scores = np.round(scores[question.candidates], DIGITS)
         return np.broadcast_to(scores, (len(question.heads), len(question.candidates)))
 
-    def _profile_cosines(self, tails: np.ndarray, weights: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        """The weighted mean (candidates,) of the cosines with the tails' relation profiles."""
-        parts = [slice(i, i + CHUNK) for i in range(0, max(1, len(tails)), CHUNK)]
-        mean = sum(weights[part] @ self._profiles(tails[part]) for part in parts)  # (2R,)
-        starts = range(0, max(1, len(candidates)), CHUNK)  # one empty chunk if there are no candidates
-        return np.concatenate([self._profiles(candidates[i : i + CHUNK]) @ mean for i in starts])
+    def _profile_cosines(self, tails: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """The weighted mean of the cosines of each entity's relation profile with those of the tails: (entities,)."""
+        entities, relations, values = self._profiles
+        of_tails = np.zeros(len(self.graph.entities))
+        of_tails[tails] = weights
+        mean = np.bincount(relations, values * of_tails[entities], minlength=2 * len(self.graph.relations))
+        return np.bincount(entities, values * mean[relations], minlength=len(self.graph.entities))
 
-    def _profiles(self, entities: np.ndarray) -> np.ndarray:
-        """Unit vectors (entities, 2R) of relation counts; zero for an entity without edges."""
-        at, owners = self.graph.edges_of(entities)
-        width = 2 * len(self.graph.relations)
-        flat = owners * width + self.graph.relation_ids[at]
-        counts = np.bincount(flat, minlength=len(entities) * width).reshape(-1, width)
-        profile = np.log1p(counts)
-        return profile / np.maximum(np.linalg.norm(profile, axis=1, keepdims=True), 1e-12)  # type: ignore[no-any-return]
+    @functools.cached_property
+    def _profiles(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Unit vectors of relation counts, one for each entity: entities, relations and values other than zero."""
+        first = self.graph.slot_starts
+        entities, relations = self.graph.head_ids[first], self.graph.relation_ids[first]
+        values = np.log1p(np.diff(first, append=len(self.graph.head_ids)))
+        norms = np.sqrt(np.bincount(entities, values**2, minlength=len(self.graph.entities)))
+        return entities, relations, values / norms[entities]
 
     def _shared_neighbours(self, tails: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """The weighted share of each entity's edges that the tails also have: (entities,)."""

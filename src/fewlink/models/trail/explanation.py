@@ -7,7 +7,6 @@ from the marks to the tail, and a beam search backwards from the tail finds thos
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -17,7 +16,6 @@ import torch
 from torch import Tensor
 
 from fewlink.graph.groups import spans
-from fewlink.models.trail.network import HEAD, REFERENCES
 from fewlink.models.trail.removal import STREAMS, Pair, Trace
 from fewlink.scorers import Reasons
 
@@ -44,15 +42,15 @@ class FoundPath(NamedTuple):
 
 
 @torch.no_grad()
-def find_paths(pair: Pair, stream: int, traces: tuple[Trace, Trace], width: int = BEAM) -> list[FoundPath]:
+def find_paths(pair: Pair, stream: int, width: int = BEAM) -> list[FoundPath]:
     """Simple paths from a mark of a stream to the tail, with their estimated parts of the score, largest first.
 
     A beginning of a path, read from the tail, has the gradient of the score that flows through it to the state of
     its last node; the same beginning at different layers has the sum. Its estimate is gradient · state.
     """
-    trace = traces[stream]
+    trace = pair.traces[stream]
     with torch.enable_grad():
-        last = [each.states[-1][pair.tail].clone().requires_grad_() for each in traces]
+        last = [each.states[-1][pair.tail].clone().requires_grad_() for each in pair.traces]
         gradient = torch.autograd.grad(pair.score(*last), last[stream])[0]
     beam: dict[tuple[int, ...], Tensor] = {(): gradient}
     for number in range(len(pair.cone.layers[stream]) - 1, -1, -1):
@@ -86,7 +84,7 @@ def _before(
         x = before[visited[:, 0]].requires_grad_()
         sums = trace.sums[number][rows].requires_grad_()
         after = torch.stack([beam[edges] for edges in walked])
-        by_state, by_sums = torch.autograd.grad(update.updated(x, sums), (x, sums), after)
+        by_state, by_sums = torch.autograd.grad((update.updated(x, sums) * after).sum(), (x, sums))
     at, owner = spans(layer.offsets[rows], layer.offsets[rows + 1])
     sources = pair.cone.edges[layer.edges[at], 0]
     short = np.array([len(edges) < MOST_HOPS for edges in walked])[owner]
@@ -109,9 +107,8 @@ def _before(
 @torch.no_grad()
 def explain(pair: Pair, most: int = 5) -> Reasons:
     """The reasons for the score of one pair, but for those of single references and names; entities are nodes."""
-    traces = Trace([], []), Trace([], [])
-    score = float(pair.scores([np.zeros(0, np.int64)], traces))
-    of_head, of_references = (find_paths(pair, stream, traces) for stream in STREAMS)
+    score = float(pair.score(*pair.states))
+    of_head, of_references = (find_paths(pair, stream) for stream in STREAMS)
     paths = candidate_paths(pair, of_head, of_references, most)
     drops = [score - left for left in pair.scores([removal_of(pair, [path]) for path in paths]).tolist()]
     ordered = ordered_paths(pair, paths, drops)
@@ -127,7 +124,7 @@ def explain(pair: Pair, most: int = 5) -> Reasons:
     relations = [tuple(pair.cone.edges[list(paths[i].edges), 1].tolist()) for i in named]
     return Reasons(
         score,
-        shares_of(pair, score, traces),
+        shares_of(pair, score),
         [(walked, drops[i]) for walked, i in zip(relations, named, strict=True)],
         entities=[tuple(pair.cone.nodes[list(paths[i].nodes)].tolist()) for i in named],
         measured=True,
@@ -136,16 +133,16 @@ def explain(pair: Pair, most: int = 5) -> Reasons:
     )
 
 
-def shares_of(pair: Pair, score: float, traces: tuple[Trace, Trace]) -> dict[str, float]:
+def shares_of(pair: Pair, score: float) -> dict[str, float]:
     """What the score loses without each stream, and without the likeness of names."""
-    states = [trace.states[-1][pair.tail] for trace in traces]
-    nothing = torch.zeros_like(states[HEAD])
+    of_head, of_references = pair.states
+    nothing = torch.zeros_like(of_head)
     shares = {
-        "head": score - float(pair.score(nothing, states[REFERENCES])),
-        "references": score - float(pair.score(states[HEAD], nothing)),
+        "head": score - float(pair.score(nothing, of_references)),
+        "references": score - float(pair.score(of_head, nothing)),
     }
     if pair.cosines is not None:
-        shares["names"] = score - float(pair.score(states[HEAD], states[REFERENCES], names=False))
+        shares["names"] = score - float(pair.score(*pair.states, torch.zeros_like(pair.cosines)))
     return shares
 
 
@@ -157,7 +154,7 @@ def likeness_of_names(pair: Pair, score: float) -> tuple[float, float]:
     for columns in (WITH_HEAD, WITH_TAILS):
         cosines = pair.cosines.clone()
         cosines[columns] = 0
-        lost.append(score - float(dataclasses.replace(pair, cosines=cosines).scores([np.zeros(0, np.int64)])))
+        lost.append(score - float(pair.score(*pair.states, cosines)))
     return lost[0], lost[1]
 
 

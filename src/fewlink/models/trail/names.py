@@ -7,11 +7,11 @@ of words that are a whole name. Both are learnt, hidden and explained like any o
 from __future__ import annotations
 
 import functools
+import io
 import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fewlink.graph import Graph
+from fewlink.models.trail.built_in import built_in_file
 from fewlink.propagation.product import widened
 
 NAME_RELATIONS = ("has the same name as", "has in its name that of")  # `same` and `contain`, in explanations
@@ -185,12 +186,9 @@ class WordVectors(NamedTuple):
 
 
 @functools.cache
-def word_vectors() -> WordVectors | None:
-    """The vectors that come with fewlink; None if this copy has none."""
-    path = files("fewlink") / "builtin" / WORDS_FILE
-    if not path.is_file():
-        return None
-    with path.open("rb") as stream, np.load(stream) as content:
+def word_vectors() -> WordVectors:
+    """The vectors that come with fewlink; `benchmarks/word_vectors.py` makes them."""
+    with np.load(io.BytesIO(built_in_file(WORDS_FILE))) as content:
         vectors = content["vectors"].astype(np.float32)
         words = bytes(content["words"]).decode("utf-8").split("\n")
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + 1e-6
@@ -207,7 +205,7 @@ def name_vectors(graph: Graph) -> np.ndarray | None:
 
 def _name_vectors(graph: Graph) -> np.ndarray | None:
     names, known = entity_names(graph), word_vectors()
-    if names is None or known is None:
+    if names is None:
         return None
     pieces_of = functools.cache(known.pieces)
     pieces = [[piece for word in words for piece in pieces_of(word)][:MAX_PIECES] for words in names.words]

@@ -21,6 +21,9 @@ class Remembered(Generic[V]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._values
+
     def get(self, key: bytes, make: Callable[[], V]) -> V:
         """The value of a key; if it is not known, `make()`. Threads that ask for it meanwhile wait."""
         with self._lock:

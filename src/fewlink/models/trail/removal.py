@@ -1,8 +1,9 @@
-"""Scores of one pair with some edges left out: both streams of the network run again where it can matter."""
+"""Scores of one pair with some edges left out: both streams of the network run again where states can differ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.graph.groups import offsets_of
+from fewlink.graph.groups import offsets_of, spans
 from fewlink.models.trail.answering import ReferenceEdges
-from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
+from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, Layer, TrailNetwork
 from fewlink.models.trail.references import References
 from fewlink.propagation.edges import EdgeTable
-from fewlink.propagation.product import Norms, edge_constants
+from fewlink.propagation.product import Norms, constants
 
 AT_ONCE = 1 << 20  # numbers of a block of messages
 STREAMS = (HEAD, REFERENCES)
@@ -35,6 +36,11 @@ class ConeLayer(NamedTuple):
     targets: Tensor
     relations: Tensor
     fans: Tensor
+
+    def over(self, weights: Tensor, some: slice | np.ndarray) -> Tensor:
+        """What the messages of some edges are multiplied with (n, W), given weights of relations (2R + 2, W)."""
+        blocks: Tensor = weights[self.relations[some]].unflatten(-1, (4, -1)) * self.fans[some][:, :, None]
+        return blocks.flatten(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +79,11 @@ class Cone:
         edges = np.stack(
             [np.searchsorted(nodes, sources[used]), relations[used], np.searchsorted(nodes, targets[used])]
         )
-        of_graph = edge_constants(order.fan_out, order.fan_in, 4, Norms.FOUR)
-        fans = torch.cat([of_graph, own.constants[:, :: own.constants.shape[1] // 4]])[torch.from_numpy(used)]
+        place = torch.from_numpy(used)
+        is_own = place >= table.edges
+        fans = torch.empty(len(used), 4)
+        fans[~is_own] = constants(order, place[~is_own], 4, Norms.FOUR)
+        fans[is_own] = own.constants[place[is_own] - table.edges, :: own.constants.shape[1] // 4]
         left = to_tail[nodes]
 
         def layer(begun: np.ndarray, number: int) -> ConeLayer:
@@ -107,8 +116,7 @@ class Cone:
 
 
 class Trace(NamedTuple):
-    """States (n, W) of one stream before the first layer and after each, and the sums of messages of each layer at its
-    rows."""
+    """States (n, W) of one stream before the first layer and after each; sums of messages at the rows of each layer."""
 
     states: list[Tensor]
     sums: list[Tensor]
@@ -148,36 +156,58 @@ class Pair:
         places = cone.place(ends), int(cone.place(head)), int(cone.place(tail))
         return cls(network, encoded, cone, references.marks[0], *places, cosines)
 
-    @torch.no_grad()
-    def scores(self, removals: Sequence[np.ndarray], traces: tuple[Trace, Trace] | None = None) -> Tensor:
-        """The score without each of these sets of edges, given as places in the cone: (L,).
+    @functools.cached_property
+    def traces(self) -> tuple[Trace, Trace]:
+        """Both streams with all edges."""
+        with torch.no_grad():
+            of_head, of_references = (self._trace(stream) for stream in STREAMS)
+        return of_head, of_references
 
-        Traces of both streams are filled for the first set.
-        """
+    @property
+    def states(self) -> tuple[Tensor, Tensor]:
+        """The states (W,) of the tail after the last layer of both streams."""
+        of_head, of_references = (trace.states[-1][self.tail] for trace in self.traces)
+        return of_head, of_references
+
+    @torch.no_grad()
+    def scores(self, removals: Sequence[np.ndarray]) -> Tensor:
+        """The score without each of these sets of edges, given as places in the cone: (L,)."""
         if not removals:
             return torch.zeros(0)
-        found = [self._states(stream, removals, traces[stream] if traces else None) for stream in STREAMS]
-        return self.score(*found)
+        return self.score(*(self._without(stream, removals) for stream in STREAMS))
 
-    def score(self, from_head: Tensor, from_references: Tensor, *, names: bool = True) -> Tensor:
-        """Scores (…) of states (…, W) of the tail in both streams."""
-        return self.network.score(from_head, from_references, self.encoded.task[0], self.cosines if names else None)
+    def score(self, from_head: Tensor, from_references: Tensor, cosines: Tensor | None = None) -> Tensor:
+        """Scores (…) of states (…, W) of the tail in both streams, with the pair's own `cosines` or others."""
+        own = self.cosines if cosines is None else cosines
+        return self.network.score(from_head, from_references, self.encoded.task[0], own)
 
-    def _states(self, stream: int, removals: Sequence[np.ndarray], trace: Trace | None) -> Tensor:
-        """States (L, W) of the tail after the last layer of a stream."""
-        x, width = self._first(stream)[:, None].repeat(1, len(removals), 1), self.network.shape.width
-        if trace is not None:
-            trace.states.append(x[:, 0])
-        for layer, update, weights in zip(
-            self.cone.layers[stream], self.network.layers_of(stream), self.weights(stream), strict=True
-        ):
-            sums = self._sums(x, layer, weights.unflatten(-1, (4, width // 4)), removals)
+    def _trace(self, stream: int) -> Trace:
+        x, all_sums = self._first(stream), []
+        states = [x]
+        for layer, update, weights in self._layers(stream):
+            sums = x.new_zeros(len(layer.rows), x.shape[1])
+            for part in _parts(len(layer.edges), x[0]):
+                sums.index_add_(0, layer.targets[part], x[layer.sources[part]] * layer.over(weights, part))
             rows = torch.from_numpy(layer.rows)
             x = x.index_copy(0, rows, update.updated(x[rows], sums))
-            if trace is not None:
-                trace.states.append(x[:, 0])
-                trace.sums.append(sums[:, 0])
-        return x[self.tail]
+            states.append(x)
+            all_sums.append(sums)
+        return Trace(states, all_sums)
+
+    def _without(self, stream: int, removals: Sequence[np.ndarray]) -> Tensor:
+        """States (L, W) of the tail after the last layer of a stream, without each of these sets of edges."""
+        trace, count = self.traces[stream], len(removals)
+        nodes, states = np.zeros(0, np.int64), trace.states[0].new_zeros(0, count, self.network.shape.width)
+        for (layer, update, weights), base in zip(self._layers(stream), trace.states[:-1], strict=True):
+            before = Changed.of(base, nodes, states)
+            nodes, sums = before.sums(layer, weights, removals)
+            states = update.updated(before.at(nodes), sums)
+        place = np.flatnonzero(nodes == self.tail)
+        return states[place[0]] if len(place) else trace.states[-1][self.tail].expand(count, -1)
+
+    def _layers(self, stream: int) -> Iterator[tuple[ConeLayer, Layer, Tensor]]:
+        """Each layer with its weights (2R + 2, W)."""
+        return zip(self.cone.layers[stream], self.network.layers_of(stream), self.weights(stream), strict=True)
 
     def _first(self, stream: int) -> Tensor:
         """States (n, W) before the first layer."""
@@ -193,21 +223,63 @@ class Pair:
         """Weights of all relations, the new one and its inverse last: (layers, 2R + 2, W)."""
         return torch.cat([self.encoded.relations[stream, :, 0], self.encoded.new[stream, :, 0]], 1)
 
-    def _sums(self, x: Tensor, layer: ConeLayer, weights: Tensor, removals: Sequence[np.ndarray]) -> Tensor:
-        """Sums of messages at a layer's rows (n, L, W), given weights (2R + 2, 4, W / 4)."""
-        sums: Tensor = x.new_zeros(len(layer.rows), *x.shape[1:])
-        x = x.unflatten(-1, (4, -1))
+
+class Changed(NamedTuple):
+    """States without L sets of edges, where they can differ from those with all edges.
+
+    Shapes: `base` (n, W) with all edges; `places` (n,) of nodes in `states` (c, L, W), or -1 where nothing changes.
+    """
+
+    base: Tensor
+    places: np.ndarray
+    states: Tensor
+
+    @classmethod
+    def of(cls, base: Tensor, nodes: np.ndarray, states: Tensor) -> Changed:
+        places = np.full(len(base), -1)
+        places[nodes] = np.arange(len(nodes))
+        return cls(base, places, states)
+
+    def at(self, nodes: np.ndarray) -> Tensor:
+        """The states (m, L, W) of nodes (m,)."""
+        found = self.base[nodes, None].repeat(1, self.states.shape[1], 1)
+        inside = self.places[nodes] >= 0
+        found[inside] = self.states[self.places[nodes[inside]]]
+        return found
+
+    def sums(self, layer: ConeLayer, weights: Tensor, removals: Sequence[np.ndarray]) -> tuple[np.ndarray, Tensor]:
+        """The nodes (c,) that a layer can change, and the sums of their messages (c, L, W).
+
+        Messages from unchanged nodes are added up once; all are added up anew, since a sum of nothing is exactly zero.
+        """
+        sources, targets = layer.sources.numpy(), layer.targets.numpy()
         gone = [np.flatnonzero(np.isin(layer.edges, edges)) for edges in removals]
-        places, tasks = np.concatenate(gone), np.repeat(np.arange(len(gone)), [len(each) for each in gone])
-        step = max(1, AT_ONCE // max(1, x[0].numel()))
-        for at in range(0, len(layer.edges), step):
-            part = slice(at, at + step)
-            messages = x[layer.sources[part]]
-            messages *= (weights[layer.relations[part]] * layer.fans[part, :, None])[:, None]
-            here = (places >= at) & (places < at + step)
-            messages[places[here] - at, tasks[here]] = 0
-            sums.index_add_(0, layer.targets[part], messages.flatten(2))
-        return sums
+        removed, without = np.concatenate(gone), np.repeat(np.arange(len(gone)), [len(each) for each in gone])
+        differ = self.places[sources] >= 0
+        differ[removed] = True
+        rows = np.unique(np.append(targets[differ], np.flatnonzero(self.places[layer.rows] >= 0)))
+        edges, owners = spans(layer.offsets[rows], layer.offsets[rows + 1])
+        alike, moving = edges[~differ[edges]], edges[differ[edges]]
+        to_alike, to_moving = (torch.from_numpy(owners[each]) for each in (~differ[edges], differ[edges]))
+        common = self.base.new_zeros(len(rows), self.base.shape[1])
+        for part in _parts(len(alike), common[:1]):
+            some = alike[part]
+            common.index_add_(0, to_alike[part], self.base[sources[some]] * layer.over(weights, some))
+        sums = common[:, None].repeat(1, len(removals), 1)
+        at = np.searchsorted(moving, removed)
+        for part in _parts(len(moving), sums[:1]):
+            some = moving[part]
+            messages = self.at(sources[some]) * layer.over(weights, some)[:, None]
+            here = (at >= part.start) & (at < part.stop)
+            messages[at[here] - part.start, without[here]] = 0
+            sums.index_add_(0, to_moving[part], messages)
+        return layer.rows[rows], sums
+
+
+def _parts(edges: int, state: Tensor) -> Iterator[slice]:
+    """Edges in blocks, given what one of them carries."""
+    step = max(1, AT_ONCE // max(1, state.numel()))
+    return (slice(at, at + step) for at in range(0, edges, step))
 
 
 def hops(sources: np.ndarray, targets: np.ndarray, nodes: int, begin: np.ndarray, far: int) -> np.ndarray:

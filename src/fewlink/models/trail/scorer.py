@@ -36,7 +36,9 @@ from fewlink.scorers import Capabilities, Question, Reasons
 
 HEADS_ON_GPU = 16  # heads side by side
 HEADS = 4  # heads side by side on a CPU
-TASKS = 1 << 28  # bytes of the tasks that are remembered
+TASKS = 1 << 27  # bytes of the tasks that are remembered
+STATES = 1 << 28  # bytes of their states that are remembered
+FEW = 64  # candidates up to which the references' states are computed for them alone
 REACHES = 1 << 27  # bytes of the ways to candidates that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
@@ -46,23 +48,16 @@ LikeName = tuple[str, int, float]
 
 
 class KnownTask(NamedTuple):
-    """What follows from references alone, in ids of the whole graph.
+    """What follows from references alone, in ids of the whole graph; `part` of it is read around them, or all of it."""
 
-    `states` (n, W): of the stream that begins at the references, at `part.nodes` or at all entities.
-    """
-
+    key: bytes
     references: References
     edges: ReferenceEdges
     encoded: Encoded
-    states: Tensor
     part: GraphPart | None
 
-    def states_of(self, entities: np.ndarray) -> Tensor:
-        """The states (n, W) of entities, zeros outside of the part."""
-        return at_places(self.states, ids(entities if self.part is None else self.part.places(entities)))
-
     def bytes(self) -> int:
-        return self.states.nbytes + self.encoded.relations.nbytes + self.edges.constants.nbytes
+        return self.encoded.relations.nbytes + self.edges.constants.nbytes
 
 
 class Reach(NamedTuple):
@@ -110,6 +105,7 @@ class TrailScorer:
     def _remember(self) -> None:
         """Begin with nothing remembered."""
         self._tasks: Remembered[KnownTask] = Remembered(TASKS, KnownTask.bytes)
+        self._states: Remembered[Tensor] = Remembered(STATES, lambda states: states.nbytes)
         self._reaches: Remembered[Reach] = Remembered(REACHES, Reach.bytes)
         self._gpu = threading.Lock()  # one question at a time
 
@@ -150,7 +146,11 @@ class TrailScorer:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_tasks", "_reaches", "_gpu")}
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in ("_tasks", "_states", "_reaches", "_gpu")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -248,15 +248,36 @@ class TrailScorer:
             local = references._replace(ends=torch.from_numpy(part.places(references.ends.numpy())))
         encoded = self.network.encode(graph, local, read_walks(graph, local, self.dtype))
         edges = ReferenceEdges.of(references, self.network.shape.width)
+        return KnownTask(pairs.tobytes(), references, edges, encoded, part)
+
+    def reference_states(self, known: KnownTask, entities: np.ndarray) -> Tensor:
+        """States (n, W) of entities in the stream that begins at the references; zeros outside of the task's part."""
+        if len(entities) <= FEW and self.device.type == "cpu" and known.part is None and known.key not in self._states:
+            reach = self._reach(known, entities[:0], entities)
+            return at_places(self._from_references(known, reach.table, reach.edges, reach.rows), reach.places)
+        states = self._states.get(known.key, lambda: self._all_reference_states(known))
+        places = ids(entities if known.part is None else known.part.places(entities))
+        return at_places(states, places.to(self.device))
+
+    def _all_reference_states(self, known: KnownTask) -> Tensor:
         if self.device.type != "cpu":
-            states = self.network.reference_states(graph, local, encoded, self.dtype)[:, 0, 0]
-            return KnownTask(references, edges, encoded, states, None)
-        marks = self.network.marks(encoded.task[0]).view(3, -1)[1:]  # of references' heads and tails
-        begin = Reached(local.ends[0], (local.marks[0].T @ marks)[:, None])
-        over = edges if part is None else edges.within(part)
-        rows = all_rows(graph.edges, over, self.network.shape.layers)
-        states = propagate(graph.edges, Stream.of(self.network, encoded, REFERENCES, over), begin, rows)[:, 0]
-        return KnownTask(references, edges, encoded, states, part)
+            found = self.network.reference_states(self.graph, known.references, known.encoded, self.dtype)
+            return found[:, 0, 0]
+        table, edges = self.graph.edges, known.edges
+        if known.part is not None:
+            table, edges = known.part.edges, edges.within(known.part)
+        return self._from_references(known, table, edges, all_rows(table, edges, self.network.shape.layers))
+
+    def _from_references(
+        self, known: KnownTask, table: EdgeTable, edges: ReferenceEdges, rows: Sequence[Rows]
+    ) -> Tensor:
+        """States (n, W) of the last rows in the stream that begins at the references, on a CPU."""
+        ends, marks = known.references.ends[0], known.references.marks[0]
+        if known.part is not None:
+            ends = ids(known.part.places(ends.numpy()))
+        of_ends = self.network.marks(known.encoded.task[0]).view(3, -1)[1:]  # of the references' heads and tails
+        stream = Stream.of(self.network, known.encoded, REFERENCES, edges)
+        return propagate(table, stream, Reached(ends, (marks.T @ of_ends)[:, None]), rows)[:, 0]
 
     def _groups(self, heads: np.ndarray) -> list[np.ndarray]:
         """Heads that are answered together: side by side on the whole graph, one by one on parts."""
@@ -267,7 +288,7 @@ class TrailScorer:
         """What the references add to the hidden layer of each candidate's score: (C, 2W)."""
         of_references = self.network.of_state.weight.chunk(2, 1)[1]
         of_task: Tensor = self.network.of_task(known.encoded.task)
-        return known.states_of(candidates) @ of_references.T + of_task
+        return self.reference_states(known, candidates) @ of_references.T + of_task
 
     def _some_heads(self, known: KnownTask, base: Tensor, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
         """Scores (H, C) of candidates for some heads on a CPU."""
@@ -303,7 +324,7 @@ class TrailScorer:
     def _on_gpu(self, known: KnownTask, question: Question) -> Tensor:
         """Scores (H, C) on a GPU, several heads at once."""
         candidates, encoded = ids(question.candidates).to(self.device), known.encoded
-        from_references = known.states[candidates]
+        from_references = self.reference_states(known, question.candidates)
         scores = []
         for some in ids(question.heads).to(self.device).split(HEADS_ON_GPU):
             heads = torch.cat([some, some[-1:].expand(HEADS_ON_GPU - len(some))])[None]

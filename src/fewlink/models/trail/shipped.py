@@ -1,6 +1,6 @@
 """The weights that come with fewlink, in one small file: TRAIL on any graph, without training.
 
-`benchmarks/ship_weights.py` makes the file from a trained run. Its card is `builtin/trail.md`.
+`benchmarks/ship_weights.py` makes the file from trained weights. Its card is `builtin/trail.md`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import functools
 import hashlib
 import json
 from dataclasses import asdict
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +17,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fewlink import __version__
-from fewlink.core.errors import InputError, reading
+from fewlink.core.errors import InputError
 from fewlink.core.storage import write_bytes
 from fewlink.graph import Graph
+from fewlink.models.trail.built_in import built_in_file
 from fewlink.models.trail.network import Shape, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
@@ -28,9 +28,6 @@ from fewlink.models.trail.scorer import TrailScorer
 NAME = "trail"  # in titles and answers
 FORMAT, METADATA = "fewlink-trail/2", "fewlink"  # one entry of metadata: several have no order
 BUILT_IN = "trail.safetensors"
-CHECKSUMS = {  # sha256 of the files that come with fewlink
-    "trail.safetensors": "f7c46d500485bb33b342dac72cd13a55bab6a7427910be1cb806cd3db0cd1325",
-}
 
 
 class Shipped(NamedTuple):
@@ -59,11 +56,7 @@ def shipped() -> Shipped:
 
 def built_in_weights(name: str) -> Shipped:
     """Weights that come with fewlink, by the name of their file; raises if the file has changed."""
-    with reading(name, "install fewlink again"):
-        content = (files("fewlink") / "builtin" / name).read_bytes()
-    if hashlib.sha256(content).hexdigest() != CHECKSUMS[name]:
-        raise InputError(name, "is damaged (it has another checksum): install fewlink again")
-    return read_weights(content, name)
+    return read_weights(built_in_file(name), name)
 
 
 def shipped_scorer(graph: Graph, device: str = "cpu", *, names: bool = True) -> TrailScorer:

@@ -220,9 +220,9 @@ def shared_heads(graph: ReadGraph, tasks: Tasks) -> Tensor:
     visible = tasks.visible
     known = (graph.together > 0) * visible[:, :, None] * visible[:, None]
     at_ends = (_relations_at_references(graph, tasks) > 0) * visible[:, None]  # (L, 2, 2R)
-    heads, tails = tasks.references.unbind(-1)
-    weights = tasks.weights[:, :, None] * tasks.weights[:, None]
-    turned = ((heads[:, :, None] == tails[:, None]) * weights).amax((1, 2))  # an entity is both head and tail
+    nothing = tasks.weights.new_zeros(len(tasks.weights), graph.edges.nodes)
+    is_head, is_tail = (nothing.scatter_reduce(1, ends, tasks.weights, "amax") for ends in tasks.references.unbind(-1))
+    turned = (is_head * is_tail).amax(1)  # an entity is both head and tail
     same = tasks.weights.amax(1)
     corner = torch.stack([torch.stack([same, turned], 1), torch.stack([turned, same], 1)], 1)  # (L, 2, 2)
     return torch.cat([torch.cat([known, at_ends.transpose(1, 2)], 2), torch.cat([at_ends, corner], 2)], 1)

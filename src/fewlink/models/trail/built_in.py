@@ -1,0 +1,22 @@
+"""The files of TRAIL that come with fewlink, read and compared with their checksums."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+
+from fewlink.core.errors import InputError, reading
+
+CHECKSUMS = {  # sha256
+    "trail.safetensors": "f7c46d500485bb33b342dac72cd13a55bab6a7427910be1cb806cd3db0cd1325",
+    "words.npz": "ea5be79e239e3b4e2fedb6a5c52e3e59171eb878e624ada9a88dae0ca65821f0",
+}
+
+
+def built_in_file(name: str) -> bytes:
+    """The content of a file; raises if it has changed."""
+    with reading(name, "install fewlink again"):
+        content = (files("fewlink") / "builtin" / name).read_bytes()
+    if hashlib.sha256(content).hexdigest() != CHECKSUMS[name]:
+        raise InputError(name, "is damaged (it has another checksum): install fewlink again")
+    return content
