@@ -35,7 +35,7 @@ MAX_RELATIONS = 16
 MIN_NEW = 6  # relations that must be hidden entirely; if they are fewer, pairs are hidden instead
 NEW_SHARE = 1 / 3  # of the relations, and of the triples, that are hidden entirely at most
 PAIRS_SHARE = 1 / 3  # of a relation's pairs that are hidden at most
-MAX_QUERIES = 24  # of a relation, for choosing and for what to expect together
+MAX_QUERIES = 60  # of a relation, for choosing and for what to expect together
 CHOOSING, EXPECTING = 0, 1  # halves of the queries
 Ranks = dict[str, list[float]]  # of a relation's queries, by the number of references
 

@@ -147,7 +147,7 @@ def tune(
                 save_last(folder, *learner.state(0), State(step, step))
                 saved = now
             if now - told >= TELL_EVERY:
-                tell(f"fine-tuning  step {step:,} of about {total:,}  loss {loss:.3f}")
+                tell(f"fine-tuning  step {step:,} of about {total:,}")
                 told = now
     if not step:
         raise FewlinkError("no time was left")
