@@ -43,6 +43,7 @@ REACHES = 1 << 27  # bytes of the ways to candidates that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
 MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
+ALIKE = 0.3  # cosine of two names from which one resembles the other
 MIN_LIKENESS = 0.01  # what a likeness of names must add to be named
 LikeName = tuple[str, int, float]
 
@@ -213,14 +214,20 @@ class TrailScorer:
         return Pair.of(self.network, known.encoded, table, references, edges, head, tail, own), nodes
 
     def _like_names(self, known: KnownTask, pair: Pair, score: float, head: int, tail: int) -> list[LikeName]:
-        """What the likeness of the tail's name to the head's adds, and that to the most similar of the references'."""
+        """The head's name, and that of a reference's tail, if the tail's name resembles it; and what this adds."""
         if self.graph.vectors is None:
             return []
-        with_head, with_tails = likeness_of_names(pair, score)
         tails = known.references.sampled_entities[0, :, 1]
-        nearest = (self.graph.vectors[tails].float() @ self.graph.vectors[tail].float()).argmax()
-        found = [("head", head, with_head), ("reference", int(tails[nearest]), with_tails)]
-        return [each for each in found if abs(each[2]) > MIN_LIKENESS]
+        cosines = (
+            self.graph.vectors[torch.cat([ids([head]), tails])].float() @ self.graph.vectors[tail].float()
+        ).tolist()
+        nearest = max(range(len(tails)), key=lambda place: cosines[1 + place])
+        with_head, with_tails = likeness_of_names(pair, score)
+        found = [
+            (cosines[0], ("head", head, with_head)),
+            (cosines[1 + nearest], ("reference", int(tails[nearest]), with_tails)),
+        ]
+        return [like for cosine, like in found if cosine >= ALIKE and abs(like[2]) > MIN_LIKENESS]
 
     @functools.cached_property
     def _on_cpu(self) -> TrailScorer:
