@@ -17,6 +17,7 @@ import argparse
 import copy
 import csv
 import functools
+import itertools
 import json
 import multiprocessing
 import time
@@ -37,6 +38,7 @@ from fewlink.data.folds import fold_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.links import rank_links, read_splits
+from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.graph import Graph, compile_graph
 from fewlink.models.trail.episodes import Batch, EpisodeSource
@@ -265,26 +267,18 @@ def measure_one(weights: Path, benchmarks: Sequence[Benchmark], options: argpars
     """Store the records of one file of weights."""
     shipped = read_weights(weights.read_bytes(), weights.name)
     network, seed = shipped.network().to(options.device), int(shipped.facts["seed"])
+    config = {"program": "benchmarks/pretrain.py", "measured": {"weights": shipped.facts}}
     store = RecordStore(options.out)
     for benchmark in benchmarks:
-        read = ReadGraph.of(known_graph(benchmark)).to(options.device)
-        with_names = TrailScorer(weights.stem, network, read)
-        for names, scorer in (("names", with_names), ("no-names", with_names.without_names())):
-            for shots in options.shots:
-                for candidates in options.candidates:
-                    protocol = Protocol(split=options.split, shots=shots, candidates=candidates, seed=seed)
-                    found = evaluate(benchmark, scorer, protocol)
-                    record = make_record(
-                        found,
-                        benchmark=benchmark.name,
-                        data_sha256=benchmark.fingerprint,
-                        model=f"{weights.stem}-{names}",
-                        config={"weights": shipped.facts},
-                    )
-                    store.add(record, replace=True)
-                    micro = found.metrics()["micro"]
-                    facts = {"benchmark": benchmark.name, "names": names, "shots": shots, "candidates": candidates}
-                    say(weights.stem, **facts, mrr=round(micro["mrr"], 4), seconds=round(found.seconds, 1))
+        with_names = TrailScorer(weights.stem, network, ReadGraph.of(known_graph(benchmark)).to(options.device))
+        scorers = {options.model: with_names, f"{options.model}-no-names": with_names.without_names()}
+        for (model, scorer), shots, candidates in itertools.product(scorers.items(), options.shots, options.candidates):
+            protocol = Protocol(split=options.split, shots=shots, candidates=candidates, seed=seed)
+            found = evaluate(benchmark, scorer, protocol)
+            facts = {"benchmark": benchmark.name, "data_sha256": benchmark.fingerprint, "model": model}
+            store.add(make_record(found, **facts, config=config), ranks=QueryRanks.of(found), replace=True)
+            mrr = round(found.metrics()["micro"]["mrr"], 4)
+            say(weights.stem, **facts, shots=shots, candidates=candidates, mrr=mrr, seconds=round(found.seconds, 1))
 
 
 class Links:
@@ -362,6 +356,7 @@ def main() -> None:
         made[name].add_argument("--set", nargs="*", default=[], help="settings, such as queries=4")
     made["train"].add_argument("--variants", nargs="+", choices=VARIANTS, default=["main"])
     made["train"].add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    made["evaluate"].add_argument("--model", default="trail-pretrained", help="name in records")
     made["evaluate"].add_argument("--split", default="test")
     made["evaluate"].add_argument("--shots", type=int, nargs="+", default=[3])
     made["evaluate"].add_argument("--candidates", nargs="+", default=["full"])

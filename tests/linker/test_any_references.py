@@ -19,8 +19,10 @@ from fewlink.core.errors import FewlinkError
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker, Predictions
 from fewlink.linker import linker as linker_module
-from fewlink.linker.complete import HEADS_PER_BATCH
+from fewlink.linker.complete import HEADS_PER_BATCH, first_of_heads
+from fewlink.linker.explanation import MAX_LISTED
 from fewlink.linker.query import find_relation
+from fewlink.linker.ranking import RankedPairs
 from fewlink.scorers import capabilities
 
 TREES = "Alder Birch Cedar Dogwood Elm Fir Ginkgo Hazel Ironwood Juniper Koa Larch Maple Nutmeg Oak Pine"
@@ -216,6 +218,31 @@ def test_a_task_is_read_once_for_many_heads(monkeypatch: pytest.MonkeyPatch) -> 
     assert read == [len(pairs_of(linker, "affects"))]
 
 
+def test_each_head_keeps_its_first_pairs() -> None:
+    heads = np.array([3, 1, 3, 3, 2, 1, 3], np.int32)
+    pairs = RankedPairs(heads, np.arange(7, dtype=np.int32), *np.zeros((4, 7)), np.zeros(7, bool))
+    kept = first_of_heads(pairs, 2)
+    assert list(zip(kept.heads.tolist(), kept.tails.tolist(), strict=True)) == [(3, 0), (1, 1), (3, 2), (2, 4), (1, 5)]
+    assert len(first_of_heads(pairs, 9)) == 7 and len(first_of_heads(RankedPairs.joined([]), 2)) == 0
+
+
+def test_a_hidden_relation_keeps_its_known_pairs() -> None:
+    for name in ("affects", umls().benchmark.split("train")[0].name, umls().benchmark.split("dev")[0].name):
+        for relation in (find_relation(umls().benchmark, name), find_relation(umls().benchmark, name).inverted()):
+            hidden = relation.hidden()
+            assert not hidden.in_graph and hidden.inverse == relation.inverse
+            assert (hidden.pairs() == relation.pairs()).all()
+            head = int(relation.pairs()[0, 0])
+            assert sorted(hidden.tails(head).tolist()) == sorted(relation.tails(head).tolist())
+
+
+def test_references_given_twice_are_noted_in_one_line() -> None:
+    pairs = [(head, "cell") for head in ("bird", "fish", "virus", "alga", "plant")]
+    notes: list[str] = []
+    assert len(umls().find_references([*pairs, *pairs], notes=notes).pairs) == 5
+    assert notes[0].startswith("5 references are given twice and count once: 'bird' → 'cell'; ") and "…" in notes[0]
+
+
 def test_models_that_hide_relations_are_kept_up_to_a_number() -> None:
     linker = Linker(umls().benchmark, umls().scorer)
     names = [linker.graph.relations[place] for place in range(linker_module.HIDING_CACHE_SIZE + 2)]
@@ -251,3 +278,17 @@ def test_without_names_the_model_is_structural(named: Linker) -> None:
 def test_names_that_say_nothing_are_not_read() -> None:
     linker = Linker.shipped(benchmark_of(graph_of(*(f"Q{n} P{n % 3} Q{n * 7 % 50}" for n in range(1, 50)))))
     assert not capabilities(linker.scorer).reads_names
+
+
+def test_of_many_references_an_explanation_lists_the_nearest() -> None:
+    linker, known = umls(), pairs_of(umls(), "affects")
+    reasons = linker.explain(relation="affects", head="bird", tail="mental_process")
+    same = [pair for pair in known if pair[1] == "mental_process"]
+    assert (reasons.given, reasons.same_tail, reasons.compared) == (len(known), len(same), MAX_LISTED)
+    assert len(reasons.references) == MAX_LISTED
+    listed = [(each.head.id, each.tail.id) for each in reasons.references]
+    assert set(listed[: len(same)]) == set(same[:MAX_LISTED])
+    few = linker.explain(known[:3], "bird", "mental_process")
+    assert (few.given, few.compared, len(few.references)) == (3, 3, 3)
+    first = linker.explain(relation="affects", head=known[0][0], tail=known[0][1])
+    assert first.sentences()[0].endswith("is one of the references.")

@@ -48,7 +48,6 @@ from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, InputError, choose
 from fewlink.core.memory import hardware
 from fewlink.core.progress import duration, progress, tell
-from fewlink.core.recipes import recipe
 from fewlink.core.seeds import generator
 from fewlink.core.storage import read_json, write_bytes
 from fewlink.data.benchmark import Task, sorted_pairs
@@ -80,6 +79,7 @@ BASE = 3  # references that skewed sets begin with
 FEWEST_OTHERS = 5
 OWN_BEST, CURATED, FEWEST_CURATED = 10, 64, 20
 TOGETHER = 5  # relations that are hidden side by side from a model that is trained
+BATCH = 1000  # examples of a step of training
 MODELS = ("trail", "trail-no-names", "ultra", "complex", *(name for name in LEARNING_FREE if name != "random"))
 Row = list[Figure]  # in the order of COLUMNS
 Rows = dict[str, Row]  # by the name of the references: a size, or a skewed set
@@ -227,8 +227,8 @@ class Reader(NamedTuple):
 class Trained(NamedTuple):
     """ComplEx, trained on the graph with the references as triples.
 
-    With few references it has the settings of the recipe `complex`, which are for that; with all, those of `fewlink
-    links` for a graph of this size.
+    It has the settings of `fewlink links` for a graph of this size, with larger batches, because there are many
+    trainings.
     """
 
     name: str
@@ -237,31 +237,29 @@ class Trained(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        few = {name: value for name, value in self._few.as_dict().items() if name != "device"}
-        return {"few": few, "all": "as fewlink links chooses by the number of entities"}
+        return {"settings": f"as fewlink links chooses by the number of entities, batch_size at least {BATCH}"}
 
-    @property
-    def _few(self) -> EmbeddingSettings:
-        return recipe("complex", EmbeddingSettings).settings.replace(seed=self.seed, device=self.device)
+    def settings(self, graph: Graph) -> EmbeddingSettings:
+        settings = link_settings("complex", len(graph.entities), self.seed, self.device)
+        return settings.replace(batch_size=max(BATCH, settings.batch_size))
 
     def measure(self, graph: Graph, hidden: Sequence[Hidden], advance: Advanced) -> dict[str, Rows]:
         rows: dict[str, Rows] = {each.name: {} for each in hidden}
         groups = groups_of(hidden)
         for number, group in enumerate(groups, 1):
             for size in SIZES[:-1]:
-                scorer = self._scorer(graph, group, size, self._few)
+                scorer = self._scorer(graph, group, size)
                 for each in group:
                     rows[each.name][size] = row_of(graph, scorer, each, each.references(size), each.asked)
             advance(number / (len(groups) + 1))
-        settings = link_settings("complex", len(graph.entities), self.seed, self.device)
-        scorer = self._scorer(graph, hidden, ALL, settings)
+        scorer = self._scorer(graph, hidden, ALL)
         for each in hidden:
             rows[each.name][ALL] = row_of(graph, scorer, each, each.references(ALL), each.asked)
         return rows
 
-    def _scorer(self, graph: Graph, group: Sequence[Hidden], size: str, settings: EmbeddingSettings) -> EmbeddingScorer:
+    def _scorer(self, graph: Graph, group: Sequence[Hidden], size: str) -> EmbeddingScorer:
         triples = training_triples(graph, group, size)
-        vectors = train(triples, len(graph.entities), len(graph.relations), settings)
+        vectors = train(triples, len(graph.entities), len(graph.relations), self.settings(graph))
         return EmbeddingScorer(vectors, list(graph.relations), self.device)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
@@ -67,11 +67,11 @@ def test_the_worth_of_a_path_is_divided_by_its_ends() -> None:
     assert row == pytest.approx([(1 + ANY_EDGE) / 3 + DEGREE * math.log(2)] * 3)
 
 
-def test_paths_between_two_entities_are_listed() -> None:
+def test_paths_that_join_a_reference_are_learnt() -> None:
     graph = graph_of("a r b", "b q c", "a q c", "c r a")  # R = 2: r 0, q 1, r⁻¹ 2, q⁻¹ 3
-    direct, pairs = RulesScorer(graph).paths(0, 2)
-    assert sorted(direct.tolist()) == [1, 2]
-    assert sorted(map(tuple, pairs.tolist())) == [(0, 1)]
+    one, keys, weights = RulesScorer(graph)._learn(np.array([(0, 2)]))
+    assert one.tolist() == [ANY_EDGE, 1 + ANY_EDGE, 1 + ANY_EDGE, ANY_EDGE]
+    assert (keys.tolist(), weights.tolist()) == ([0 * 4 + 1], [1.0])
 
 
 @given(
@@ -87,12 +87,17 @@ def test_scores_are_those_of_an_enumeration_of_walks(
     np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
-@given(id_triples, entities, entities)
-def test_paths_are_the_walks_that_end_there(triples: list[tuple[int, int, int]], head: int, tail: int) -> None:
-    direct, pairs = RulesScorer(id_graph(triples)).paths(head, tail)
-    joining = [path for path, ends in walks(triples, head).items() for end in ends if end == tail]
-    assert sorted((r,) for r in direct.tolist()) == sorted(p for p in joining if len(p) == 1)
-    assert sorted(map(tuple, pairs.tolist())) == sorted(p for p in joining if len(p) == 2)
+@given(id_triples, st.lists(st.tuples(entities, entities), min_size=1, max_size=4))
+def test_a_path_weighs_as_much_as_the_share_of_references_it_joins(
+    triples: list[tuple[int, int, int]], references: list[tuple[int, int]]
+) -> None:
+    scorer = RulesScorer(id_graph(triples))
+    one, keys, weights = scorer._learn(np.array(references))
+    joined = Counter(path for head, tail in references for path, ends in walks(triples, head).items() if tail in ends)
+    shares = {path: count / len(references) for path, count in joined.items()}
+    learnt = {divmod(key, scorer.signed): weight for key, weight in zip(keys.tolist(), weights.tolist(), strict=True)}
+    assert learnt == pytest.approx({path: share for path, share in shares.items() if len(path) == 2})
+    assert one == pytest.approx([shares.get((relation,), 0) + ANY_EDGE for relation in range(scorer.signed)])
 
 
 @given(id_triples)

@@ -126,9 +126,9 @@ class RulesScorer:
         column_of = np.full(len(self.graph.entities), -1, np.int64)
         column_of[candidates] = np.arange(len(candidates))
         scores = np.tile(self.tie_breakers[candidates], (len(heads), 1))
-        for tail in question.references[:, 1]:
-            if column_of[tail] >= 0:
-                scores[:, column_of[tail]] += SAME_TAIL / len(question.references)
+        tails = column_of[question.references[:, 1]]
+        repeats = np.bincount(tails[tails >= 0], minlength=len(candidates))
+        scores += SAME_TAIL * repeats / len(question.references)
         weights = self._learn(question.references)
         for chunk in self._chunks(heads):
             for owners, tails, worth in self._follow(heads[chunk], *weights):
@@ -138,28 +138,42 @@ class RulesScorer:
                 scores += np.bincount(flat, worth[inside], minlength=scores.size).reshape(scores.shape)
         return scores
 
-    def paths(self, head: int, tail: int) -> tuple[np.ndarray, np.ndarray]:
-        """The relations (n,) of direct edges, and the relation pairs (m, 2) of two-hop paths, from head to tail."""
-        graph = self.graph
-        out, back = slice(*graph.offsets[head : head + 2]), slice(*graph.offsets[tail : tail + 2])
-        direct = graph.relation_ids[out][graph.tail_ids[out] == tail]
-        order = np.argsort(graph.tail_ids[back], kind="stable")
-        middles = graph.tail_ids[back][order]
-        at, owners = spans(*(np.searchsorted(middles, graph.tail_ids[out], side) for side in ("left", "right")))
-        last = graph.relation_ids[back][order][at]
-        half = self.signed // 2
-        return direct, np.stack([graph.relation_ids[out][owners], np.where(last < half, last + half, last - half)], 1)
-
     def _learn(self, references: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Weights (2R,) of one-hop paths; sorted keys and weights of the two-hop paths that join references."""
         one = np.full(self.signed, ANY_EDGE)
-        keys = []
-        for head, tail in references:
-            direct, pairs = self.paths(int(head), int(tail))
-            one[np.unique(direct)] += 1 / len(references)
-            keys.append(np.unique(pairs[:, 0].astype(np.int64) * self.signed + pairs[:, 1]))
+        direct, _ = self._between(references[:, 0], references[:, 1])
+        one += np.bincount(direct, minlength=self.signed) / len(references)
+        steps = np.cumsum(self.graph.degrees[references].min(1))
+        cuts = np.flatnonzero(np.diff(steps // STEPS_AT_ONCE)) + 1
+        keys = [self._two_hops(part) for part in np.split(references, cuts)]
         joining, counts = np.unique(np.concatenate(keys), return_counts=True)
         return one, joining, counts / len(references)
+
+    def _two_hops(self, references: np.ndarray) -> np.ndarray:
+        """The distinct two-hop paths of each reference, as keys: walked from the end that has fewer edges."""
+        half, swapped = self.signed // 2, np.diff(self.graph.degrees[references])[:, 0] < 0
+        begins, ends = np.where(swapped[:, None], references[:, ::-1], references).T
+        at, owners = self.graph.edges_of(begins)
+        last, legs = self._between(self.graph.tail_ids[at], ends[owners])
+        first, owners = self.graph.relation_ids[at][legs], owners[legs]
+        back = swapped[owners]
+        paths = np.where(back, (last + half) % self.signed, first).astype(np.int64) * self.signed
+        paths += np.where(back, (first + half) % self.signed, last)
+        return np.unique(np.stack([owners, paths], 1), axis=0)[:, 1]
+
+    def _between(self, heads: np.ndarray, tails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The relations of all edges from heads (n,) to tails (n,), and for each the index of its head and tail."""
+        keys, relations = self._edges
+        wanted = heads.astype(np.int64) * len(self.graph.entities) + tails
+        at, owners = spans(*(np.searchsorted(keys, wanted, side) for side in ("left", "right")))
+        return relations[at], owners
+
+    @functools.cached_property
+    def _edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """A key of head and tail of each edge, sorted, and the edges' relations."""
+        keys = self.graph.head_ids.astype(np.int64) * len(self.graph.entities) + self.graph.tail_ids
+        order = np.argsort(keys, kind="stable")
+        return keys[order], self.graph.relation_ids[order]
 
     def _chunks(self, heads: np.ndarray) -> list[slice]:
         """Slices of the heads whose two-hop walks fit in memory together."""

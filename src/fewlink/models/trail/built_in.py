@@ -8,7 +8,7 @@ from importlib.resources import files
 from fewlink.core.errors import InputError, reading
 
 CHECKSUMS = {  # sha256
-    "trail.safetensors": "f7c46d500485bb33b342dac72cd13a55bab6a7427910be1cb806cd3db0cd1325",
+    "trail.safetensors": "e3b18d59b6fd04e38b054ad99a6433943f60ca97fc423c7786ac91d758ab6d26",
     "words.npz": "ea5be79e239e3b4e2fedb6a5c52e3e59171eb878e624ada9a88dae0ca65821f0",
 }
 
