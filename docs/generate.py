@@ -60,9 +60,9 @@ IN_README = {
     "trail": "**TRAIL** (fewlink)",
 }
 IN_TRAIL = {  # rows of docs/trail.md
-    "trail": "**TRAIL**, tuned",
+    "trail": "**TRAIL**, fine-tuned",
     "trail-pretrained": "TRAIL, as pretrained",
-    "trail-no-names": "**TRAIL without names**, tuned",
+    "trail-no-names": "**TRAIL without names**, fine-tuned",
     "trail-pretrained-no-names": "TRAIL without names, as pretrained",
     "trail-0.2": "TRAIL 0.2 (no names)",
     "complex": "ComplEx",
@@ -75,9 +75,9 @@ MEASURED = [  # columns of its table
     ("fb15k-237-few", 3, "full"),
 ]
 OF_LINKS = {  # rows of its table of ordinary link prediction: records of TRAIL, whether names are read
-    "TRAIL, tuned": ("trail", True),
+    "TRAIL, fine-tuned": ("trail", True),
     "TRAIL, as pretrained": ("trail-pretrained", True),
-    "TRAIL without names, tuned": ("trail", False),
+    "TRAIL without names, fine-tuned": ("trail", False),
     "TRAIL without names, as pretrained": ("trail-pretrained", False),
 }
 IN_CURVES = ("trail", "trail-no-names", "ultra-50g", "complex", "rules", "reference-tails", "popularity")
@@ -413,7 +413,8 @@ def stored_figure(query: str) -> str:
 
 def with_figures(text: str) -> str:
     """A text in which each figure before `<!--=QUERY-->` is the stored one."""
-    return re.sub(r"(?:\?|[\d.,]+(?: ± [\d.]+)?)<!--=(.+?)-->", lambda m: f"{stored_figure(m[1])}<!--={m[1]}-->", text)
+    figure = re.compile(r"(?:\?|[\d.,]+(?: ± [\d.]+)?)<!--=(.+?)-->", re.DOTALL)  # a query may be broken over lines
+    return figure.sub(lambda m: f"{stored_figure(m[1])}<!--={m[1]}-->", text)
 
 
 def with_tables(text: str, contents: Mapping[str, str]) -> str:
