@@ -124,14 +124,14 @@ def carved() -> str:
 
 
 def by_recipe(nell: list[Record], plain: list[Record]) -> str:
-    """What each recipe reached, for `fewlink recipes`."""
+    """What each recipe reached, for `fewlink recipes`; weights that a program pretrained are of no recipe."""
     figures: dict[str, dict[str, str]] = {}
     for record in plain:
         figures[record.config["recipe"]] = {
             f"{record.benchmark} {record.split}, filtered MRR": spread(values([record]))
         }
     for name in recipe_texts():
-        of_recipe = [r for r in nell if name in (r.config.get("recipe"), r.model)]
+        of_recipe = [r for r in nell if name in (r.config.get("recipe"), r.model) and "program" not in r.config]
         for protocol in tables.PROTOCOLS:
             if records := select(of_recipe, split="test", shots=3, references="first", candidates=protocol):
                 what = f"nell-one test, K = 3, {protocol}, MRR over {len(records)} seeds"
@@ -167,6 +167,19 @@ def tries_by_references() -> str:
                 both = [graph["skewed"][kind]["mrr"] for graph in graphs if kind in graph["skewed"]]
                 cells.append(" → ".join(spread([mean(figures)]) for figures in zip(*both, strict=True)))
             rows.append([str(row["settings"]["width"]), "read" if found["names"] else "not read", *cells])
+    return tables.Table("", columns, rows).markdown()
+
+
+def tries_of_tuning() -> str:
+    """What 100 steps on a graph gain on its held-out questions, for several settings."""
+    columns = ["graph", "triples", "held out", "learning rate", "relations a step", "read", "MRR before", "gain", "±"]
+    rows = []
+    for row in read_tries("tuning.jsonl"):
+        settings = row["settings"]
+        read = "whole graph" if row["edges"] is None else f"{row['edges']:,} edges"
+        own = [row["graph"], f"{row['triples']:,}", row["held_out"], f"{settings['learning_rate']:g}"]
+        figures = [spread([figure]) for figure in (row["before"]["mrr"], row["gain"], row["error"])]
+        rows.append([*own, str(settings["relations"]), read, *figures])
     return tables.Table("", columns, rows).markdown()
 
 
@@ -391,6 +404,7 @@ def stored_figure(query: str) -> str:
     `[BENCHMARK/]MODEL SPLIT CANDIDATES K [METRIC [AVERAGE]]`: from records, on NELL-One by default.
     `SELECTION MODEL METRIC`: what learning curves have on test at the step that is selected so.
     `calibration FACT`: of the calibration that comes with fewlink.
+    `unseen MODEL K`: MRR on unseen graphs, the mean over graphs.
     """
     first, *words = query.split()
     if first == "calibration":
@@ -398,7 +412,12 @@ def stored_figure(query: str) -> str:
         return {
             "count": f"{facts.count:,}",
             "relations": str(facts.relations),
+            "first": f"{facts.first_error:.2f}".lstrip("0"),
+            "over relations": f"{facts.over_relations:.2f}".lstrip("0"),
         }[" ".join(words)]
+    if first == "unseen":
+        model, size = words
+        return spread(over_graphs(complete(unseen())[model], size))
     if first in SELECTIONS:
         model, metric = words
         return spread([SELECTIONS[first](curve)[metric] for curve in stored("nell-one").curves if curve.model == model])
@@ -522,7 +541,13 @@ def results_page() -> str:
 
 def trials_page() -> str:
     """docs/site/trials.md with its tables."""
-    return filled("trials.md", {"tries": tries(), "by references": tries_by_references(), "tries of 0.2": tries_0_2()})
+    contents = {
+        "tries": tries(),
+        "by references": tries_by_references(),
+        "tuning": tries_of_tuning(),
+        "tries of 0.2": tries_0_2(),
+    }
+    return filled("trials.md", contents)
 
 
 def filled(name: str, contents: Mapping[str, str]) -> str:
