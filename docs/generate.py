@@ -70,6 +70,7 @@ GRAPHS = {
 NOTHING_STORED = "No results are stored yet.\n"
 ADJUSTED = ("graph", "relations of", "relations", "probabilities", "log loss", "Brier", "error", "error of first")
 AREA = "area, mean of relations"
+ERRORS = ("sets", "questions", "with percentages", "right", "off", "by chance", "error", "first answers", "first ten")
 SIZES = ("coverage", "mean size", "median size")
 NAMES = ("graph", "part", "relations", "queries", "MRR of TRAIL", "names, graph left out", "names, as shipped")
 
@@ -309,7 +310,6 @@ def stored_figure(query: str) -> str:
         return {
             "count": f"{facts.count:,}",
             "relations": str(facts.relations),
-            "over relations": f"{facts.over_relations:.2f}".lstrip("0"),
         }[" ".join(words)]
     if first in SELECTIONS:
         model, metric = words
@@ -349,7 +349,11 @@ def documents() -> dict[Path, str]:
         DOCS / "unseen-graphs.md": {name: table.markdown() for name, table in tables_of(unseen()).items()},
         DOCS / "findings.md": {},
         DOCS / "trail-0.1.md": {},
-        DOCS / "concepts" / "calibration.md": {},
+        DOCS / "concepts" / "calibration.md": {
+            "references": record_table("calibration", "by references", ("references", *ERRORS)),
+            "choice": record_table("calibration", "by choice", ("references", *ERRORS)),
+            "names": record_table("calibration", "by names", ("names", *ERRORS)),
+        },
         DOCS / "attack.md": {"study": f"\n{attack_tables()}\n"},
         DOCS / "trail.md": {"figures": trail_figures("trail")},
         DOCS / "trail-0.2.md": {

@@ -36,13 +36,15 @@ from fewlink.scorers import Capabilities, Question, Reasons
 
 HEADS_ON_GPU = 16  # heads side by side
 HEADS = 4  # heads side by side on a CPU
+FEW = 64  # candidates up to which a CPU computes the references' states for them alone
 TASKS = 1 << 27  # bytes of the tasks that are remembered
-STATES = 1 << 28  # bytes of their states that are remembered
-FEW = 64  # candidates up to which the references' states are computed for them alone
+STATES = 1 << 28  # bytes of the references' states that are remembered
 REACHES = 1 << 27  # bytes of the ways to candidates that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
+EDGE_BYTES = 100  # that an edge of a part takes in its table
 MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
+ALIKE = 0.3  # cosine of two names from which one resembles the other
 MIN_LIKENESS = 0.01  # what a likeness of names must add to be named
 LikeName = tuple[str, int, float]
 
@@ -57,7 +59,8 @@ class KnownTask(NamedTuple):
     part: GraphPart | None
 
     def bytes(self) -> int:
-        return self.encoded.relations.nbytes + self.edges.constants.nbytes
+        of_part = 0 if self.part is None else EDGE_BYTES * self.part.edges.edges
+        return self.encoded.relations.nbytes + self.edges.constants.nbytes + of_part
 
 
 class Reach(NamedTuple):
@@ -84,7 +87,8 @@ class Reach(NamedTuple):
         return cls(table, part, over, rows, places.where(nodes >= 0, -1))
 
     def bytes(self) -> int:
-        return self.places.nbytes + sum(rows.bytes() for rows in self.rows)
+        distinct = {id(rows): rows for rows in self.rows}
+        return self.places.nbytes + sum(rows.bytes() for rows in distinct.values())
 
 
 class TrailScorer:
@@ -213,14 +217,20 @@ class TrailScorer:
         return Pair.of(self.network, known.encoded, table, references, edges, head, tail, own), nodes
 
     def _like_names(self, known: KnownTask, pair: Pair, score: float, head: int, tail: int) -> list[LikeName]:
-        """What the likeness of the tail's name to the head's adds, and that to the most similar of the references'."""
+        """The head's name, and that of a reference's tail, if the tail's name resembles it; and what this adds."""
         if self.graph.vectors is None:
             return []
-        with_head, with_tails = likeness_of_names(pair, score)
         tails = known.references.sampled_entities[0, :, 1]
-        nearest = (self.graph.vectors[tails].float() @ self.graph.vectors[tail].float()).argmax()
-        found = [("head", head, with_head), ("reference", int(tails[nearest]), with_tails)]
-        return [each for each in found if abs(each[2]) > MIN_LIKENESS]
+        cosines = (
+            self.graph.vectors[torch.cat([ids([head]), tails])].float() @ self.graph.vectors[tail].float()
+        ).tolist()
+        nearest = max(range(len(tails)), key=lambda place: cosines[1 + place])
+        with_head, with_tails = likeness_of_names(pair, score)
+        found = [
+            (cosines[0], ("head", head, with_head)),
+            (cosines[1 + nearest], ("reference", int(tails[nearest]), with_tails)),
+        ]
+        return [like for cosine, like in found if cosine >= ALIKE and abs(like[2]) > MIN_LIKENESS]
 
     @functools.cached_property
     def _on_cpu(self) -> TrailScorer:
