@@ -169,11 +169,13 @@ class TrailScorer:
                 return self._on_gpu(self.known_task(question.references), question)
         with torch_threads(1):
             known = self.known_task(question.references)
-            base = self._base(known, question.candidates)
-            groups = self._groups(question.heads)
-            if len(groups) == 1:
-                return self._some_heads(known, base, groups[0], question.candidates)
-        answers = parallel_map(lambda heads: self._some_heads(known, base, heads, question.candidates), groups)
+        candidates, groups = question.candidates, self._groups(question.heads)
+        if len(groups) == 1:  # both streams at once
+            streams = [lambda: self._base(known, candidates), lambda: self._features(known, groups[0], candidates)]
+            return self._scores(*parallel_map(lambda stream: stream(), streams))
+        with torch_threads(1):
+            base = self._base(known, candidates)
+        answers = parallel_map(lambda heads: self._scores(base, self._features(known, heads, candidates)), groups)
         return torch.cat(answers)
 
     @torch.no_grad()
@@ -292,31 +294,35 @@ class TrailScorer:
         size = HEADS if self.part_edges is None else 1
         return [heads[at : at + size] for at in range(0, len(heads), size)]
 
+    @torch.no_grad()
     def _base(self, known: KnownTask, candidates: np.ndarray) -> Tensor:
         """What the references add to the hidden layer of each candidate's score: (C, 2W)."""
         of_references = self.network.of_state.weight.chunk(2, 1)[1]
         of_task: Tensor = self.network.of_task(known.encoded.task)
         return self.reference_states(known, candidates) @ of_references.T + of_task
 
-    def _some_heads(self, known: KnownTask, base: Tensor, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
-        """Scores (H, C) of candidates for some heads on a CPU."""
-        with torch.no_grad():  # a switch of each thread
-            reach = self._reach(known, heads, candidates)
-            places = heads if reach.part is None else reach.part.places(heads)
-            rows, which = np.unique(places, return_inverse=True)
-            mark = self.network.marks(known.encoded.task[0])[: self.network.shape.width]
-            states = mark.new_zeros(len(rows), len(heads), len(mark))
-            states[which, np.arange(len(heads))] = mark
-            stream = Stream.of(self.network, known.encoded, HEAD, reach.edges)
-            found = propagate(reach.table, stream, Reached(ids(rows), states), reach.rows)
-            features = at_places(found, reach.places).transpose(0, 1)  # (H, C, W)
-            weights = self.network.of_state.weight.chunk(2, 1)[0]
-            cosines = self.network.cosines(self.graph, known.references, ids(heads)[None], ids(candidates)[None])
-            if cosines is not None:
-                weights = torch.cat([weights, self.network.of_names.weight], 1)
-                features = torch.cat([features, cosines[0]], 2)
-            hidden = (torch.addmm(base, own, weights.T).relu_() for own in features)
-            return torch.stack([self.network.last(each).squeeze(-1) for each in hidden])
+    @torch.no_grad()
+    def _features(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
+        """The states of candidates in the streams of some heads on a CPU, and the cosines of names: (H, C, n)."""
+        reach = self._reach(known, heads, candidates)
+        places = heads if reach.part is None else reach.part.places(heads)
+        rows, which = np.unique(places, return_inverse=True)
+        mark = self.network.marks(known.encoded.task[0])[: self.network.shape.width]
+        states = mark.new_zeros(len(rows), len(heads), len(mark))
+        states[which, np.arange(len(heads))] = mark
+        stream = Stream.of(self.network, known.encoded, HEAD, reach.edges)
+        found = propagate(reach.table, stream, Reached(ids(rows), states), reach.rows)
+        features = at_places(found, reach.places).transpose(0, 1)  # (H, C, W)
+        cosines = self.network.cosines(self.graph, known.references, ids(heads)[None], ids(candidates)[None])
+        return features if cosines is None else torch.cat([features, cosines[0]], 2)
+
+    @torch.no_grad()
+    def _scores(self, base: Tensor, features: Tensor) -> Tensor:
+        """Scores (H, C)."""
+        weights = torch.cat([self.network.of_state.weight.chunk(2, 1)[0], self.network.of_names.weight], 1)
+        weights = weights[:, : features.shape[2]]
+        hidden = (torch.addmm(base, own, weights.T).relu_() for own in features)
+        return torch.stack([self.network.last(each).squeeze(-1) for each in hidden])
 
     def _reach(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Reach:
         """The way to candidates: over the whole graph, or over the part around the heads and the sampled references."""
