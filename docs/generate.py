@@ -42,7 +42,8 @@ import command_reference  # noqa: E402
 import speed_page  # noqa: E402
 import summary  # noqa: E402
 
-TRIES_0_2 = ROOT / "benchmarks" / "tries" / "trail-0.2"
+TRIES = ROOT / "benchmarks" / "tries"
+TRIES_0_2 = TRIES / "trail-0.2"
 COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.2", "trail")  # relation by relation
 CARVED = ("fb15k-237-few", "codex-s-few")
 BENCHMARKS = ("nell-one", *CARVED, "attack-few", "umls")  # of TRAIL
@@ -57,6 +58,27 @@ IN_README = {
     "ultra-50g": "ULTRA (2024)",
     "trail-no-names": "**TRAIL** without names",
     "trail": "**TRAIL** (fewlink)",
+}
+IN_TRAIL = {  # rows of docs/trail.md
+    "trail": "**TRAIL**, tuned",
+    "trail-pretrained": "TRAIL, as pretrained",
+    "trail-no-names": "**TRAIL without names**, tuned",
+    "trail-pretrained-no-names": "TRAIL without names, as pretrained",
+    "trail-0.2": "TRAIL 0.2 (no names)",
+    "complex": "ComplEx",
+    "rules": "rules",
+    "ultra-50g": "ULTRA (50g)",
+}
+MEASURED = [  # columns of its table
+    *(("nell-one", shots, "full") for shots in (1, 3, 5, 10)),
+    ("nell-one", 3, "paper"),
+    ("fb15k-237-few", 3, "full"),
+]
+OF_LINKS = {  # rows of its table of ordinary link prediction: records of TRAIL, whether names are read
+    "TRAIL, tuned": ("trail", True),
+    "TRAIL, as pretrained": ("trail-pretrained", True),
+    "TRAIL without names, tuned": ("trail", False),
+    "TRAIL without names, as pretrained": ("trail-pretrained", False),
 }
 IN_CURVES = ("trail", "trail-no-names", "ultra-50g", "complex", "rules", "reference-tails", "popularity")
 GRAPHS = {
@@ -118,8 +140,43 @@ def by_recipe(nell: list[Record], plain: list[Record]) -> str:
 
 
 def tries() -> str:
+    """What was tried for TRAIL: ordinary link prediction on CoDEx-S, and folds of NELL-One."""
+    columns = ["network and training", "parameters", "graphs", "steps", "names"]
+    table = tables.Table("", [*columns, "CoDEx-S, K = all", "fold 0, K = 3", "fold 1, K = 3", "kept?"], [])
+    for row in read_tries("trail-3.jsonl"):
+        for found in row["measured"]:
+            own = [row["idea"], f"{row['parameters']:,}", str(row["graphs"]), f"{row['steps']:,}"]
+            figures = [found["links"]["mrr"], *(found["folds"][fold]["micro_mrr"] for fold in ("0", "1"))]
+            read = "read" if found["names"] else "not read"
+            table.rows.append([*own, read, *(spread([figure]) for figure in figures), row["kept"]])
+    return table.markdown()
+
+
+def tries_by_references() -> str:
+    """The trials of TRAIL that were measured on all unseen graphs, by the number of references and with skewed ones."""
+    skewed = {"3+10": "3 → 3 + 10 of one tail", "3+30": "3 → 3 + 30 of one tail", "3+own10": "3 → 3 + own 10"}
+    columns = ["width", "names", *(f"K = {size}" for size in REFERENCES), *skewed.values()]
+    rows = []
+    for row in read_tries("trail-3.jsonl"):
+        for found in row["measured"]:
+            graphs = found["unseen_graphs"].values()
+            if len(graphs) < len({record.graph for record in unseen()}):
+                continue
+            cells = [spread([mean(graph["mrr"][size] for graph in graphs)]) for size in REFERENCES]
+            for kind in skewed:
+                both = [graph["skewed"][kind]["mrr"] for graph in graphs if kind in graph["skewed"]]
+                cells.append(" → ".join(spread([mean(figures)]) for figures in zip(*both, strict=True)))
+            rows.append([str(row["settings"]["width"]), "read" if found["names"] else "not read", *cells])
+    return tables.Table("", columns, rows).markdown()
+
+
+def read_tries(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (TRIES / name).read_text("utf-8").splitlines()]
+
+
+def tries_0_2() -> str:
     """What was tried for TRAIL 0.2 on folds."""
-    rows = [json.loads(line) for line in (TRIES_0_2 / "nell-one.jsonl").read_text("utf-8").splitlines()]
+    rows = read_tries("trail-0.2/nell-one.jsonl")
     table = tables.Table("", ["idea", "expected", "steps", "fold 0", "fold 1", "kept?"], [])
     for row in rows:
         figures = dict(zip(row["folds"], row["micro_mrr"], strict=True))
@@ -130,7 +187,7 @@ def tries() -> str:
 
 def without_parts() -> str:
     """TRAIL 0.2 without one of its parts, on the held-out relations of each fold and on test."""
-    rows = [json.loads(line) for line in (TRIES_0_2 / "ablation.jsonl").read_text("utf-8").splitlines()]
+    rows = read_tries("trail-0.2/ablation.jsonl")
     table = tables.Table("", ["network", "fold 0", "fold 1", "test"], [])
     for variant in dict.fromkeys(row["variant"] for row in rows):
         own = [row for row in rows if row["variant"] == variant]
@@ -159,6 +216,37 @@ def shown(value: Any) -> str:
     return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:,.1f}"
 
 
+def few_shot() -> str:
+    """TRAIL on the test splits of benchmarks beside other models: mean and deviation over seeds."""
+    table = tables.Table("", ["model", *(f"{name}, K = {k}, `{kind}`" for name, k, kind in MEASURED)], [])
+    for model, label in IN_TRAIL.items():
+        cells = []
+        for name, shots, candidates in MEASURED:
+            found = select(stored(name).records, model=model, split="test", references="first")
+            cells.append(spread(values(select(found, shots=shots, candidates=candidates))))
+        table.rows.append([label, *cells])
+    return table.markdown()
+
+
+def ordinary_links() -> str:
+    """TRAIL with all known pairs as references in ordinary link prediction, beside other models."""
+    graphs = ("codex-s", "fb15k-237")
+    trail, ultra = (
+        json.loads((ROOT / "benchmarks" / "records" / f"{name}-links.json").read_text("utf-8"))["results"]["rows"]
+        for name in ("trail", "ultra")
+    )
+    rows = []
+    for label, key in OF_LINKS.items():
+        own = [row for row in trail if (row["weights"], row["names"]) == key]
+        rows.append([label, *(spread([row["mrr"] for row in own if row["graph"] == graph]) for graph in graphs)])
+    for size in ("3g", "50g"):
+        own = [row for row in ultra if row["weights"] == f"ultra_{size}.pth"]
+        figures = [[row["mrr"] for row in own if row["graph"] == graph] for graph in graphs]
+        rows.append([f"ULTRA ({size})", *map(spread, figures)])
+    rows.append(["ComplEx", *(spread(values(stored(graph).records)) for graph in graphs)])
+    return tables.Table("", ["model", "CoDEx-S", "FB15k-237"], rows).markdown()
+
+
 def trail_figures(model: str) -> str:
     """The records of a version of TRAIL on every benchmark: mean and deviation over seeds."""
     columns = [
@@ -181,8 +269,8 @@ def trail_figures(model: str) -> str:
 
 def transfer() -> str:
     """Each benchmark with weights of TRAIL 0.2 trained on the others, beside those trained on all and other models."""
-    lines = (TRIES_0_2 / "transfer.jsonl").read_text("utf-8").splitlines()
-    rows = [row for row in map(json.loads, lines) if row["split"] == "test" and row["weights"] == "without"]
+    lines = read_tries("trail-0.2/transfer.jsonl")
+    rows = [row for row in lines if row["split"] == "test" and row["weights"] == "without"]
     table = tables.Table(
         "", ["benchmark", "trained on all five", "on the other four", "share", "ComplEx", "`rules`"], []
     )
@@ -219,7 +307,7 @@ def weights_facts() -> str:
     """What the built-in weights are, in a line."""
     facts, count = shipped().facts, sum(tensor.numel() for tensor in shipped().weights.values())
     shape = ", ".join(f"{name.replace('_', ' ')} {size}" for name, size in facts["shape"].items())
-    trained = f", {facts['step']:,} steps on {', '.join(facts['graphs'])}" if "step" in facts else ""
+    trained = f", {facts['step']:,} steps on {len(facts['graphs'])} graphs" if "step" in facts else ""
     return f"{count:,} parameters ({shape}){trained}; sha256 `{facts['sha256']}`.\n"
 
 
@@ -355,7 +443,11 @@ def documents() -> dict[Path, str]:
             "names": record_table("calibration", "by names", ("names", *ERRORS)),
         },
         DOCS / "attack.md": {"study": f"\n{attack_tables()}\n"},
-        DOCS / "trail.md": {"figures": trail_figures("trail")},
+        DOCS / "trail.md": {
+            "few-shot": few_shot(),
+            "links": ordinary_links(),
+            **{name: tables_of(unseen())[name].markdown() for name in ("mrr", "skewed")},
+        },
         DOCS / "trail-0.2.md": {
             "figures": trail_figures("trail-0.2"),
             "transfer": transfer(),
@@ -428,8 +520,8 @@ def results_page() -> str:
 
 
 def trials_page() -> str:
-    """docs/site/trials.md with its table."""
-    return filled("trials.md", {"tries": tries()})
+    """docs/site/trials.md with its tables."""
+    return filled("trials.md", {"tries": tries(), "by references": tries_by_references(), "tries of 0.2": tries_0_2()})
 
 
 def filled(name: str, contents: Mapping[str, str]) -> str:
