@@ -17,7 +17,6 @@ from fewlink.data.carving import FrozenGraph, freeze
 from fewlink.evaluation.evaluator import TaskRanks
 from fewlink.evaluation.records import RecordStore
 from fewlink.graph import Graph
-from fewlink.linker.calibration import shipped_calibration
 from fewlink.models.trail.shipped import shipped
 from fewlink.scorers import Question
 from fewlink.studies import later_links
