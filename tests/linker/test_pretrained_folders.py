@@ -128,7 +128,9 @@ def test_a_card_has_all_parts_and_is_saved_with_the_model(tmp_path: Path) -> Non
         assert part in text
     for which in ("first answers", "the first 10 answers"):
         assert f"Expected calibration error of {which}: **" in text
-    assert f"No percentages are shown: an error above {ROUGH}" in text
+    calibration = Linker.load(tmp_path / "run").calibration
+    assert calibration is not None
+    assert (f"No percentages are shown: an error above {ROUGH}" in text) == calibration.rough
     assert "| dev | full |" in text and "| dev | open |" in text and "| test |" not in text
     assert umls().split("test")[0].name not in text and str(tmp_path) not in text
     saved = (tmp_path / "saved" / "README.md").read_text()
