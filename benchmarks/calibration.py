@@ -272,7 +272,7 @@ class Answers(NamedTuple):
         """Whether the references of a set are found well enough for percentages."""
         trust, of = self.asked[number].trust, (self.sample.groups == number) & self.sample.first
         low = trust.share_found <= LOW_TRUST_FOUND and self.probabilities[of].mean() < self.least
-        return not low and (trust.found() > 0 or not trust.ranks)
+        return trust.whole or (not low and (trust.found() > 0 or not trust.ranks))
 
     def figures(self, of: Callable[[Asked], bool], **names: Any) -> list[dict[str, Any]]:
         """A row with the errors of some sets of references, after the `names` of the row; no row if there are none."""

@@ -172,6 +172,8 @@ def test_one_reference_and_a_relation_of_the_graph_cannot_be_held_out() -> None:
 
 
 def test_no_percentages_if_no_reference_is_found() -> None:
+    whole = trust_note(Trust(200, (50.0,) * 16, whole=True), False, 0.1, False)
+    assert whole.shown and "none of the 16 tested references" in whole.sentence  # its percentages are small
     lost, found = (trust_note(Trust(2, ranks), False, 0.1, False) for ranks in ((50.0, 60.0), (50.0, 6.0)))
     assert not lost.shown and "none of your 2 references" in lost.sentence
     assert found.shown and (found.found, found.tested) == (1, 2)

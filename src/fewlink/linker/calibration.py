@@ -155,7 +155,7 @@ class Calibration:
         """
         if not evidence:
             return TrustNote(False, False, "no path joins the heads to the references: ranks only, no percentages")
-        low = trust is not None and trust.share_found <= LOW_TRUST_FOUND and first < self.least
+        low = trust is not None and not trust.whole and trust.share_found <= LOW_TRUST_FOUND and first < self.least
         error = self.error_for(trust)
         return trust_note(trust, low, error, error > ROUGH)
 

@@ -522,7 +522,7 @@ class Linker:
         notes: list[str] | None = None,
         rejected: Iterable[tuple[int, int]] = (),
     ) -> References:
-        """Resolve references, and add the known pairs of a relation, the first `shots` of them, that are not rejected.
+        """The known pairs of a relation, the first `shots` that are not rejected, then resolved references.
 
         Remarks are appended to `notes`.
         """
@@ -536,7 +536,7 @@ class Linker:
         if named is not None:
             wrong = set(rejected)
             known = (pair for pair in self._known_pairs(named, shots, given=len(distinct)) if pair not in wrong)
-            distinct = tuple(dict.fromkeys((*distinct, *known)))
+            distinct = tuple(dict.fromkeys((*known, *distinct)))
         if not distinct:
             if named is not None:
                 raise FewlinkError(f"{named.name} has no pairs: give references")

@@ -163,7 +163,7 @@ def trust_note(trust: Trust | None, low: bool, error: float, rough: bool) -> Tru
         return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", *counts)
     if low:
         return TrustNote(True, False, f"low trust: {trust.sentence()}; ranks only, no percentages", *counts)
-    if trust.ranks and not trust.found():
+    if trust.ranks and not trust.found() and not trust.whole:
         return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", *counts)
     return TrustNote(False, not rough, f"{trust.sentence()}; {_measured(error, rough)}", *counts)
 
