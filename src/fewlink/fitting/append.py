@@ -14,6 +14,7 @@ from fewlink.data.append import AppendReport, append_triples
 from fewlink.data.benchmark import FORMAT
 from fewlink.data.catalogue import data_home
 from fewlink.graph import CompileReport
+from fewlink.graph.source import Reading
 from fewlink.linker import saving
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed, RunConfig, is_run, vectors_of
@@ -34,7 +35,7 @@ def append(
     *,
     types: Path | None = None,
     names: Path | None = None,
-    on_error: str = "stop",
+    reading: Reading | None = None,
     report: CompileReport | None = None,
 ) -> Appended:
     """Append triples to a compiled benchmark, or to the graph that a run makes predictions with.
@@ -44,7 +45,7 @@ def append(
     new entities are computed from their neighbours. The folder is replaced atomically.
     """
     place = Path(where)
-    options: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}
+    options: dict[str, Any] = {"types": types, "names": names, "reading": reading, "report": report}
     if is_run(place):
         saving.check_not_saved(place)
         with locked_inside(place):
