@@ -69,11 +69,11 @@ IN_TRAIL = {  # rows of docs/trail.md
     "rules": "rules",
     "ultra-50g": "ULTRA (50g)",
 }
-MEASURED = [  # columns of its table
-    *(("nell-one", shots, "full") for shots in (1, 3, 5, 10)),
-    ("nell-one", 3, "paper"),
-    ("fb15k-237-few", 3, "full"),
-]
+MEASURED = {  # columns of its table: benchmark, number of references, candidates
+    **{f"K = {shots}": ("nell-one", shots, "full") for shots in (1, 3, 5, 10)},
+    "K = 3, `paper`": ("nell-one", 3, "paper"),
+    "FB15k-237, K = 3": ("fb15k-237-few", 3, "full"),
+}
 OF_LINKS = {  # rows of its table of ordinary link prediction: records of TRAIL, whether names are read
     "TRAIL, fine-tuned": ("trail", True),
     "TRAIL, as pretrained": ("trail-pretrained", True),
@@ -231,10 +231,10 @@ def shown(value: Any) -> str:
 
 def few_shot() -> str:
     """TRAIL on the test splits of benchmarks beside other models: mean and deviation over seeds."""
-    table = tables.Table("", ["model", *(f"{name}, K = {k}, `{kind}`" for name, k, kind in MEASURED)], [])
+    table = tables.Table("", ["model", *MEASURED], [])
     for model, label in IN_TRAIL.items():
         cells = []
-        for name, shots, candidates in MEASURED:
+        for name, shots, candidates in MEASURED.values():
             found = select(stored(name).records, model=model, split="test", references="first")
             cells.append(spread(values(select(found, shots=shots, candidates=candidates))))
         table.rows.append([label, *cells])
