@@ -1,172 +1,441 @@
-"""Fit the calibration that comes with the shipped weights of TRAIL, on graphs that the weights never saw.
+"""Fit the calibration that comes with the built-in weights of TRAIL, on graphs that the weights never saw.
 
-python benchmarks/calibration.py WEIGHTS nell-one fb15k-237-few codex-s-few attack-few [--relations 24]
+    python benchmarks/calibration.py GRAPHS [--weights FILE] [--device cuda] [--for trail trail-without-attack]
 
-WEIGHTS is a folder with a file without-BENCH.safetensors for each benchmark: weights trained on the other graphs only.
-With them, relations of the benchmark are asked about: those of dev, and known relations, in both directions, that are
-hidden from the graph; never those of test. Each relation is asked about with several draws of 1 to 5 references. The
-samples are kept as WEIGHTS/BENCH.npz; those that exist are used. A graph's figures come from a calibration fitted on
-the other graphs. Writes src/fewlink/builtin/trail.calibration.json and records/calibration.json, with a row for each
-relation. benchmarks/answer_sets.py then adds the sizes of answer sets.
+GRAPHS is a folder of graphs with INDEX.tsv; those that it marks `never train` are asked about. Relations of each graph
+are hidden in turn and asked about, with 1 to all of their pairs as references, with names and without. The references
+are drawn at random (`random`); or nearly all have the most frequent tail (`one tail`); or they are the right pairs that
+the model itself ranks best, which a curator accepts first (`best first`). The candidates are `open`. A graph's figures
+come from a calibration fitted on the other graphs.
+
+The answers about each graph are kept in the folder `--answers`, by the weights' checksum, and those that exist are
+used: an interrupted call resumes where it stopped. Writes NAME.calibration.json into src/fewlink/builtin for each NAME
+of `--for`, records/calibration.json and records/answer_sets.json. It takes about a quarter of an
+hour on two idle cores.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import csv
+import itertools
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fewlink.core.metrics import realistic_rank
+from fewlink.core.progress import duration
 from fewlink.core.seeds import generator
-from fewlink.data import Benchmark, Task, open_benchmark
-from fewlink.data.training_graph import known_graph
+from fewlink.data.candidates import open_candidates
+from fewlink.data.catalogue import open_graph
 from fewlink.graph import Graph
+from fewlink.linker.answer_sets import LEVELS, Ranks, SetSize, fit_set_size, weighted_quantile
 from fewlink.linker.calibration import (
-    BUILT_IN,
+    LOW_TRUST_FOUND,
     TOP,
     Sample,
-    ask,
+    chance,
     cross_fitted,
     expected_error,
     fitted,
     low_trust,
     over_relations,
-    row_weights,
 )
+from fewlink.linker.query import References
+from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
+from fewlink.linker.trust import Trust, head_fans, measure_trust, row_features
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
-from fewlink.models.trail.shipped import read_weights
+from fewlink.models.trail.shipped import Shipped, read_weights
+from fewlink.scorers import Question, Scorer
 from measure import print_table, write_record
-from views import INVERSE, masked_views
 
 BUILTIN = Path(__file__).resolve().parent.parent / "src" / "fewlink" / "builtin"
-VIEWS = 4
-SHOTS = (1, 2, 3, 4, 5)
+SHOTS = (1, 3, 10, 30, 100)
+ALL = 0  # shots of a whole relation
+RANDOM, ONE_TAIL, BEST = "random", "one tail", "best first"
+SMALLEST, LARGE = 20, 150  # pairs of a relation that is asked about, and of two thirds of them if the graph has so many
+OF_ONE_TAIL = 0.9  # share of the references that have the most frequent tail
+GIVEN, POOL = 3, 24  # of BEST: the references that the others are found with, and the pairs that are ranked at least
+TRIPLES = 100_000  # larger graphs get fewer questions
+ANSWERED = 0.5  # share of the questions that are answered if the least probable are left unanswered
+ROWS = ("tails", "scores", "ranks", "log_softmax", "margins")
 
 
-class Asked(NamedTuple):
-    """A relation, and a graph that does not have it."""
+class Setting(NamedTuple):
+    """How the references of a question are chosen, and whether names are read."""
 
-    graph: Graph
-    task: Task
-
-
-def hidden_relations(benchmark: Benchmark, most: int) -> Iterator[Asked]:
-    """The dev relations, and at most so many known ones that are hidden in views: two thirds as they are, the rest
-    inverse; train relations first."""
-    yield from (Asked(known_graph(benchmark), task) for task in benchmark.split("dev"))
-    train = {task.name for task in benchmark.split("train")}
-    both: tuple[list[Asked], list[Asked]] = [], []
-    for view in masked_views(benchmark, VIEWS):
-        for task in view.tasks:
-            both[task.name.endswith(INVERSE)].append(Asked(view.graph, task))
-    for of in both:
-        of.sort(key=lambda asked: (asked.task.name not in train, generator(1, "pick", asked.task.name).random()))
-    forward, back = both
-    forward, back = forward[: max(most - most // 3, most - len(back))], back[: max(most // 3, most - len(forward))]
-    yield from sorted([*forward, *back], key=lambda asked: id(asked.graph))
+    shots: int
+    choice: str
+    names: bool
 
 
-def sample_of(benchmark: Benchmark, weights: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """The answers with these weights, and the relation of each row."""
-    network = read_weights(weights.read_bytes(), weights.name).network()
-    parts, names, of = [], [], []
-    scorer: TrailScorer | None = None
-    every = list(hidden_relations(benchmark, options.relations))
-    for number, (graph, task) in enumerate(every):
-        if scorer is None or scorer.source is not graph:
-            scorer = TrailScorer("trail", network, ReadGraph.of(graph))
-        names.append(task.name)
-        first = int(generator(3, "shots", task.name).integers(len(SHOTS)))
-        for draw in range(options.draws):
-            shots = SHOTS[(first + 2 * draw) % len(SHOTS)]
-            random = generator(7, "questions", task.name, draw)
-            pairs = random.permutation(task.pairs).astype(np.int32)
-            heads = np.array(list(dict.fromkeys(pairs[shots:, 0].tolist()))[: options.queries], np.int32)
-            if not len(heads):
-                continue
-            parts.append(ask(graph, scorer, pairs[:shots], heads, task.known_tails))
-            of.append(np.full(len(parts[-1].right), number))
-        print(f"{benchmark.name}  {number + 1} of {len(every)} relations", flush=True)
-    sample = Sample.joined(parts)._replace(groups=np.concatenate(of))
-    return {**sample._asdict(), "names": np.array(names)}
+@dataclass(frozen=True)
+class Asked:
+    """A relation with its references, the heads that were asked about, and their best tails.
+
+    Shapes: `right` and `fans` (n,) of the n ranked pairs; `best` (h,), the rank of the best right tail of each head,
+    infinite if it is not a candidate.
+    """
+
+    graph: str
+    relation: str
+    setting: Setting
+    trust: Trust
+    pairs: RankedPairs
+    right: np.ndarray
+    fans: np.ndarray
+    best: np.ndarray
+
+    @property
+    def first(self) -> np.ndarray:
+        """Whether each pair is the first of its head (n,)."""
+        return np.diff(self.pairs.heads, prepend=-1) != 0
+
+    def sample(self, group: int) -> Sample:
+        rows = len(self.pairs)
+        return Sample(
+            features=row_features(self.pairs, self.fans, self.trust),
+            right=self.right,
+            first=self.first,
+            groups=np.full(rows, group),
+            found=np.full(rows, self.trust.share_found),
+            shots=np.full(rows, self.setting.shots),
+        )
 
 
-def figures(sample: Sample, names: list[str], probabilities: np.ndarray, low: np.ndarray) -> dict[str, Any]:
-    """The errors of one graph, what low trust is worth, and a row for each relation."""
-    shown = sample.take(~low)
-    rows, chance = [], []
-    for group in np.unique(sample.groups):
-        of = (sample.groups == group) & sample.first
-        mean, hits = float(probabilities[of].mean()), float(sample.right[of].mean())
-        rows.append([names[int(group)], int(of.sum()), round(mean, 3), round(hits, 3), round(float(low[of].mean()), 2)])
-        chance.append((2 / np.pi * mean * (1 - mean) / of.sum()) ** 0.5)
-    counts = row_weights(sample)
+def hidden_relations(graph: Graph, most: int) -> Iterator[tuple[str, np.ndarray]]:
+    """At most so many relations of at least `SMALLEST` pairs, every third one inverse, with their pairs (n, 2)."""
+    triples = graph.triples()
+    sizes = np.bincount(triples[:, 1], minlength=len(graph.relations))
+    order = generator(1, "relations", graph.fingerprint).permutation(len(sizes))
+    large, small = order[sizes[order] >= LARGE], order[(sizes[order] >= SMALLEST) & (sizes[order] < LARGE)]
+    large = large[: max(most - len(small), most - most // 3)]
+    for place, relation in enumerate([*large, *small[: most - len(large)]]):
+        pairs = triples[triples[:, 1] == relation][:, [0, 2]]
+        yield graph.relations[relation], np.unique(pairs[:, ::-1] if place % 3 == 2 else pairs, axis=0)
 
-    def hit_rate(of: np.ndarray) -> float | None:
-        of = of & sample.first
-        return round(float(np.average(sample.right[of], weights=counts[of])), 3) if of.any() else None
 
-    first = probabilities[sample.first]
-    return {
-        "over relations": round(over_relations(probabilities, sample), 3),
-        "over relations, low trust left out": round(over_relations(probabilities[~low], shown), 3),
-        "by chance alone": round(float(np.mean(chance)), 3),
-        "first answers": round(expected_error(first, sample.right[sample.first]), 3),
-        "first ten answers": round(expected_error(probabilities, sample.right), 3),
-        "low trust": round(float(low[sample.first].mean()), 3),
-        "hit rate of low trust": hit_rate(low),
-        "hit rate of others": hit_rate(~low),
-        "relations": len(rows),
-        "columns": ["relation", "queries", "mean probability of first answers", "hit rate", "share of low trust"],
-        "rows": rows,
+def settings_of(place: int, pairs: int, names: bool) -> list[Setting]:
+    """The whole relation, three numbers of random references and a skewed set; names are read in two of three."""
+    usable = [shots for shots in SHOTS if shots < pairs / 2]
+    several = [shots for shots in usable if shots >= 10] or usable[-1:]
+    chosen = [(ALL, RANDOM), *((usable[(place + at) % len(usable)], RANDOM) for at in range(min(3, len(usable))))]
+    chosen.append((several[place // 2 % len(several)], BEST if place % 2 else ONE_TAIL))
+    return [Setting(*each, names and (place + at) % 3 != 0) for at, each in enumerate(chosen)]
+
+
+def choose(scorer: Scorer, graph: Graph, pairs: np.ndarray, setting: Setting) -> np.ndarray:
+    """The references (K, 2) out of pairs (n, 2) in random order."""
+    shots = setting.shots or len(pairs)
+    if setting.choice == ONE_TAIL:
+        tails, counts = np.unique(pairs[:, 1], return_counts=True)
+        same = pairs[:, 1] == tails[counts.argmax()]
+        own = pairs[same][: max(1, round(OF_ONE_TAIL * shots))]
+        return np.concatenate([own, pairs[~same][: shots - len(own)]])
+    if setting.choice == BEST and shots > GIVEN:
+        given, pool = pairs[:GIVEN], pairs[GIVEN : GIVEN + max(POOL, shots)]
+        question = Question("", given, np.unique(pool[:, 0]), open_candidates(graph, given))
+        shares = np.full(len(pool), -np.inf)
+        for at, scores in score_heads(scorer, question):
+            for place in np.flatnonzero(pool[:, 0] == question.heads[at]):
+                own = scores[question.candidates == pool[place, 1]]
+                shares[place] = own[0] - np.logaddexp.reduce(scores.astype(float)) if len(own) else -np.inf
+        return np.concatenate([given, pool[np.argsort(-shares, kind="stable")[: shots - GIVEN]]])
+    return pairs[:shots]
+
+
+def ask(scorer: Scorer, graph: Graph, name: str, pairs: np.ndarray, setting: Setting, most: int) -> Asked:
+    """Ask for the tails of at most so many heads of a relation with these pairs (n, 2), which the graph lacks."""
+    pairs = generator(7, "pairs", graph.fingerprint, name, str(setting)).permutation(pairs).astype(np.int32)
+    asked = np.sort(np.unique(pairs[:, 0], return_index=True)[1])[: min(most, len(pairs) // 2)]  # one pair of each head
+    chosen = choose(scorer, graph, np.delete(pairs, asked, axis=0), setting)
+    references = References(tuple((head, tail) for head, tail in chosen.tolist()))
+    trust = replace(measure_trust(scorer, graph, references), whole=setting.shots == ALL)
+    question = Question("", references.ids, pairs[asked, 0], open_candidates(graph, references.ids))
+    parts, right, best = [], [], []
+    for at, scores in score_heads(scorer, question):
+        head = int(question.heads[at])
+        known = references.known_tails(head)
+        missing = np.setdiff1d(pairs[pairs[:, 0] == head, 1], known)
+        part = rank_head(head, question.candidates, scores, known, TOP, False)
+        if not len(part):
+            continue
+        parts.append(part)
+        right.append(np.isin(parts[-1].tails, missing))
+        own, rivals = scores[np.isin(question.candidates, missing)], scores[~np.isin(question.candidates, known)]
+        highest = own.max() if len(own) else np.inf
+        rank = realistic_rank((rivals > highest).sum(), (rivals == highest).sum() - 1)
+        best.append(float(rank) if len(own) else np.inf)
+    ranked = RankedPairs.joined(parts)
+    return Asked(
+        "",
+        name,
+        setting,
+        trust,
+        ranked,
+        np.concatenate([*right, np.zeros(0, bool)]),
+        head_fans(graph)[ranked.heads],
+        np.array(best),
+    )
+
+
+def ask_graph(
+    path: Path, weights: Shipped, options: argparse.Namespace, on_share: Callable[[float], None]
+) -> list[Asked]:
+    """Ask about some relations of a graph; `on_share` is called with the share that is done."""
+    names = path.with_name(path.name.replace(".tsv", ".names.tsv"))
+    graph = open_graph(path, names=names if names.exists() else None).graph
+    share = min(1.0, TRIPLES / graph.triple_count)
+    relations, heads = max(3, round(share * options.relations)), max(8, round(share * options.heads))
+    network = weights.network().to(options.device)
+    scorer = TrailScorer("trail", network, ReadGraph.of(graph).to(options.device))
+    found = []
+    hidden = list(hidden_relations(graph, relations))
+    for place, (name, pairs) in enumerate(hidden):
+        rest = graph.without(np.array([graph.relations.id(name)]))
+        with_names = scorer.without(name)
+        without = with_names.without_names()
+        settings = settings_of(place, len(pairs), with_names.graph.reads_names)
+        for at, setting in enumerate(settings):
+            answers = ask(with_names if setting.names else without, rest, name, pairs, setting, heads)
+            if len(answers.pairs):
+                found.append(replace(answers, graph=path.name.partition(".")[0]))
+            on_share((place + (at + 1) / len(settings)) / len(hidden))
+    return found
+
+
+def save(path: Path, every: list[Asked]) -> None:
+    """Write answers as one file."""
+    facts = [[each.relation, each.setting, asdict(each.trust), len(each.pairs), len(each.best)] for each in every]
+    columns = {name: np.concatenate([getattr(each.pairs, name) for each in every]) for name in ("heads", *ROWS)}
+    own = {name: np.concatenate([getattr(each, name) for each in every]) for name in ("right", "fans", "best")}
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
+        np.savez_compressed(file, facts=np.array(json.dumps(facts)), **columns, **own)
+    Path(file.name).replace(path)
+
+
+def read(path: Path, graph: str) -> list[Asked]:
+    """The answers that `save` wrote."""
+    content, every, row, head = dict(np.load(path)), [], 0, 0
+    for relation, setting, trust, rows, heads in json.loads(str(content["facts"])):
+        at, of_head = slice(row, row + rows), slice(head, head + heads)
+        columns = (content[name][at] for name in ("heads", *ROWS))
+        pairs = RankedPairs(*columns, np.zeros(rows, bool))
+        known = Trust(**{**trust, "ranks": tuple(trust["ranks"])})
+        own = content["right"][at], content["fans"][at], content["best"][of_head]
+        every.append(Asked(graph, relation, Setting(*setting), known, pairs, *own))
+        row, head = row + rows, head + heads
+    return every
+
+
+def collect(weights: Shipped, options: argparse.Namespace) -> list[Asked]:
+    """The answers about all graphs, read or asked for."""
+    with (options.graphs / "INDEX.tsv").open(encoding="utf-8") as file:
+        index = [row for row in csv.DictReader(file, delimiter="\t") if row["use"] == "never train"]
+    index = [row for row in index if not options.only or row["name"] in options.only]
+    index.sort(key=lambda row: int(row["triples"]))
+    options.answers.mkdir(parents=True, exist_ok=True)
+    places = {row["name"]: options.answers / f"{weights.facts['sha256'][:8]}-{row['name']}.npz" for row in index}
+    missing = {row["name"]: 20_000 + min(int(row["triples"]), 2 * TRIPLES) for row in index}
+    missing = {name: work for name, work in missing.items() if not places[name].exists()}
+    start = time.monotonic()
+    for number, (name, work) in enumerate(missing.items()):
+        before = sum(list(missing.values())[:number])
+
+        def on_share(share: float, name: str = name, work: int = work, before: int = before) -> None:
+            part = (before + share * work) / sum(missing.values())
+            left = duration((time.monotonic() - start) * (1 - part) / part)
+            print(f"\r{name}: {share:.0%}; {part:.0%} of all, about {left} left    ", end="", flush=True)
+
+        save(places[name], ask_graph(options.graphs / f"{name}.tsv.xz", weights, options, on_share))
+        print(flush=True)
+    return [each for name, place in places.items() for each in read(place, name)]
+
+
+class Answers(NamedTuple):
+    """All answers: those about each set of references, and their rows with the probabilities (n,) of a calibration
+    that was fitted on the other graphs; `least` is the threshold of low trust."""
+
+    asked: list[Asked]
+    sample: Sample
+    probabilities: np.ndarray
+    least: float
+
+    def has_percentages(self, number: int) -> bool:
+        """Whether the references of a set are found well enough for percentages."""
+        trust, of = self.asked[number].trust, (self.sample.groups == number) & self.sample.first
+        low = trust.share_found <= LOW_TRUST_FOUND and self.probabilities[of].mean() < self.least
+        return trust.whole or (not low and (trust.found() > 0 or not trust.ranks))
+
+    def figures(self, of: Callable[[Asked], bool], **names: Any) -> list[dict[str, Any]]:
+        """A row with the errors of some sets of references, after the `names` of the row; no row if there are none."""
+        chosen = [number for number, each in enumerate(self.asked) if of(each)]
+        if not chosen:
+            return []
+        rows = np.isin(self.sample.groups, chosen)
+        sample, own = self.sample.take(rows), self.probabilities[rows]
+        measured, by_chance = over_relations(own, sample), chance(own, sample)
+        row = {
+            **names,
+            "sets": len(chosen),
+            "questions": int(sample.first.sum()),
+            "with percentages": round(float(np.mean([self.has_percentages(number) for number in chosen])), 3),
+            "right": round(float(sample.right[sample.first].mean()), 3),
+            "mean probability": round(float(own[sample.first].mean()), 3),
+            "off": round(measured, 3),
+            "by chance": round(by_chance, 3),
+            "error": round(float(np.sqrt(max(measured**2 - by_chance**2, 0))), 3),
+            "first answers": round(expected_error(own[sample.first], sample.right[sample.first]), 3),
+            "first ten": round(expected_error(own, sample.right), 3),
+        }
+        return [row]
+
+    def row(self, number: int) -> list[Any]:
+        """One set of references."""
+        each, of = self.asked[number], (self.sample.groups == number) & self.sample.first
+        setting = [each.trust.shots, each.setting.shots == ALL, each.setting.choice, each.setting.names]
+        means = [round(float(values[of].mean()), 3) for values in (self.probabilities, self.sample.right)]
+        return [each.graph, each.relation, *setting, int(of.sum()), *means, each.trust.found(), each.trust.tested]
+
+
+def tables_of(answers: Answers) -> dict[str, list[dict[str, Any]]]:
+    """The errors by the number of references, by how they were chosen, by names and by graph."""
+
+    def references(shots: int) -> str:
+        return "all of a relation of the graph" if shots == ALL else f"{shots}"
+
+    def of(shots: int, choice: str) -> Callable[[Asked], bool]:
+        return lambda each: each.setting[:2] == (shots, choice)
+
+    named = {each.graph for each in answers.asked if each.setting.names}
+
+    def skewed(choice: str) -> Callable[[Asked], bool]:
+        return lambda each: each.setting.choice == choice and each.setting.shots >= SHOTS[2]
+
+    def reading(names: bool) -> Callable[[Asked], bool]:
+        return lambda each: each.graph in named and each.setting.names == names
+
+    def about(graph: str) -> Callable[[Asked], bool]:
+        return lambda each: each.graph == graph
+
+    graphs = dict.fromkeys(each.graph for each in answers.asked)
+    joined = itertools.chain.from_iterable
+    parts = {
+        "all": answers.figures(lambda each: True),
+        "by references": joined(answers.figures(of(k, RANDOM), references=references(k)) for k in (*SHOTS, ALL)),
+        "by choice": joined(answers.figures(skewed(each), references=each) for each in (RANDOM, ONE_TAIL, BEST)),
+        "by names": joined(answers.figures(reading(own), names="read" if own else "not read") for own in (True, False)),
+        "by graph": joined(answers.figures(about(graph), graph=graph) for graph in graphs),
     }
+    return {name: list(rows) for name, rows in parts.items()}
+
+
+def ranks_of(asked: list[Asked], probabilities: np.ndarray) -> Ranks:
+    """The rank of the best right answer to each question."""
+    first, candidates, groups, best, row = [], [], [], [], 0
+    for number, each in enumerate(asked):
+        own = probabilities[row : row + len(each.pairs)][each.first]
+        row += len(each.pairs)
+        first.append(own)
+        candidates.append(np.full(len(own), max(each.trust.candidates, 1)))
+        groups.append(np.full(len(own), number))
+        best.append(each.best)
+    return Ranks(*map(np.concatenate, (first, candidates, best, groups)))
+
+
+def answer_sets(asked: list[Asked], own: np.ndarray, left_out: np.ndarray) -> tuple[list[SetSize], dict[str, Any]]:
+    """The sizes of answer sets, and what they cover on graphs that were left out.
+
+    `own` (n,) are the probabilities by the calibration of all graphs, `left_out` (n,) those without each graph.
+    """
+    whole, ranks = ranks_of(asked, own), ranks_of(asked, left_out)
+    graphs = np.array([asked[group].graph for group in ranks.groups.tolist()])
+    rows: list[dict[str, Any]] = []
+    sizes = []
+    for level in LEVELS:
+        found = np.zeros(len(graphs), np.int64)
+        for graph in np.unique(graphs):
+            of = graphs == graph
+            found[of] = fit_set_size(whole.take(~of), level).size(ranks.first[of], ranks.candidates[of])
+        for name in ("all", *dict.fromkeys(graphs.tolist())):
+            of = (graphs == name) | (name == "all")
+            part, size = ranks.take(of), found[of]
+            rows.append(
+                {
+                    "level": level,
+                    "left out": "graph",
+                    "graph": name,
+                    "coverage": round(float(np.average(part.best <= size, weights=part.counts)), 3),
+                    "mean size": round(float(np.average(size, weights=part.counts)), 1),
+                    "median size": weighted_quantile(size.astype(float), part.counts, 0.5),
+                    "up to ten": round(float(np.average(size <= 10, weights=part.counts)), 3),
+                }
+            )
+        every = next(row for row in rows if row["level"] == level)
+        facts = {"coverage": every["coverage"], "mean": every["mean size"], "median": every["median size"]}
+        sizes.append(replace(fit_set_size(whole, level), **facts))
+    order, counts = np.argsort(-ranks.first, kind="stable"), ranks.counts
+    answered = order[np.cumsum(counts[order]) <= ANSWERED * counts.sum()]
+
+    def share(of: np.ndarray, last: int) -> float:
+        return round(float(np.average(ranks.best[of] < last + 1, weights=counts[of])), 3)
+
+    abstention = {
+        "answered": ANSWERED,
+        "precision": share(answered, 1),
+        "precision if all are answered": share(order, 1),
+        "a right one in the first ten": share(answered, 10),
+        "the same if all are answered": share(order, 10),
+    }
+    about = {"questions": len(ranks.best), "relations": len({(each.graph, each.relation) for each in asked})}
+    return sizes, {**about, "measured": rows, "abstention, the graph left out": abstention}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("weights", type=Path)
-    parser.add_argument("benchmarks", nargs="+")
-    parser.add_argument("--relations", type=int, default=24)
-    parser.add_argument("--draws", type=int, default=2)
-    parser.add_argument("--queries", type=int, default=10)
-    parser.add_argument("--out", type=Path, default=BUILTIN / BUILT_IN)
-    parser.add_argument("--samples-only", action="store_true")
+    parser.add_argument("graphs", type=Path)
+    parser.add_argument("--weights", type=Path, default=BUILTIN / "trail.safetensors")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--for", nargs="+", dest="names", default=["trail"], metavar="NAME", help="of the calibration")
+    parser.add_argument("--answers", type=Path, default=Path("calibration-answers"))
+    parser.add_argument("--relations", type=int, default=6, help="of each graph")
+    parser.add_argument("--heads", type=int, default=14, help="of each relation and set of references")
+    parser.add_argument("--only", nargs="+", metavar="GRAPH", help="these graphs, and write nothing but their answers")
     options = parser.parse_args()
-    parts, names, graphs = [], [], []
-    for number, given in enumerate(options.benchmarks):
-        name = Path(given).name
-        place = options.weights / f"{name}.npz"
-        if not place.exists():
-            weights = options.weights / f"without-{name}.safetensors"
-            np.savez_compressed(place, **sample_of(open_benchmark(given), weights, options))
-        content = np.load(place)
-        part = Sample(*(content[field] for field in Sample._fields))
-        parts.append(part._replace(groups=part.groups + len(names)))
-        names += content["names"].tolist()
-        graphs.append(np.full(len(part.right), number))
-    if options.samples_only:
+    weights = read_weights(options.weights.read_bytes(), options.weights.name)
+    asked = collect(weights, options)
+    sample = Sample.joined([each.sample(number) for number, each in enumerate(asked)])
+    graphs = np.concatenate([np.full(len(each.pairs), each.graph) for each in asked])
+    probabilities = cross_fitted(sample, graphs)
+    answers = Answers(asked, sample, probabilities, low_trust(probabilities, sample)[0])
+    tables = tables_of(answers)
+    for table in filter(None, tables.values()):
+        print_table(table)
+        print()
+    if options.only:
         return
-    sample, graph = Sample.joined(parts), np.concatenate(graphs)
-    probabilities = cross_fitted(sample, graph)
-    low = low_trust(probabilities, sample)[1]
     facts = {"crossed": "graph", "shots": 0, "top": TOP, "step": 0, "benchmark": ""}
-    calibration = fitted(sample, probabilities, **facts)
-    calibration.write(options.out)
-    in_turn = cross_fitted(sample)
-    by_graph = {}
-    for number, given in enumerate(options.benchmarks):
-        of = graph == number
-        seen = {"over relations, only the relation left out": round(over_relations(in_turn[of], sample.take(of)), 3)}
-        by_graph[Path(given).name] = seen | figures(sample.take(of), names, probabilities[of], low[of])
-    keys = [key for key in next(iter(by_graph.values())) if key not in ("columns", "rows")]
-    print_table([{"graph": name, **{key: each[key] for key in keys}} for name, each in by_graph.items()])
-    every = figures(sample, names, probabilities, low)
-    every = {key: every[key] for key in keys if key in every}
-    write_record("calibration", {"all": every, "graphs": by_graph, "weights": calibration.weights})
-    print(every, "shown" if not calibration.rough else "not shown", f"low trust under {calibration.least}")
+    relations = len({(each.graph, each.relation) for each in asked})
+    calibration = fitted(sample, answers.probabilities, relations=relations, **facts)
+    own = 1 / (1 + np.exp(-(sample.features @ np.array([*calibration.weights.values()]))))
+    sizes, sets = answer_sets(asked, own, answers.probabilities)
+    for name in options.names:
+        replace(calibration, sets=tuple(sizes)).write(BUILTIN / f"{name}.calibration.json")
+    columns = ["graph", "relation", "references", "whole", "chosen", "names", "questions", "mean probability"]
+    columns += ["right", "found", "held out"]
+    rows = {"columns": columns, "rows": [answers.row(number) for number in range(len(asked))]}
+    about = {name: weights.facts[name] for name in ("file", "sha256")}
+    write_record("calibration", {"of": about, "weights": calibration.weights, **tables, "sets of references": rows})
+    write_record("answer_sets", sets)
+    shown = [f"{each.fewest or 'all'}: {each.error:.3f}" for each in calibration.by_references]
+    print("error by the number of references:", *shown, f"low trust under {calibration.least}")
 
 
 if __name__ == "__main__":

@@ -259,7 +259,7 @@ COMMANDS = {
     ),
     "card": Command(make_old_card, lambda: write_card("run"), card_version),
     "evaluate": Command(make_results, evaluate_rules, results_version),
-    "fit": Command(lambda: write_lines("towns.tsv", towns()), run_fit, fit_version, copied=True),
+    "fit": Command(lambda: write_lines("towns.tsv", towns(20)), run_fit, fit_version, copied=True),
 }
 
 

@@ -32,7 +32,7 @@ from fewlink.data.folds import fold_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.linker import Linker
 from fewlink.linker import adjustment as adjusting
-from fewlink.linker.query import References
+from fewlink.linker.query import Query, References
 from fewlink.linker.ranking import RankedPairs, rank_head
 from fewlink.linker.trust import head_fans
 from measure import print_table, read_record, write_record
@@ -48,7 +48,7 @@ def collect(linker: Linker, task: Task, draw: int) -> dict[str, Any]:
     pool, graph = Pool.of(linker, task, draw), known_graph(linker.benchmark)
     known = set(map(tuple, task.known.tolist()))
     references = References(tuple(map(tuple, pool.references.tolist())))
-    trust, parts = linker.trust(references), []
+    trust, parts = linker.trust(Query(references)), []
     for head, scores in zip(pool.heads.tolist(), pool.scores(pool.references), strict=True):
         keep = pool.candidates != head
         parts.append(
@@ -119,7 +119,7 @@ def tune(samples: Sequence[dict[str, Any]]) -> None:
 
     rows = []
     for shift, more, usual in itertools.product(STRENGTHS, STRENGTHS, USUAL):
-        adjusting.STRENGTHS, adjusting.MORE = (shift, more), usual
+        adjusting.PRIOR_STRENGTHS, adjusting.PRIOR_MORE = (shift, more), usual
         rows.append({"shift": shift, "more": more, "usual": usual, **mean("adjusted")})
     rows = sorted(rows, key=lambda row: row["log loss"])[:10]
     print_table([*rows, {"shift": "none", "more": "none", "usual": 0.0, **mean("as shipped")}])

@@ -42,7 +42,8 @@ import command_reference  # noqa: E402
 import speed_page  # noqa: E402
 import summary  # noqa: E402
 
-TRIES_0_2 = ROOT / "benchmarks" / "tries" / "trail-0.2"
+TRIES = ROOT / "benchmarks" / "tries"
+TRIES_0_2 = TRIES / "trail-0.2"
 COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.2", "trail")  # relation by relation
 CARVED = ("fb15k-237-few", "codex-s-few")
 BENCHMARKS = ("nell-one", *CARVED, "attack-few", "umls")  # of TRAIL
@@ -58,6 +59,27 @@ IN_README = {
     "trail-no-names": "**TRAIL** without names",
     "trail": "**TRAIL** (fewlink)",
 }
+IN_TRAIL = {  # rows of docs/trail.md
+    "trail": "**TRAIL**, fine-tuned",
+    "trail-pretrained": "TRAIL, as pretrained",
+    "trail-no-names": "**TRAIL without names**, fine-tuned",
+    "trail-pretrained-no-names": "TRAIL without names, as pretrained",
+    "trail-0.2": "TRAIL 0.2 (no names)",
+    "complex": "ComplEx",
+    "rules": "rules",
+    "ultra-50g": "ULTRA (50g)",
+}
+MEASURED = {  # columns of its table: benchmark, number of references, candidates
+    **{f"K = {shots}": ("nell-one", shots, "full") for shots in (1, 3, 5, 10)},
+    "K = 3, `paper`": ("nell-one", 3, "paper"),
+    "FB15k-237, K = 3": ("fb15k-237-few", 3, "full"),
+}
+OF_LINKS = {  # rows of its table of ordinary link prediction: records of TRAIL, whether names are read
+    "TRAIL, fine-tuned": ("trail", True),
+    "TRAIL, as pretrained": ("trail-pretrained", True),
+    "TRAIL without names, fine-tuned": ("trail", False),
+    "TRAIL without names, as pretrained": ("trail-pretrained", False),
+}
 IN_CURVES = ("trail", "trail-no-names", "ultra-50g", "complex", "rules", "reference-tails", "popularity")
 GRAPHS = {
     "nell-one": "NELL-One",
@@ -70,6 +92,7 @@ GRAPHS = {
 NOTHING_STORED = "No results are stored yet.\n"
 ADJUSTED = ("graph", "relations of", "relations", "probabilities", "log loss", "Brier", "error", "error of first")
 AREA = "area, mean of relations"
+ERRORS = ("sets", "questions", "with percentages", "right", "off", "by chance", "error", "first answers", "first ten")
 SIZES = ("coverage", "mean size", "median size")
 NAMES = ("graph", "part", "relations", "queries", "MRR of TRAIL", "names, graph left out", "names, as shipped")
 
@@ -101,14 +124,14 @@ def carved() -> str:
 
 
 def by_recipe(nell: list[Record], plain: list[Record]) -> str:
-    """What each recipe reached, for `fewlink recipes`."""
+    """What each recipe reached, for `fewlink recipes`; weights that a program pretrained are of no recipe."""
     figures: dict[str, dict[str, str]] = {}
     for record in plain:
         figures[record.config["recipe"]] = {
             f"{record.benchmark} {record.split}, filtered MRR": spread(values([record]))
         }
     for name in recipe_texts():
-        of_recipe = [r for r in nell if name in (r.config.get("recipe"), r.model)]
+        of_recipe = [r for r in nell if name in (r.config.get("recipe"), r.model) and "program" not in r.config]
         for protocol in tables.PROTOCOLS:
             if records := select(of_recipe, split="test", shots=3, references="first", candidates=protocol):
                 what = f"nell-one test, K = 3, {protocol}, MRR over {len(records)} seeds"
@@ -117,8 +140,58 @@ def by_recipe(nell: list[Record], plain: list[Record]) -> str:
 
 
 def tries() -> str:
+    """What was tried for TRAIL: ordinary link prediction on CoDEx-S, and folds of NELL-One."""
+    columns = ["network and training", "parameters", "steps", "CoDEx-S, K = all", "fold 0", "fold 1", "kept?"]
+    rows = []
+    for row in read_tries("trail-3.jsonl"):
+        for place, found in enumerate(row["measured"]):
+            own = [row["idea"], f"{row['parameters']:,}", f"{row['steps']:,}"]
+            figures = [found["links"]["mrr"], *(found["folds"][fold]["micro_mrr"] for fold in ("0", "1"))]
+            cells = [spread([figure]) for figure in figures]
+            rows.append(
+                ["… the same weights, names not read", "", "", *cells, ""] if place else [*own, *cells, row["kept"]]
+            )
+    return tables.Table("", columns, rows).markdown()
+
+
+def tries_by_references() -> str:
+    """The trials of TRAIL that were measured on all unseen graphs, by the number of references and with skewed ones."""
+    skewed = {"3+10": "3 → 3 + 10 of one tail", "3+30": "3 → 3 + 30 of one tail", "3+own10": "3 → 3 + own 10"}
+    columns = ["width", "names", *(f"K = {size}" for size in REFERENCES), *skewed.values()]
+    rows = []
+    for row in read_tries("trail-3.jsonl"):
+        for found in row["measured"]:
+            graphs = found["unseen_graphs"].values()
+            if len(graphs) < len({record.graph for record in unseen()}):
+                continue
+            cells = [spread([mean(graph["mrr"][size] for graph in graphs)]) for size in REFERENCES]
+            for kind in skewed:
+                both = [graph["skewed"][kind]["mrr"] for graph in graphs if kind in graph["skewed"]]
+                cells.append(" → ".join(spread([mean(figures)]) for figures in zip(*both, strict=True)))
+            rows.append([str(row["settings"]["width"]), "read" if found["names"] else "not read", *cells])
+    return tables.Table("", columns, rows).markdown()
+
+
+def tries_of_tuning() -> str:
+    """What 100 steps on a graph gain on its held-out questions, for several settings."""
+    columns = ["graph", "triples", "held out", "learning rate", "relations a step", "read", "MRR before", "gain", "±"]
+    rows = []
+    for row in read_tries("tuning.jsonl"):
+        settings = row["settings"]
+        read = "whole graph" if row["edges"] is None else f"{row['edges']:,} edges"
+        own = [row["graph"], f"{row['triples']:,}", row["held_out"], f"{settings['learning_rate']:g}"]
+        figures = [spread([figure]) for figure in (row["before"]["mrr"], row["gain"], row["error"])]
+        rows.append([*own, str(settings["relations"]), read, *figures])
+    return tables.Table("", columns, rows).markdown()
+
+
+def read_tries(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (TRIES / name).read_text("utf-8").splitlines()]
+
+
+def tries_0_2() -> str:
     """What was tried for TRAIL 0.2 on folds."""
-    rows = [json.loads(line) for line in (TRIES_0_2 / "nell-one.jsonl").read_text("utf-8").splitlines()]
+    rows = read_tries("trail-0.2/nell-one.jsonl")
     table = tables.Table("", ["idea", "expected", "steps", "fold 0", "fold 1", "kept?"], [])
     for row in rows:
         figures = dict(zip(row["folds"], row["micro_mrr"], strict=True))
@@ -129,7 +202,7 @@ def tries() -> str:
 
 def without_parts() -> str:
     """TRAIL 0.2 without one of its parts, on the held-out relations of each fold and on test."""
-    rows = [json.loads(line) for line in (TRIES_0_2 / "ablation.jsonl").read_text("utf-8").splitlines()]
+    rows = read_tries("trail-0.2/ablation.jsonl")
     table = tables.Table("", ["network", "fold 0", "fold 1", "test"], [])
     for variant in dict.fromkeys(row["variant"] for row in rows):
         own = [row for row in rows if row["variant"] == variant]
@@ -158,6 +231,37 @@ def shown(value: Any) -> str:
     return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:,.1f}"
 
 
+def few_shot() -> str:
+    """TRAIL on the test splits of benchmarks beside other models: mean and deviation over seeds."""
+    table = tables.Table("", ["model", *MEASURED], [])
+    for model, label in IN_TRAIL.items():
+        cells = []
+        for name, shots, candidates in MEASURED.values():
+            found = select(stored(name).records, model=model, split="test", references="first")
+            cells.append(spread(values(select(found, shots=shots, candidates=candidates))))
+        table.rows.append([label, *cells])
+    return table.markdown()
+
+
+def ordinary_links() -> str:
+    """TRAIL with all known pairs as references in ordinary link prediction, beside other models."""
+    graphs = ("codex-s", "fb15k-237")
+    trail, ultra = (
+        json.loads((ROOT / "benchmarks" / "records" / f"{name}-links.json").read_text("utf-8"))["results"]["rows"]
+        for name in ("trail", "ultra")
+    )
+    rows = []
+    for label, key in OF_LINKS.items():
+        own = [row for row in trail if (row["weights"], row["names"]) == key]
+        rows.append([label, *(spread([row["mrr"] for row in own if row["graph"] == graph]) for graph in graphs)])
+    for size in ("3g", "50g"):
+        own = [row for row in ultra if row["weights"] == f"ultra_{size}.pth"]
+        figures = [[row["mrr"] for row in own if row["graph"] == graph] for graph in graphs]
+        rows.append([f"ULTRA ({size})", *map(spread, figures)])
+    rows.append(["ComplEx", *(spread(values(stored(graph).records)) for graph in graphs)])
+    return tables.Table("", ["model", "CoDEx-S", "FB15k-237"], rows).markdown()
+
+
 def trail_figures(model: str) -> str:
     """The records of a version of TRAIL on every benchmark: mean and deviation over seeds."""
     columns = [
@@ -180,8 +284,8 @@ def trail_figures(model: str) -> str:
 
 def transfer() -> str:
     """Each benchmark with weights of TRAIL 0.2 trained on the others, beside those trained on all and other models."""
-    lines = (TRIES_0_2 / "transfer.jsonl").read_text("utf-8").splitlines()
-    rows = [row for row in map(json.loads, lines) if row["split"] == "test" and row["weights"] == "without"]
+    lines = read_tries("trail-0.2/transfer.jsonl")
+    rows = [row for row in lines if row["split"] == "test" and row["weights"] == "without"]
     table = tables.Table(
         "", ["benchmark", "trained on all five", "on the other four", "share", "ComplEx", "`rules`"], []
     )
@@ -218,7 +322,7 @@ def weights_facts() -> str:
     """What the built-in weights are, in a line."""
     facts, count = shipped().facts, sum(tensor.numel() for tensor in shipped().weights.values())
     shape = ", ".join(f"{name.replace('_', ' ')} {size}" for name, size in facts["shape"].items())
-    trained = f", {facts['step']:,} steps on {', '.join(facts['graphs'])}" if "step" in facts else ""
+    trained = f", {facts['step']:,} steps on {len(facts['graphs'])} graphs" if "step" in facts else ""
     return f"{count:,} parameters ({shape}){trained}; sha256 `{facts['sha256']}`.\n"
 
 
@@ -302,6 +406,7 @@ def stored_figure(query: str) -> str:
     `[BENCHMARK/]MODEL SPLIT CANDIDATES K [METRIC [AVERAGE]]`: from records, on NELL-One by default.
     `SELECTION MODEL METRIC`: what learning curves have on test at the step that is selected so.
     `calibration FACT`: of the calibration that comes with fewlink.
+    `unseen MODEL K`: MRR on unseen graphs, the mean over graphs.
     """
     first, *words = query.split()
     if first == "calibration":
@@ -309,8 +414,12 @@ def stored_figure(query: str) -> str:
         return {
             "count": f"{facts.count:,}",
             "relations": str(facts.relations),
+            "first": f"{facts.first_error:.2f}".lstrip("0"),
             "over relations": f"{facts.over_relations:.2f}".lstrip("0"),
         }[" ".join(words)]
+    if first == "unseen":
+        model, size = words
+        return spread(over_graphs(complete(unseen())[model], size))
     if first in SELECTIONS:
         model, metric = words
         return spread([SELECTIONS[first](curve)[metric] for curve in stored("nell-one").curves if curve.model == model])
@@ -325,7 +434,8 @@ def stored_figure(query: str) -> str:
 
 def with_figures(text: str) -> str:
     """A text in which each figure before `<!--=QUERY-->` is the stored one."""
-    return re.sub(r"(?:\?|[\d.,]+(?: ± [\d.]+)?)<!--=(.+?)-->", lambda m: f"{stored_figure(m[1])}<!--={m[1]}-->", text)
+    figure = re.compile(r"(?:\?|[\d.,]+(?: ± [\d.]+)?)<!--=(.+?)-->", re.DOTALL)  # a query may be broken over lines
+    return figure.sub(lambda m: f"{stored_figure(m[1])}<!--={m[1]}-->", text)
 
 
 def with_tables(text: str, contents: Mapping[str, str]) -> str:
@@ -349,9 +459,17 @@ def documents() -> dict[Path, str]:
         DOCS / "unseen-graphs.md": {name: table.markdown() for name, table in tables_of(unseen()).items()},
         DOCS / "findings.md": {},
         DOCS / "trail-0.1.md": {},
-        DOCS / "concepts" / "calibration.md": {},
+        DOCS / "concepts" / "calibration.md": {
+            "references": record_table("calibration", "by references", ("references", *ERRORS)),
+            "choice": record_table("calibration", "by choice", ("references", *ERRORS)),
+            "names": record_table("calibration", "by names", ("names", *ERRORS)),
+        },
         DOCS / "attack.md": {"study": f"\n{attack_tables()}\n"},
-        DOCS / "trail.md": {"figures": trail_figures("trail")},
+        DOCS / "trail.md": {
+            "few-shot": few_shot(),
+            "links": ordinary_links(),
+            **{name: tables_of(unseen())[name].markdown() for name in ("mrr", "skewed")},
+        },
         DOCS / "trail-0.2.md": {
             "figures": trail_figures("trail-0.2"),
             "transfer": transfer(),
@@ -424,8 +542,14 @@ def results_page() -> str:
 
 
 def trials_page() -> str:
-    """docs/site/trials.md with its table."""
-    return filled("trials.md", {"tries": tries()})
+    """docs/site/trials.md with its tables."""
+    contents = {
+        "tries": tries(),
+        "by references": tries_by_references(),
+        "tuning": tries_of_tuning(),
+        "tries of 0.2": tries_0_2(),
+    }
+    return filled("trials.md", contents)
 
 
 def filled(name: str, contents: Mapping[str, str]) -> str:

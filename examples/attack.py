@@ -54,15 +54,15 @@ print(f"\nThe first answer is right for {right} of the {len(others)} other tools
 print(f"Saying Windows each time would be right for {windows}.")
 
 print(f"\nWhy does it say that {EXPLAINED[0]} runs on {EXPLAINED[1]}? Because of these facts in ATT&CK:\n")
-paths = [path for path in linker.explain(REFERENCES, *EXPLAINED).paths if path.like]
-for path in paths[:3]:
+paths = linker.explain(REFERENCES, *EXPLAINED).paths
+examples = max(path.like or 0 for path in paths)
+for path in [path for path in paths if path.like == examples][:3]:
     steps = [" ".join(step.relation.split()[1:-1]) for step in path.steps]  # "tool uses technique": uses
     hops = (
         f"←{step}— {entity.name}" if hop.inverse else f"—{step}→ {entity.name}"
         for hop, step, entity in zip(path.steps, steps, path.entities[1:], strict=True)
     )
     print(f"    {path.entities[0].name} {' '.join(hops)}")
-examples = min(path.like for path in paths[:3])
 print(f"\n    Chains like these also lead from {examples} of the {len(REFERENCES)} examples to their platforms.")
 
 clone = Path(".venv/bin/fewlink").exists()

@@ -232,7 +232,7 @@ def test_heads_are_asked_for_with_tails(tmp_path: Path) -> None:
     assert [row["tail"] for row in rows] == ["cell", "cell", "plant", "plant", "fungus", "fungus"]
     shown = run_command("ask", "umls", *PAIRS, "--tail", "cell", "-k", "2").output
     header = next(line for line in shown.splitlines() if "score" in line).split()
-    assert "right in" in shown and header[:3] == ["tail", "rank", "head"]
+    assert "of your 2 references" in shown and header[:3] == ["tail", "rank", "head"]
     for both in (["--tail", "cell", "--head", "alga"], ["--tail", "cell", "--of-type", "x"]):
         with pytest.raises(FewlinkError, match="--head"):
             run_command("ask", "umls", *PAIRS, *both)

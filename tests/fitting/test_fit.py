@@ -93,7 +93,7 @@ def test_a_graph_of_which_nothing_can_be_held_out_answers_and_says_that_nothing_
 @pytest.mark.parametrize("tasks", [6, MANY])
 def test_a_fit_is_a_run_with_metrics_card_and_probabilities(tasks: int) -> None:
     made, new = fitted(tasks), tasks == MANY
-    assert is_run(made.run) and {*made.figures} == ({"3", "all"} if new else {"all"})
+    assert is_run(made.run) and {*made.figures} == ({"3", "all", "any"} if new else {"all"})
     assert {*made.held_out} == {"shipped", "fine-tuned", *(["rules"] if new else [])} and made.deployed in made.held_out
     assert not [path.name for path in made.run.iterdir() if path.name.startswith(".")]
     assert made.card is not None

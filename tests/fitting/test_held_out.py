@@ -190,7 +190,7 @@ def test_a_benchmark_is_cut_to_its_first_relations_and_queries() -> None:
 
 
 @pytest.mark.parametrize(
-    "seconds, relations, queries", [(1e6, 9, 24), (1000, 9, 24), (300, 9, 14), (150, 5, 10), (130, 4, 13), (1, 4, 4)]
+    "seconds, relations, queries", [(1e6, 9, 60), (1000, 9, 60), (300, 9, 14), (230, 8, 8), (130, 4, 13), (1, 4, 6)]
 )
 def test_as_many_queries_as_fit_the_time(
     seconds: float, relations: int, queries: int, monkeypatch: pytest.MonkeyPatch
@@ -222,7 +222,7 @@ def test_a_first_question_that_takes_too_long_leaves_the_least_to_measure() -> N
 
     slow = Slow()
     plan = plan_measuring(towns()[1], [slow], 0.1)
-    assert (plan.relations, plan.queries, slow.asked) == (4, 4, 1)
+    assert (plan.relations, plan.queries, slow.asked) == (4, 6, 1)
 
 
 def test_figures_are_means_over_relations() -> None:
@@ -232,8 +232,18 @@ def test_figures_are_means_over_relations() -> None:
     assert figures["hits@1"] == pytest.approx((1 / 3 + 1) / 2) and figures["hits@10"] == 1
     assert (figures["relations"], figures["queries"]) == (2, 4) and "error" not in figures
     by_shots = figures_by_shots(ranks)
+    assert [*by_shots] == ["3", "all", "any"] and by_shots["any"] == figures
+    assert [*figures_by_shots([{"all": [1, 2]}])] == ["all"]
     assert by_shots["3"]["mrr"] == 0.75 and by_shots["3"]["relations"] == 1
     assert by_shots["all"]["mrr"] == pytest.approx(0.625) and by_shots["all"]["queries"] == 2
+
+
+def test_an_error_is_known_from_several_relations_with_several_queries() -> None:
+    ranks: Any = [{"all": [1, 1]}, {"all": [2, 2]}, {"all": [1, 2]}, {"all": [1, 4]}]
+    assert figures_of(ranks)["error"] == estimate([1, 0.5, 0.75, 0.625]).error
+    assert "error" not in figures_of(ranks[:3]) and "error" not in figures_of(
+        [{"all": each["all"][:1]} for each in ranks]
+    )
 
 
 def test_a_gain_is_a_mean_over_relations_with_a_standard_error_for_few() -> None:

@@ -72,7 +72,7 @@ def test_a_project_is_read_with_its_probabilities(tmp_path: Path) -> None:
         states = file.decisions("cures")
     assert adjustment_of(states) == fitted((0.4, True, False), (0.3, False, True), (0.2, False, True))
     read = ProjectReading.of(tmp_path / "a")
-    assert read.references == (("a", "b"), ("x", "y"), ("c", "d")) and read.rejected == (("c", "e"), ("a", "e"))
+    assert read.references == (("a", "b"), ("c", "d"), ("x", "y")) and read.rejected == (("c", "e"), ("a", "e"))
     assert read.adjustment == adjustment_of(states) and read.answered() == {"a", "x", "c"}
     (note,) = read.notes(adjusted=True)
     assert "3 decisions" in note and "cures" in note and read.notes(adjusted=False) == []

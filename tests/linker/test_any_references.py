@@ -165,8 +165,8 @@ def test_all_known_pairs_and_all_given_ones_are_references() -> None:
     assert len(known) > 200 and linker.references_of("causes") == known
     more = [("bird", "cell"), known[3], ("fish", "plant")]
     found = linker.resolve(more, relation="causes").references
-    assert found.ids.tolist() == linker.find_references([*more, *known]).ids.tolist()  # each once, the given ones first
-    assert linker.find_references([*more, *known]).ids.shape == (len(known) + 2, 2)
+    assert found.ids.tolist() == linker.find_references([*known, *more]).ids.tolist()  # each once, the given ones last
+    assert linker.find_references([*known, *more]).ids.shape == (len(known) + 2, 2)
     assert len(linker.find_references(more, "causes", 2).pairs) == 5
     assert len(linker.find_references(more, "causes", 0).pairs) == 3
     assert len(linker.find_references(None, "causes", 7).pairs) == 7

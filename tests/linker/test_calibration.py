@@ -20,8 +20,12 @@ from fewlink.linker import Linker, calibrate
 from fewlink.linker.calibration import (
     LOW_TRUST_FOUND,
     RIDGE,
+    ROUGH,
+    MeasuredError,
     Sample,
+    by_references,
     calibrate_on_dev,
+    chance,
     collect,
     cross_fitted,
     fit,
@@ -30,11 +34,12 @@ from fewlink.linker.calibration import (
     over_relations,
     read_calibration,
     row_weights,
+    shipped_calibration,
 )
 from fewlink.linker.ranking import RankedPairs
-from fewlink.linker.trust import FEATURES, Trust, expected_error, reliability_bins, row_features, vector
+from fewlink.linker.trust import FEATURES, SIGNS, Trust, expected_error, reliability_bins, row_features
 
-WRITTEN = ("constant", "log softmax", "log rank")  # what rows are drawn by
+DRAWN_BY = ("constant", "log softmax, tails")  # what rows are drawn by
 FACTS = {"crossed": "relation", "shots": 3, "top": 10, "step": 1, "benchmark": ""}
 
 
@@ -53,23 +58,31 @@ def sample_of(
 ) -> Sample:
     """Rows of questions of the same trust."""
     features = row_features(pairs_of(log_softmax, ranks), np.zeros(len(ranks)), trust)
-    return Sample(features, right, ranks == 1, groups, np.full(len(ranks), trust.share_found if trust else 1.0))
+    found, shots = (trust.share_found, trust.shots) if trust else (1.0, 3)
+    return Sample(features, right, ranks == 1, groups, np.full(len(ranks), found), np.full(len(ranks), shots))
 
 
-def drawn(count: int, weights: tuple[float, float, float], seed: int = 0, relations: int = 5) -> Sample:
+def plain(right: np.ndarray, first: np.ndarray, groups: np.ndarray, shots: int = 3) -> Sample:
+    """Rows whose features are all 1."""
+    ones = np.ones(len(right))
+    return Sample(np.ones((len(right), len(FEATURES))), right, first, groups, ones, shots * ones)
+
+
+def drawn(count: int, weights: tuple[float, float], seed: int = 0, relations: int = 5) -> Sample:
     """Rows that are right with the probability that these weights give."""
     random = np.random.default_rng(seed)
     log_softmax, ranks = -random.exponential(2, count), random.integers(1, 11, count).astype(float)
     ranks[0] = 1
-    logits = weights[0] + weights[1] * log_softmax + weights[2] * np.log(ranks)
+    logits = weights[0] + weights[1] * log_softmax
     right = random.random(count) < 1 / (1 + np.exp(-logits))
     return sample_of(log_softmax, ranks, right, np.arange(count) % relations)
 
 
 def test_the_probabilities_of_the_sample_are_recovered() -> None:
-    weights = (1.0, 0.8, -0.5)
+    weights = (1.0, 0.8)
     sample = drawn(50_000, weights, relations=50)
-    drawn_by = 1 / (1 + np.exp(-sample.features @ vector(dict(zip(WRITTEN, weights, strict=True)))))
+    columns = sample.features[:, [FEATURES.index(name) for name in DRAWN_BY]]
+    drawn_by = 1 / (1 + np.exp(-columns @ np.array(weights)))
     found = 1 / (1 + np.exp(-sample.features @ fit(sample)))
     assert np.abs(found - drawn_by).mean() < 0.03
     assert expected_error(cross_fitted(sample), sample.right) < 0.03
@@ -78,7 +91,7 @@ def test_the_probabilities_of_the_sample_are_recovered() -> None:
 def test_each_relation_counts_the_same_and_its_first_answers_half() -> None:
     groups = np.array([0] * 90 + [1] * 10)
     first = np.arange(100) % 10 == 0
-    sample = Sample(np.ones((100, len(FEATURES))), first, first, groups, np.ones(100))
+    sample = plain(first, first, groups)
     weights = row_weights(sample)
     assert [weights[groups == group].sum() for group in (0, 1)] == pytest.approx([1.0, 1.0])
     assert [weights[first & (groups == group)].sum() for group in (0, 1)] == pytest.approx([0.5, 0.5])
@@ -87,7 +100,7 @@ def test_each_relation_counts_the_same_and_its_first_answers_half() -> None:
 
 
 def test_the_gradient_of_the_fit_is_zero() -> None:
-    sample = drawn(300, (0.0, 0.5, -0.7), seed=3)
+    sample = drawn(300, (0.0, 0.5), seed=3)
     weights = fit(sample)
     used = (weights != 0) | (sample.features == 0).all(0)
     residual = row_weights(sample) * (1 / (1 + np.exp(-sample.features @ weights)) - sample.right)
@@ -103,11 +116,12 @@ def test_the_fit_does_not_diverge_on_separable_rows(right: np.ndarray) -> None:
     assert np.array_equal(weights, fit(sample))
 
 
-@given(st.integers(0, 10_000), st.tuples(*[st.floats(-2, 2)] * 3), st.floats(-3, 3))
-def test_a_better_rank_is_never_less_probable(seed: int, weights: tuple[float, float, float], fan: float) -> None:
+@given(st.integers(0, 10_000), st.tuples(*[st.floats(-2, 2)] * 2), st.sampled_from([1, 3, 30, 5000]), st.booleans())
+def test_a_better_rank_is_never_less_probable(seed: int, weights: tuple[float, float], shots: int, whole: bool) -> None:
     calibration = fitted(drawn(40, weights, seed), **FACTS)
     pairs = pairs_of(np.array([-0.1, -1.0, -30.0]), np.array([1.0, 2.5, 9.0]))
-    probabilities = calibration.probabilities(pairs, np.full(3, 0.7), Trust(3, (1.0, 20.0, 3.0), fan))
+    trust = Trust(shots, (1.0, 20.0, 3.0), largest=(shots + 1) // 2, whole=whole)
+    probabilities = calibration.probabilities(pairs, np.full(3, 0.7), trust)
     assert probabilities.tolist() == sorted(probabilities, reverse=True)
     assert (probabilities >= 0).all() and (probabilities <= 1).all()
 
@@ -122,8 +136,48 @@ def test_the_expected_error_by_hand() -> None:
 def test_the_error_over_relations_by_hand() -> None:
     # first answers of relation 0: .6 and .8, one right; of relation 1: .4, wrong; a second answer does not count
     right, first = np.array([True, False, False, True]), np.array([True, True, True, False])
-    sample = Sample(np.ones((4, len(FEATURES))), right, first, np.array([0, 0, 1, 1]), np.ones(4))
+    sample = plain(right, first, np.array([0, 0, 1, 1]))
     assert over_relations(np.array([0.6, 0.8, 0.4, 0.0]), sample) == pytest.approx((0.2 + 0.4) / 2)
+
+
+def test_the_error_by_the_number_of_references_by_hand() -> None:
+    # eight relations with a head each, p = .9, half of them right: off by .1 or .9
+    right = np.arange(8) % 2 == 0
+    few = plain(right, np.ones(8, bool), np.arange(8))
+    whole = few._replace(shots=np.zeros(8), groups=few.groups + 8)
+    sample = Sample.joined([few, whole, few.take(np.arange(7))._replace(shots=np.full(7, 70))])
+    probabilities = np.concatenate([np.full(8, 0.9), np.full(8, 0.5), np.full(7, 0.9)])
+    of_whole, of_few = by_references(probabilities, sample)
+    assert (of_whole.fewest, of_few.fewest, of_few.relations) == (0, 2, 8)
+    assert of_few.measured == pytest.approx((4 * 0.1 + 4 * 0.9) / 8)
+    assert of_few.chance == pytest.approx((2 / np.pi * 0.9 * 0.1) ** 0.5)
+    assert of_few.error == pytest.approx((0.5**2 - of_few.chance**2) ** 0.5)
+    assert chance(np.full(8, 0.9), few) == of_few.chance
+
+
+def test_a_question_has_the_error_of_its_number_of_references() -> None:
+    errors = (MeasuredError(0, 9, 0.05, 0.0), MeasuredError(2, 9, 0.1, 0.0), MeasuredError(20, 9, 0.4, 0.0))
+    made = replace(fitted(drawn(40, (0.0, 1.0)), **FACTS), by_references=errors, first_error=0.0, over_relations=0.2)
+    shots = {2: 0.1, 5: 0.1, 6: 0.2, 20: 0.4, 64: 0.4, 5000: 0.2}
+    assert {each: made.error_for(Trust(each, (1.0,))) for each in shots} == shots
+    assert made.error_for(Trust(30, (1.0,), whole=True)) == 0.05 and made.error_for(None) == 0.2
+    assert made.note(Trust(3, (1.0,)), 0.5).shown and "10 points" in made.note(Trust(3, (1.0,)), 0.5).sentence
+    rough = made.note(Trust(30, (1.0,)), 0.5)
+    assert not rough.shown and "ranks only: percentages were off by 40 points" in rough.sentence
+
+
+def test_the_built_in_calibration_gives_percentages_for_every_number_of_references() -> None:
+    made = shipped_calibration()
+    assert made is not None and {each.fewest for each in made.by_references} == {0, 1, 2, 6, 20, 65}
+    assert all(sign * made.weights[name] >= 0 for name, sign in SIGNS.items())
+    pairs = pairs_of(np.log(np.array([0.6, 0.2, 0.01])), np.array([1.0, 2.0, 3.0]))
+    for shots in (1, 2, 3, 5, 10, 30, 100, 1000, 20_000):
+        for whole in (False, True):
+            ranks = (1.0,) * min(shots - 1, 16)
+            trust = Trust(shots, ranks, heads=shots, whole=whole, candidates=500)
+            probabilities = made.probabilities(pairs, np.zeros(3), trust)
+            assert (probabilities > 0).all() and (probabilities < 1).all() and (np.diff(probabilities) < 0).all()
+            assert made.note(trust, 0.9).shown == (made.error_for(trust) <= ROUGH)
 
 
 def test_the_error_is_that_of_held_out_relations() -> None:
@@ -142,7 +196,7 @@ def test_rare_rows_near_zero_do_not_hide_wrong_first_answers() -> None:
     groups = np.repeat([0, 1], 200)
     right = (ranks == 1) & (groups == 0)
     made = fitted(sample_of(-ranks, ranks, right, groups), **FACTS)
-    assert made.error < made.over_relations and made.rough and made.measured_error > 0.15
+    assert made.error < made.over_relations and made.rough and made.measured_error > ROUGH
 
 
 def questions(hits: dict[bool, float]) -> Sample:
@@ -159,7 +213,7 @@ def questions(hits: dict[bool, float]) -> Sample:
 def test_low_trust_has_under_half_of_the_hit_rate_of_the_rest() -> None:
     sample = questions({True: 0.8, False: 0.1})
     least, low = low_trust(cross_fitted(sample), sample)
-    assert 0.1 < least <= 0.6 and (low == (sample.found <= LOW_TRUST_FOUND)).all()
+    assert 0.1 < least <= 0.3 and (low == (sample.found <= LOW_TRUST_FOUND)).all()
     made = fitted(sample, **FACTS)
     assert made.least == least
     lost, found = Trust(4, (90.0, 50.0, 70.0, 3.0)), Trust(4, (1.0, 2.0, 1.0, 90.0))
@@ -196,10 +250,9 @@ def test_a_run_keeps_its_calibration_on_dev(run: Path) -> None:
     assert sum(b.count for b in made.bins) == made.count and 0 < made.base < 1
     linker = Linker.load(run)
     assert linker.calibration == made and made.own_error < made.error
-    assert made.measured_error == max(made.over_relations, made.first_error) and made.rough == (
-        made.measured_error > 0.15
-    )
-    linker.calibration = replace(made, first_error=0.1, over_relations=0.1, least=0.0)
+    assert made.measured_error == max(made.over_relations, made.first_error)
+    assert made.rough == (made.measured_error > ROUGH)
+    linker.calibration = replace(made, first_error=0.1, over_relations=0.1, least=0.0, by_references=())
     trust_is(linker, REFERENCES, Trust(2, (4.0, 40.0)))
     rows = linker.predict(REFERENCES, ["alga"], 5)
     assert rows.trust is not None and rows.trust.shown and rows.trust.tested == 2
@@ -214,14 +267,14 @@ def test_a_run_keeps_its_calibration_on_dev(run: Path) -> None:
 
 def test_no_percentage_where_the_error_is_large_or_trust_is_low(run: Path) -> None:
     with quickly():
-        made = replace(calibrate(run), first_error=0.1, over_relations=0.1, least=0.0)
+        made = replace(calibrate(run), first_error=0.1, over_relations=0.1, least=0.0, by_references=())
     linker = Linker.load(run)
-    for calibration in (replace(made, over_relations=0.16), replace(made, first_error=0.16)):
+    for calibration in (replace(made, over_relations=0.34), replace(made, first_error=0.34)):
         linker.calibration = calibration
         trust_is(linker, REFERENCES, Trust(2, (4.0, 40.0)))
         rows = linker.predict(REFERENCES, ["alga"], 5)
         assert {row.probability for row in rows} == {None} and "probability" not in repr(rows)
-        assert "no percentages: they were off by 16 points" in repr(rows).splitlines()[0]
+        assert "ranks only: percentages were off by 34 points" in repr(rows).splitlines()[0]
     linker.calibration = replace(made, least=1.0)
     names = linker.graph.entities
     references = [(names[0], names[1]), (names[2], names[3])]
@@ -263,7 +316,7 @@ def test_a_calibration_of_other_weights_is_ignored_and_a_damaged_one_raises(run:
         path.write_text(json.dumps(broken))
         with pytest.raises(FewlinkError, match=r"calibration\.json"):
             read_calibration(run, made.benchmark, made.step)
-    path.write_text(json.dumps({**whole, "weights": {**whole["weights"], "first": float("inf")}}))
+    path.write_text(json.dumps({**whole, "weights": {**whole["weights"], "whole": float("inf")}}))
     with pytest.raises(FewlinkError, match="damaged"):
         read_calibration(run, made.benchmark, made.step)
 

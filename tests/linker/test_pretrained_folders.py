@@ -17,6 +17,7 @@ from tests.linker.linkers import REFERENCES, fsrl_run, trail_run, umls
 import fewlink
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra
 from fewlink.linker import Linker, saving, write_card
+from fewlink.linker.calibration import ROUGH
 from fewlink.linker.card import front_matter
 from fewlink.linker.saving import fetch
 from fewlink.training.checkpoints import load_last, save_best, save_last
@@ -127,7 +128,9 @@ def test_a_card_has_all_parts_and_is_saved_with_the_model(tmp_path: Path) -> Non
         assert part in text
     for which in ("first answers", "the first 10 answers"):
         assert f"Expected calibration error of {which}: **" in text
-    assert "No percentages are shown: an error above 0.15" in text
+    calibration = Linker.load(tmp_path / "run").calibration
+    assert calibration is not None
+    assert (f"No percentages are shown: an error above {ROUGH}" in text) == calibration.rough
     assert "| dev | full |" in text and "| dev | open |" in text and "| test |" not in text
     assert umls().split("test")[0].name not in text and str(tmp_path) not in text
     saved = (tmp_path / "saved" / "README.md").read_text()

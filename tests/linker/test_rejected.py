@@ -24,7 +24,7 @@ def test_a_rejected_pair_is_not_suggested_and_its_likes_rank_lower(linker: Linke
     before = {row.tail: row for row in linker.predict(REFERENCES, ["alga"], k=200, candidates="all")}
     after = linker.predict(REFERENCES, ["alga"], k=200, candidates="all", rejected=[("alga", "plant")])
     rows = {row.tail: row for row in after}
-    assert before["plant"].rank < 5
+    assert before["plant"].rank <= 10
     assert "plant" not in rows
     lost = {tail: before[tail].score - rows[tail].score for tail in rows}
     assert lost["fungus"] > lost["regulation_or_law"]  # fungi take part in relations as plants do

@@ -50,16 +50,15 @@ def test_a_relation_of_the_graph_gives_all_its_pairs_as_references(triples: Path
     assert known and not known & {graph.entities.id(row.tail) for row in found}
     lines = [line.split("\t") for line in triples.read_text().splitlines()]
     assert linker.references_of("causes") == [(head, tail) for head, relation, tail in lines if relation == "causes"]
-    assert found.trust is not None and found.trust.tested == 3  # the model does not see them, so they can be held out
+    assert found.trust is not None and found.trust.tested > 2  # the model does not see them, so they can be held out
 
 
-def test_references_that_the_graph_joins_give_no_percentages(triples: Path) -> None:
+def test_references_that_the_graph_joins_are_held_out_like_others(triples: Path) -> None:
     linker = fewlink.load(triples)
     pairs = linker.references_of("isa", 3)
     predictions = linker.predict(pairs, [pairs[0][0]], k=3)
-    assert predictions.trust is not None and not predictions.trust.shown
-    assert predictions.trust.sentence.startswith("the graph has the relation isa between all references")
-    assert not any("between all references" in note for note in predictions.notes)  # it is said once
+    assert predictions.trust is not None and predictions.trust.tested == 3
+    assert sum("has the relation isa between all references" in note for note in predictions.notes) == 1
     assert not any("was trained on" in note for note in linker.predict(relation="isa", heads=["alga"]).notes)
 
 

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
+from tests.conftest import benchmark_of
 from tests.linker.linkers import REFERENCES, umls
 
+from fewlink.data import Benchmark
 from fewlink.graph import Graph
 from fewlink.graph.vocabulary import Vocabulary
 from fewlink.linker import Linker
+from fewlink.linker.answer_sets import SetSize
 from fewlink.linker.calibration import Sample, fitted
 from fewlink.linker.query import References, find_relation, open_candidates
-from fewlink.linker.trust import FEATURES, MAX_HELD_OUT, Trust, head_fans, measure_trust, question_features, trust_note
+from fewlink.linker.ranking import RankedPairs
+from fewlink.linker.trust import (
+    FEATURES,
+    TOGETHER,
+    Trust,
+    head_fans,
+    held_out,
+    joined,
+    log_odds,
+    logits,
+    measure_trust,
+    row_features,
+    trust_note,
+)
 from fewlink.scorers import Question
 
 
@@ -60,13 +79,85 @@ def test_open_candidates_are_those_of_the_other_references() -> None:
     assert trust.ranks == (np.inf, np.inf) and trust.found() == 0
 
 
-def test_the_number_of_questions_is_bounded() -> None:
+def test_many_references_are_held_out_together() -> None:
     scorer = Numbers()
-    pairs = tuple((number, number + 50) for number in range(16))
+    pairs = tuple((number, number + 50) for number in range(9))
     trust = measure_trust(scorer, umls().graph, references(*pairs), np.arange(100, dtype=np.int32))
-    assert len(scorer.asked) == trust.tested == MAX_HELD_OUT < trust.shots == 16
-    assert "0 of the 3 tested references" in trust.sentence()
-    assert all(len(question.references) == 15 for question in scorer.asked)
+    assert len(scorer.asked) == 1 and trust.tested == 3 < trust.shots == 9
+    assert scorer.asked[0].heads.tolist() == [0, 4, 8] and len(scorer.asked[0].references) == 6
+    assert trust.ranks == (50.0, 46.0, 42.0)
+    assert "none of the 3 tested references" in trust.sentence()
+
+
+def test_the_references_that_are_held_out() -> None:
+    assert held_out(1) == []
+    assert [[places.tolist() for places in held_out(count)] for count in (2, 5)] == [[[0], [1]], [[0], [1], [2]]]
+    assert [places.tolist() for places in held_out(6)] == [[0, 2, 5]]
+    (many,) = held_out(5000)
+    assert len(many) == len(set(many.tolist())) == TOGETHER and (many[0], many[-1]) == (0, 4999)
+
+
+def test_the_facts_of_references() -> None:
+    trust = measure_trust(Numbers(), umls().graph, references((0, 9), (1, 9), (1, 8), (2, 9)), np.arange(100))
+    assert (trust.shots, trust.heads, trust.largest, trust.candidates, trust.whole) == (4, 3, 3, 100, False)
+    assert trust.skew == 0.5 and Trust(1).skew == 0.0 and Trust(10, largest=10).skew == 0.9
+    relation = find_relation(umls(), umls().split("dev")[0].name)
+    pairs = tuple(map(tuple, relation.pairs().tolist()))
+    assert measure_trust(Numbers(), umls().graph, References(pairs, relation)).whole
+    assert not measure_trust(Numbers(), umls().graph, References(pairs[:3], relation)).whole
+
+
+def ranked(softmax: list[float]) -> RankedPairs:
+    count = len(softmax)
+    ranks, logs, zeros = np.arange(1.0, count + 1), np.log(softmax), np.zeros(count)
+    return RankedPairs(zeros.astype(int), np.arange(count), logs, ranks, logs, zeros, zeros.astype(bool))
+
+
+def test_features_by_hand() -> None:
+    trust = Trust(10, (1.0, 4.0, 50.0), heads=5, largest=6, candidates=1000)
+    features = row_features(ranked([0.5, 0.1]), np.log([3.0, 3.0]), trust)
+    odds, found = np.log([1.0, 1 / 9]), np.log(2.5 / 1.5) * 3 / 6
+    values = {
+        "constant": 1.0,
+        "log odds, few": odds / 2,
+        "log odds, many": odds / 2,
+        "log odds, skewed": odds / 2,
+        "log softmax, tails": [0.0, np.log(0.3)],
+        "many": 0.5,
+        "found in ten": found,
+        "skew": 0.5,
+        "tails": np.log(2),
+        "candidates": 3.0,
+    }
+    for place, name in enumerate(FEATURES):
+        np.testing.assert_allclose(features[:, place], values.get(name, 0.0), atol=1e-12, err_msg=name)
+    whole = Trust(10, (1.0, 4.0, 50.0), whole=True)
+    features = row_features(ranked([0.5, 0.1]), np.log([3.0, 3.0]), whole)
+    values = {"constant": 1.0, "whole": 1.0, "log odds, whole": odds, "found first, whole": np.log(1.5 / 2.5) * 3 / 6}
+    for place, name in enumerate(FEATURES):
+        np.testing.assert_allclose(features[:, place], values.get(name, 0.0), atol=1e-12, err_msg=name)
+
+
+def test_odds_are_limited() -> None:
+    assert log_odds(np.log([0.5, 0.9])) == pytest.approx([0.0, np.log(9)])
+    assert log_odds(np.array([0.0, -100.0])).tolist() == [5.0, -10.0]
+
+
+def test_a_head_without_a_path_has_no_evidence() -> None:
+    # 0 – 1 – 2, 3 – 4, 5 alone; the reference joins 2 and 5
+    triples = np.array([[0, 0, 1], [2, 0, 1], [3, 0, 4]], np.int32)
+    graph = Graph.of(Vocabulary.of([f"n{i}".encode() for i in range(7)]), Vocabulary.of([b"knows"]), triples)
+    heads = np.arange(7)
+    assert joined(graph, np.array([[2, 5]]), heads).tolist() == [True, True, True, False, False, True, False]
+    assert joined(graph, np.array([[2, 5], [4, 0]]), heads).tolist() == [True] * 6 + [False]
+
+
+def test_a_long_path_is_found() -> None:
+    count = 3000
+    triples = np.array([[at, 0, at + 1] for at in range(count - 1)], np.int32)
+    names = Vocabulary.of([str(i).encode() for i in range(count + 1)])
+    graph = Graph.of(names, Vocabulary.of([b"next"]), triples)
+    assert joined(graph, np.array([[0, 1]]), np.array([count - 1, count])).tolist() == [True, False]
 
 
 def test_one_reference_and_a_relation_of_the_graph_cannot_be_held_out() -> None:
@@ -75,16 +166,16 @@ def test_one_reference_and_a_relation_of_the_graph_cannot_be_held_out() -> None:
     assert (one.tested, one.known, one.share_found) == (0, False, 1.0) and "one reference alone" in one.sentence()
     relation = find_relation(umls(), graph.relations[0])
     known = measure_trust(scorer, graph, References(((0, 1), (2, 3)), relation))
-    assert known.known and not known.tested and "the graph has this relation" in known.sentence()
+    assert known.known and not known.tested and "sees this relation in the graph" in known.sentence()
     assert not scorer.asked
-    features = [dict(zip(FEATURES, question_features(each), strict=True)) for each in (one, known)]
-    assert [each["one reference"] for each in features] == [1.0, 0.0]
-    assert all(each["found in ten"] == 0 for each in features)
+    assert not trust_note(known, False, 0.1, False).shown and trust_note(one, False, 0.1, False).shown
 
 
 def test_no_percentages_if_no_reference_is_found() -> None:
+    whole = trust_note(Trust(200, (50.0,) * 16, whole=True), False, 0.1, False)
+    assert whole.shown and "none of the 16 tested references" in whole.sentence  # its percentages are small
     lost, found = (trust_note(Trust(2, ranks), False, 0.1, False) for ranks in ((50.0, 60.0), (50.0, 6.0)))
-    assert not lost.shown and "0 of your 2 references" in lost.sentence
+    assert not lost.shown and "none of your 2 references" in lost.sentence
     assert found.shown and (found.found, found.tested) == (1, 2)
     assert "10 points" in found.sentence
 
@@ -105,8 +196,8 @@ def test_trust_is_measured_once_for_each_set_of_references() -> None:
     linker = Linker(umls(), scorer)
     linker.predict(REFERENCES, ["alga"], 1)
     assert len(scorer.asked) == 1  # without a calibration nothing is held out
-    sample_features = np.ones((2, len(FEATURES)))
-    sample = Sample(sample_features, np.array([True, False]), np.ones(2, bool), np.arange(2), np.ones(2))
+    ones = np.ones(2)
+    sample = Sample(np.ones((2, len(FEATURES))), np.array([True, False]), ones > 0, np.arange(2), ones, 3 * ones)
     linker.calibration = fitted(sample, crossed="relation", shots=3, top=10, step=0, benchmark="")
     counts = []
     for heads, candidates in ((["alga"], None), (["fish", "human"], None), (["alga"], "all"), (["fish"], "all")):
@@ -114,3 +205,71 @@ def test_trust_is_measured_once_for_each_set_of_references() -> None:
         assert linker.predict(REFERENCES, heads, 1, candidates=candidates).trust is not None
         counts.append(len(scorer.asked) - before)
     assert counts == [3, 1, 3, 1]
+
+
+def calibrated(benchmark: Benchmark, **changes: Any) -> Linker:
+    """A linker that ranks by number, whose first answers have a probability of one half or more."""
+    linker = Linker(benchmark, Numbers())
+    ones = np.ones(2)
+    sample = Sample(np.ones((2, len(FEATURES))), np.array([True, False]), ones > 0, np.arange(2), ones, 3 * ones)
+    made = fitted(sample, crossed="relation", shots=3, top=10, step=0, benchmark="")
+    weights = {**dict.fromkeys(FEATURES, 0.0), "constant": 2.0, "log odds, few": 0.1}
+    sizes = (SetSize(0.9, (1.0, 0.0, 0.0)),)
+    facts = {"weights": weights, "sets": sizes, "first_error": 0.0, "over_relations": 0.1, "by_references": ()}
+    linker.calibration = replace(made, **{**facts, **changes})
+    return linker
+
+
+def islands() -> Benchmark:
+    """Towns 0 to 3 in one country, and towns 4 and 5, which know only each other."""
+    names = [f"n{number}" for number in range(8)]
+    triples = np.array([[0, 0, 6], [1, 0, 6], [2, 0, 6], [3, 0, 7], [2, 1, 3], [4, 1, 5]], np.int32)
+    graph = Graph.of(Vocabulary.of([name.encode() for name in names]), Vocabulary.of([b"in", b"near"]), triples)
+    return benchmark_of(graph)
+
+
+def test_a_head_without_a_path_gets_ranks_and_no_percentage() -> None:
+    linker, pairs = calibrated(islands()), [("n0", "n1"), ("n1", "n2")]
+    both = linker.predict(pairs, ["n3", "n4"], 2, candidates="all")
+    assert [row.probability is None for row in both] == [False, False, True, True]
+    assert [each.asked for each in both.sets] == ["n3"] and {row.base_probability for row in both[2:]} == {0.0}
+    assert any("no path joins 'n4' to the references" in note for note in both.notes)
+    alone = linker.predict(pairs, ["n4"], 2, candidates="all")
+    assert alone.trust is not None and not alone.trust.shown and not alone.sets and not alone.notes[1:]
+    assert alone.trust.sentence == "no path joins the heads to the references: ranks only, no percentages"
+    assert [row.head for row in linker.predict_pairs(pairs, ["n4", "n3"], 4, candidates="all")] == ["n3"] * 4
+    sure = linker.complete(pairs, heads=["n4", "n3"], candidates="all", min_probability=0.01)
+    assert {row.head for row in sure} == {"n3"}
+
+
+@pytest.mark.parametrize(
+    ("trust", "changes", "words"),
+    [
+        (Trust(2, (1.0, 2.0)), {"over_relations": 0.4}, "ranks only: percentages were off by 40 points"),
+        (Trust(2, (1.0, 20.0)), {"least": 1.0}, "low trust: it would have found 1 of your 2 references"),
+        (Trust(2, (50.0, 60.0)), {}, "none of your 2 references in its first ten; ranks only"),
+        (Trust(2, known=True), {}, "the model sees this relation in the graph; ranks only"),
+    ],
+)
+def test_without_percentages_nothing_promises_right_answers(trust: Trust, changes: dict[str, Any], words: str) -> None:
+    linker, pairs = calibrated(islands(), **changes), [("n0", "n1"), ("n1", "n2")]
+    linker.recent_trust[linker.find_references(pairs), "all"] = trust
+    found = linker.predict(pairs, ["n3"], 2, candidates="all")
+    assert found.trust is not None and words in found.trust.sentence and not found.trust.shown
+    assert {row.probability for row in found} == {None} and not found.sets
+    assert "right in" not in repr(found)
+
+
+def test_references_that_a_relation_of_the_graph_joins_get_percentages() -> None:
+    found = calibrated(islands()).predict([("n0", "n6"), ("n1", "n6")], ["n3"], 2, candidates="all")
+    assert found.trust is not None and found.trust.shown and found.trust.tested == 2
+    assert any("the graph has the relation in between all references" in note for note in found.notes)
+
+
+def test_weights_of_version_0_2_keep_their_features() -> None:
+    weights = {"constant": 1.0, "log softmax": 0.5, "log rank": -0.1, "first": 0.2, "found in ten": 2.0, "fan": 0.3}
+    trust = Trust(3, (1.0, 4.0, 50.0), fan=np.log(2))
+    share = 0.5 * (2.5 / 4 - 0.5)
+    same = 1.0 + 2.0 * share + 0.3 * np.log(2)
+    expected = [same + 0.5 * np.log(0.5) + 0.2, same + 0.5 * np.log(0.1) - 0.1 * np.log(2)]
+    np.testing.assert_allclose(logits(weights, ranked([0.5, 0.1]), np.zeros(2), trust), expected)

@@ -14,6 +14,7 @@ from tests.server.servers import PAIRS, Known, asking, fsrl, small, trail
 from fewlink.data import SPLITS, Benchmark
 from fewlink.graph import Vocabulary
 from fewlink.linker import Linker
+from fewlink.linker.calibration import ROUGH
 from fewlink.scorers import capabilities
 from fewlink.server import schema
 
@@ -126,7 +127,7 @@ def test_a_graph_is_served_without_a_run() -> None:
         about = client.get("/about").json()
         assert (about["model"], about["graph"]["name"]) == ("trail", "graph.tsv")
         schema.About(**about)
-        assert about["calibration"]["rough"] == (about["calibration"]["error"] > 0.15)
+        assert about["calibration"]["rough"] == (about["calibration"]["error"] > ROUGH)
         example = client.get("/example").json()
         assert example["relation"] in graph.relations and len(example["references"]) == linker.shots
         ids = [[entity["id"] for entity in pair] for pair in example["references"]]
@@ -134,13 +135,13 @@ def test_a_graph_is_served_without_a_run() -> None:
         answer = client.post("/predict", json={"references": ids, "heads": heads, "k": 2})
         rows, trust = rows_of(answer), answer.json()["trust"]
         schema.PredictAnswer(**answer.json())
-        assert len(rows) == 2 * len(heads) and not trust["shown"] and trust["tested"] == 0
+        assert len(rows) == 2 * len(heads) and trust["tested"] == linker.shots
         assert all((row["probability"] is not None) == trust["shown"] for row in rows)
         in_python = linker.predict([tuple(pair) for pair in ids], heads, 2)
         assert in_python.trust is not None and trust == vars(in_python.trust)
         named = {"relation": example["relation"], "heads_of_type": "all", "k": 2}
         best = client.post("/predict", json=named).json()
-        assert best["trust"]["sentence"] and best["trust"]["tested"] == 3  # the model does not see the relation
+        assert best["trust"]["sentence"] and best["trust"]["tested"] > 2  # the model does not see the relation
         everything = [graph.entities[number] for number in range(len(graph.entities))]
         in_python = linker.predict_pairs(type_or_heads=everything, relation=example["relation"], k=2)
         assert [row["tail"] for row in best["predictions"]] == [row.tail for row in in_python]

@@ -17,14 +17,13 @@ from fewlink.data.carving import FrozenGraph, freeze
 from fewlink.evaluation.evaluator import TaskRanks
 from fewlink.evaluation.records import RecordStore
 from fewlink.graph import Graph
-from fewlink.linker.calibration import shipped_calibration
+from fewlink.models.trail.shipped import shipped
 from fewlink.scorers import Question
 from fewlink.studies import later_links
 from fewlink.studies.attack_tables import PREDECESSOR, found_links, stored_tables
 from fewlink.studies.later_links import (
     ALL,
     BUILT_IN,
-    WITHOUT_ATTACK,
     LaterRanks,
     Place,
     Setting,
@@ -33,9 +32,6 @@ from fewlink.studies.later_links import (
 )
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-needs_weights = pytest.mark.skipif(
-    WITHOUT_ATTACK not in later_links.trail_names(), reason="this version comes without weights that never saw ATT&CK"
-)
 
 
 def names(graph: Graph, pairs: np.ndarray) -> list[str]:
@@ -163,15 +159,6 @@ def test_all_pairs_are_references_and_in_the_graph_of_models_that_read_few(asked
         assert len(references) == len(frozen.task(RELATION).pairs) and asked[-1]["calibration"] is None
 
 
-@needs_weights
-def test_weights_that_never_saw_attack_have_a_calibration_that_did_not_either(asked: list[dict[str, Any]]) -> None:
-    for name in (WITHOUT_ATTACK, BUILT_IN):
-        later_links.rank_relation(name, "trail", Setting(3, 1), RELATION, frozen_attack(), Place(Path("unused")))
-    without, with_attack = (call["calibration"] for call in asked)
-    assert without == later_links.calibration_of(WITHOUT_ATTACK) and with_attack == shipped_calibration()
-    assert without.relations < with_attack.relations
-
-
 def small_frozen() -> FrozenGraph:
     lines = ("g uses t", "g uses m", "h uses t", "k uses m", "h uses m", "k uses t", "g has t", "h has m", "k has t")
     return freeze(graph_of(*lines), ["2020-01-01"] * 4 + ["2024-01-01"] * 2 + ["2020-01-01"] * 3, "2023-12-31")
@@ -216,16 +203,9 @@ def test_references_are_drawn_from_what_was_known() -> None:
     assert [Setting(3, 1).chosen, Setting(ALL, 0).chosen] == ["draw-1", "all"]
 
 
-@needs_weights
 def test_the_weights_of_the_study_never_saw_attack() -> None:
-    assert not [name for name in later_links.weights_of(WITHOUT_ATTACK).facts["graphs"] if "attack" in name]
-
-
-def test_weights_that_do_not_come_with_this_version_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(later_links, "CHECKSUMS", {})
-    assert later_links.trail_names() == [BUILT_IN]
-    monkeypatch.setattr(later_links, "CHECKSUMS", {later_links.WEIGHTS_WITHOUT_ATTACK: ""})
-    assert later_links.trail_names() == [WITHOUT_ATTACK, BUILT_IN]
+    graphs = shipped().facts["graphs"]
+    assert graphs and not [name for name in graphs if "attack" in name]
 
 
 def test_a_tiny_study_runs_and_is_not_run_again(fewlink: Fewlink) -> None:
@@ -244,13 +224,12 @@ def test_a_tiny_study_runs_and_is_not_run_again(fewlink: Fewlink) -> None:
 
 
 @pytest.mark.slow
-@needs_weights
 def test_a_stored_record_is_measured_again() -> None:
-    record, _ = later_links.measure(WITHOUT_ATTACK, "trail", Setting(3, 1), frozen_attack(), Place(Path("unused")))
+    record, _ = later_links.measure(BUILT_IN, "trail", Setting(3, 1), frozen_attack(), Place(Path("unused")))
     (stored,) = (
         r
         for r in RecordStore(RESULTS / later_links.NAME).records
-        if (r.model, r.shots, r.references) == (WITHOUT_ATTACK, 3, "draw-1")
+        if (r.model, r.shots, r.references) == (BUILT_IN, 3, "draw-1")
     )
     assert record.data_sha256 == stored.data_sha256
     assert record.metrics["micro"] == pytest.approx(stored.metrics["micro"], abs=2e-3)

@@ -13,6 +13,7 @@ import pytest
 from fewlink.core.errors import FewlinkError
 from fewlink.graph import Graph
 from fewlink.models.trail.network import TrailNetwork
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped, write_weights
 from fewlink.scorers import Question
 from fewlink.studies import unseen_graphs
@@ -31,6 +32,8 @@ from fewlink.studies.unseen_graphs import (
     training_triples,
 )
 from fewlink.studies.unseen_tables import COLUMNS, SIZES, complete, curve_chart, read_unseen, tables_of
+from fewlink.training.checkpoints import load_best
+from fewlink.training.train import train
 
 INDEX = "name\tuse\tdomain\tnamed_entities\tsource\tlicence as stated\n"
 TOWNS, LANDS = 90, 6
@@ -241,6 +244,15 @@ def test_weights_of_several_seeds_and_their_labels(
     assert (results / "other-no-names" / "towns.0.json").exists()
     assert main([*words, "--weights", str(tmp_path / "none.safetensors")]) == 2
     assert "none.safetensors" in capsys.readouterr().err
+
+
+def test_weights_may_be_of_a_run(tmp_path: Path) -> None:
+    small = TrailSettings(width=8, layers=2, steps=2, relations=2, queries=4, evaluate_every=2)
+    run = train("umls", out=tmp_path / "run", settings=small).run
+    network, facts = unseen_graphs.trail_network(run)
+    stored, _ = load_best(run)
+    assert facts == {"run": "run", "step": 2}
+    assert all(bool((value == stored[name]).all()) for name, value in network.state_dict().items())
 
 
 def test_trail_reads_the_graph_without_the_hidden_relation(folder: Path, towns: Graph) -> None:

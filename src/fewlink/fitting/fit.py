@@ -101,8 +101,8 @@ class Fitted:
 
     run       the folder
     card      the path of the model card
-    figures   what to expect, by the number of references ("3", "30", "all"): means over relations of MRR, Hits@1 and
-              Hits@10, the standard error of MRR, and the numbers of relations and queries
+    figures   what to expect, by the number of references ("3", "30", "all", "any"): means over relations of MRR, Hits@1
+              and Hits@10, the standard error of MRR as `error` if it is known, and the numbers of relations and queries
     held_out  the same by scorer, on the queries that the scorer was chosen on
     deployed  the scorer that answers: "shipped", "fine-tuned" or "rules"
     why       why it is deployed

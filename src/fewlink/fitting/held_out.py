@@ -29,13 +29,13 @@ from fewlink.graph import Graph
 from fewlink.scorers import GraphScorer, Scorer
 
 SHOTS = (3, 30)  # numbers of references beside all
-ALL = "all"
+ALL, ANY = "all", "any"
 MIN_PAIRS = 10  # of a held-out relation
 MAX_RELATIONS = 16
 MIN_NEW = 6  # relations that must be hidden entirely; if they are fewer, pairs are hidden instead
 NEW_SHARE = 1 / 3  # of the relations, and of the triples, that are hidden entirely at most
 PAIRS_SHARE = 1 / 3  # of a relation's pairs that are hidden at most
-MAX_QUERIES = 24  # of a relation, for choosing and for what to expect together
+MAX_QUERIES = 60  # of a relation, for choosing and for what to expect together
 CHOOSING, EXPECTING = 0, 1  # halves of the queries
 Ranks = dict[str, list[float]]  # of a relation's queries, by the number of references
 
@@ -152,7 +152,10 @@ def questions(benchmark: Benchmark, task: Task, half: int) -> dict[str, tuple[np
     references = _references(benchmark.graph, task, queries)
     new = benchmark.graph.relations.find(task.name) is None
     counts = {str(shots): shots for shots in SHOTS if new and shots < len(references)} | {ALL: len(references)}
-    asked = {name: queries[half::2][place :: len(counts)] for place, name in enumerate(counts)}
+    first = int(
+        generator(0, "questions", task.name).integers(len(counts))
+    )  # few queries reach all numbers of references
+    asked = {name: queries[half::2][(first + place) % len(counts) :: len(counts)] for place, name in enumerate(counts)}
     return {name: (references[: counts[name]], own) for name, own in asked.items() if len(own)}
 
 
@@ -195,20 +198,22 @@ def cut_benchmark(benchmark: Benchmark, relations: int, queries: int) -> Benchma
 def figures_of(ranks: Sequence[Ranks]) -> dict[str, float]:
     """Means over relations of MRR, Hits@1 and Hits@10, and the numbers of relations and queries.
 
-    The standard error of MRR is `error`, which is missing if there are too few relations to know it.
+    The standard error of MRR is `error`, which is missing if relations, or queries of each, are too few to know it.
     """
     flat = [np.concatenate([*relation.values()]) for relation in ranks]
     rows = [summarise(each, each) for each in flat]
     figures = {name: float(np.mean([row[name] for row in rows])) for name in ("mrr", "hits@1", "hits@10")}
-    if math.isfinite(error := estimate([row["mrr"] for row in rows]).error):
+    relations, queries = len(flat), sum(map(len, flat))
+    if math.isfinite(error := estimate([row["mrr"] for row in rows]).error) and queries >= 2 * relations:
         figures["error"] = error
-    return {**figures, "relations": len(flat), "queries": sum(map(len, flat))}
+    return {**figures, "relations": relations, "queries": queries}
 
 
 def figures_by_shots(ranks: Sequence[Ranks]) -> dict[str, dict[str, float]]:
-    """`figures_of` for each number of references."""
-    names = dict.fromkeys(name for relation in ranks for name in relation)
-    return {name: figures_of([{name: each[name]} for each in ranks if name in each]) for name in names}
+    """`figures_of` for each number of references, and for any if there are several."""
+    names = [name for name in (*map(str, SHOTS), ALL) if any(name in relation for relation in ranks)]
+    by_shots = {name: figures_of([{name: each[name]} for each in ranks if name in each]) for name in names}
+    return {**by_shots, ANY: figures_of(ranks)} if len(names) > 1 else by_shots
 
 
 def gain(before: Sequence[Ranks], after: Sequence[Ranks]) -> Estimate:

@@ -14,8 +14,8 @@ from fewlink.data import Benchmark
 from fewlink.fitting.held_out import MAX_QUERIES, MAX_RELATIONS, SHOTS
 from fewlink.scorers import Question, Scorer
 
-ENOUGH_QUERIES = 8  # per relation; if the time is too short for these, fewer relations are measured
-MIN_RELATIONS, MIN_QUERIES = 4, 4  # what is measured however short the time is
+MIN_QUERIES = 6  # per relation; if the time is too short for these, fewer relations are measured
+MIN_RELATIONS = 4  # measured however short the time is
 TIMED_HEADS = 3
 SPEEDUP = 1.5  # several threads are used only if they are this much faster: other programs slow them down more
 MEASURING_SHARE = 0.4  # of the time
@@ -46,7 +46,7 @@ def plan_measuring(held: Benchmark, scorers: Sequence[Scorer], seconds: float) -
     if most > 1 and timings[1] != TOO_LONG:
         timings[most] = _timings(held, scorers, most, 2 * sum(timings[1]))
     torch.set_num_threads(most)
-    seconds_of = {threads: question + ENOUGH_QUERIES * head for threads, (question, head) in timings.items()}
+    seconds_of = {threads: question + MIN_QUERIES * head for threads, (question, head) in timings.items()}
     threads = most if SPEEDUP * seconds_of.get(most, np.inf) < seconds_of[1] else 1
     question, head = timings[threads]
     if (question, head) == TOO_LONG:
@@ -55,7 +55,7 @@ def plan_measuring(held: Benchmark, scorers: Sequence[Scorer], seconds: float) -
     def queries_of(relations: int) -> float:
         return 2 * (MEASURING_SHARE * seconds / TIMES / relations - QUESTIONS * question) / head
 
-    while relations > MIN_RELATIONS and queries_of(relations) < ENOUGH_QUERIES:
+    while relations > MIN_RELATIONS and queries_of(relations) < MIN_QUERIES:
         relations -= 1
     return Plan(relations, int(np.clip(queries_of(relations), MIN_QUERIES, MAX_QUERIES)), threads)
 

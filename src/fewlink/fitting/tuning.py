@@ -32,7 +32,7 @@ from fewlink.training.trainer import deterministic
 TUNING = TrailSettings(relations=1, queries=4, candidates=512, learning_rate=3e-4, average=0.95, steps=100)
 SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the built-in weights determine
 MIN_STEPS = 50
-MAX_WHOLE_EDGES = 60_000  # on a CPU, steps on a larger graph read neighbourhoods
+MAX_WHOLE_EDGES = 30_000  # on a CPU, steps on a larger graph read neighbourhoods
 NEIGHBOURHOOD_EDGES = 15_000
 TIMED_BLOCKS = 3  # blocks of steps after which the pace is known
 SAVE_EVERY, TELL_EVERY = 20.0, 10.0  # seconds
@@ -57,8 +57,14 @@ def trail_scorer(benchmark: Benchmark, settings: TrailSettings, weights: Weights
 def check_tunable(benchmark: Benchmark, settings: TrailSettings) -> None:
     """Raise if the benchmark has nothing to learn from, or memory is too small."""
     FAMILY.check(benchmark, settings)
-    needed = FAMILY.training_memory(benchmark, NoVectors(), settings)
-    memory.ensure("fine-tuning", needed, settings.device)
+    if not reads_neighbourhoods(benchmark, settings):
+        memory.ensure("fine-tuning", FAMILY.training_memory(benchmark, NoVectors(), settings), settings.device)
+
+
+def reads_neighbourhoods(benchmark: Benchmark, settings: TrailSettings) -> bool:
+    """Whether a step reads only a part of the graph: on a CPU, if the graph is large."""
+    edges = max(2 * graph.triple_count for graph in graphs_of(benchmark, settings))
+    return settings.device == "cpu" and edges > MAX_WHOLE_EDGES
 
 
 class NeighbourhoodLearner(TrailLearner):
@@ -92,9 +98,8 @@ class NeighbourhoodLearner(TrailLearner):
 
 def learner_of(benchmark: Benchmark, settings: TrailSettings, start: Weights) -> TrailLearner:
     """The learner for a benchmark: for a large graph on a CPU, the one that reads neighbourhoods."""
-    graphs = graphs_of(benchmark, settings)
-    large = max(2 * graph.triple_count for graph in graphs) > MAX_WHOLE_EDGES
-    return (NeighbourhoodLearner if large and settings.device == "cpu" else TrailLearner)(graphs, settings, start)
+    kind = NeighbourhoodLearner if reads_neighbourhoods(benchmark, settings) else TrailLearner
+    return kind(graphs_of(benchmark, settings), settings, start)
 
 
 def tune(
@@ -142,7 +147,7 @@ def tune(
                 save_last(folder, *learner.state(0), State(step, step))
                 saved = now
             if now - told >= TELL_EVERY:
-                tell(f"fine-tuning  step {step:,} of about {total:,}  loss {loss:.3f}")
+                tell(f"fine-tuning  step {step:,} of about {total:,}")
                 told = now
     if not step:
         raise FewlinkError("no time was left")

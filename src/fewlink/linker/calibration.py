@@ -1,9 +1,9 @@
 """Calibration: a logistic regression on held-out relations that turns scores into probabilities, and its errors.
 
-The sample: some pairs of each held-out relation are the references, the heads of its other pairs are the query heads,
-the candidates are those of the `open` protocol, and the best tails of each head are collected, right or wrong. So a
+The sample: pairs of each held-out relation are the references, some or all but the pairs that are asked about; the
+candidates are those of the `open` protocol, and the best tails of each head are collected, right or wrong. So a
 probability applies to the best tails of a head that has some tail. Besides scores, the regression reads the `Trust` of
-the question: how many references are found when they are held out, and how many tails a head seems to have.
+the question: how many references it has, how many of them are found when they are held out, and what else is known.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from fewlink.linker.predictions import TrustNote
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, rank_tails
 from fewlink.linker.trust import (
+    FEATURES,
     SIGNS,
     Bin,
     Trust,
     Weights,
     expected_error,
     head_fans,
+    logits,
     measure_trust,
     named,
     reliability_bins,
     row_features,
     trust_note,
-    vector,
 )
-from fewlink.scorers import Question, Scorer
+from fewlink.scorers import GraphScorer, Question, Scorer
 from fewlink.training.folder import CALIBRATION, deployment_id, list_optional_files, run_id
 
 FORMAT = "fewlink-calibration/2"
@@ -52,9 +53,12 @@ BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
 FOLDS, MAX_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if that makes more than MAX_FOLDS
 RIDGE = 1.0  # penalty beside the loss, in which each relation has the weight of one row
-ROUGH = 0.15  # with a larger error, no percentages are shown
+ROUGH = 0.3  # with a larger error, no percentages are shown
 MIN_RELATIONS = 8  # with fewer, the built-in calibration is kept and low trust is not defined
+FEWEST = (1, 2, 6, 20, 65)  # references, from which errors are measured separately
+ASKED = 16  # pairs of a whole relation that are asked about
 LOW_TRUST_FOUND = 0.5  # with low trust, at most this share of the references is found
+MOST_OF_LOW_TRUST = 0.3  # and the probability of first answers is below this at most
 LOW_TRUST_HITS = 0.4  # and the hit rate is below this share of the others': safely below half
 
 
@@ -63,7 +67,7 @@ class Sample(NamedTuple):
 
     Shapes: `features` (n, FEATURES); `right` (n,) bool; `first` (n,) bool, whether the answer is the first of its head;
     `groups` (n,), the relation, or the head if there is only one relation; `found` (n,), the share of the held-out
-    references in the first ten, 1 if none was held out.
+    references in the first ten, 1 if none was held out; `shots` (n,), the number of references, 0 for a whole relation.
     """
 
     features: np.ndarray
@@ -71,6 +75,7 @@ class Sample(NamedTuple):
     first: np.ndarray
     groups: np.ndarray
     found: np.ndarray
+    shots: np.ndarray
 
     @classmethod
     def joined(cls, parts: Sequence[Sample]) -> Sample:
@@ -78,6 +83,25 @@ class Sample(NamedTuple):
 
     def take(self, rows: np.ndarray) -> Sample:
         return Sample(*(column[rows] for column in self))
+
+
+@dataclass(frozen=True)
+class MeasuredError:
+    """The error of percentages with at least `fewest` references of a new relation; 0 stands for a whole relation.
+
+    `measured` is the mean over so many `relations` of |mean probability of first answers − their hit rate|. By chance
+    alone, because each had few questions, a perfect calibration would measure `chance`.
+    """
+
+    fewest: int
+    relations: int
+    measured: float
+    chance: float
+
+    @property
+    def error(self) -> float:
+        """What remains without chance: √(measured² − chance²)."""
+        return math.sqrt(max(self.measured**2 - self.chance**2, 0.0))
 
 
 @dataclass(frozen=True)
@@ -98,6 +122,7 @@ class Calibration:
     least                    trust is low if at most half of the references are found and the probability of first
                              answers is below this
     sets                     the sizes of answer sets
+    by_references            `over_relations` by the number of references, where it was measured
     """
 
     weights: Weights
@@ -117,15 +142,30 @@ class Calibration:
     benchmark: str
     least: float = 0.0
     sets: tuple[SetSize, ...] = ()
+    by_references: tuple[MeasuredError, ...] = ()
 
     def probabilities(self, pairs: RankedPairs, fans: np.ndarray, trust: Trust | None = None) -> np.ndarray:
         """The probabilities (n,) of ranked pairs, never higher for a worse rank; `fans` (n,) are those of heads."""
-        return _probabilities(vector(self.weights), row_features(pairs, fans, trust))
+        return _sigmoid(logits(self.weights, pairs, fans, trust))
 
-    def note(self, trust: Trust | None, first: float) -> TrustNote:
-        """How far to trust the answers to a question; `first` is the mean probability of its first answers."""
-        low = trust is not None and trust.share_found <= LOW_TRUST_FOUND and first < self.least
-        return trust_note(trust, low, self.measured_error, self.rough)
+    def note(self, trust: Trust | None, first: float, evidence: bool = True) -> TrustNote:
+        """How far to trust the answers to a question; `first` is the mean probability of its first answers.
+
+        Without `evidence`, no path joins the heads to the references.
+        """
+        if not evidence:
+            return TrustNote(False, False, "no path joins the heads to the references: ranks only, no percentages")
+        low = trust is not None and not trust.whole and trust.share_found <= LOW_TRUST_FOUND and first < self.least
+        error = self.error_for(trust)
+        return trust_note(trust, low, error, error > ROUGH)
+
+    def error_for(self, trust: Trust | None) -> float:
+        """The error measured with as many references as a question has; the error of all if that was not measured."""
+        if trust is None:
+            return self.measured_error
+        fewest = 0 if trust.whole else max(each for each in FEWEST if each <= max(trust.shots, 1))
+        found = [each.error for each in self.by_references if each.fewest == fewest]
+        return found[0] if found else self.measured_error
 
     @property
     def measured_error(self) -> float:
@@ -182,14 +222,15 @@ def open_calibration(path: Path, run: str = "") -> Calibration:
         raise InputError(path, f"belongs to another run ({content['run']}, not {run}): {remedy}")
     with reading(path, remedy):
         values: dict[str, Any] = {k: v for k, v in content.items() if k not in FILE_FACTS}
+        values["by_references"] = tuple(MeasuredError(**each) for each in values.get("by_references", ()))
         values["sets"] = tuple(
             SetSize(**{**each, "weights": tuple(each["weights"])}) for each in values.get("sets", ())
         )
         for bins in ("bins", "first_bins"):
             values[bins] = tuple(Bin(**each) for each in values[bins])
         calibration = Calibration(**values)
-        weights = [calibration.weights[name] for name in ("constant", "log softmax", "log rank")]
-        weights += [*calibration.weights.values(), calibration.least, calibration.measured_error]
+        weights = [calibration.weights["constant"], *calibration.weights.values()]
+        weights += [calibration.least, calibration.measured_error]
         if not all(map(math.isfinite, weights)):
             raise ValueError("a weight is not finite")
     return calibration
@@ -227,7 +268,7 @@ def calibrate_on_dev(
     own = fitted(sample, crossed="relation" if relations > 1 else "head", **facts)
     if shipped is None:
         return own
-    by_shipped = _probabilities(vector(shipped.weights), sample.features)
+    by_shipped = _probabilities(np.array([shipped.weights.get(name, 0.0) for name in FEATURES]), sample.features)
     if over_relations(by_shipped, sample) > over_relations(cross_fitted(sample), sample):
         return own
     return replace(own, weights=shipped.weights, least=shipped.least, sets=shipped.sets, **_errors(by_shipped, sample))
@@ -243,10 +284,9 @@ def fitted(sample: Sample, probabilities: np.ndarray | None = None, **facts: Any
         count=len(sample.right),
         base=float(sample.right.mean()),
         own_error=expected_error(own, sample.right),
-        relations=len(np.unique(sample.groups)) if facts["crossed"] != "head" else 1,
         least=low_trust(crossed, sample)[0],
         **_errors(crossed, sample),
-        **facts,
+        **{"relations": len(np.unique(sample.groups)) if facts["crossed"] != "head" else 1, **facts},
     )
 
 
@@ -259,6 +299,7 @@ def _errors(probabilities: np.ndarray, sample: Sample) -> dict[str, Any]:
         "first_error": expected_error(first, right),
         "first_bins": reliability_bins(first, right),
         "over_relations": over_relations(probabilities, sample),
+        "by_references": by_references(probabilities, sample),
     }
 
 
@@ -268,21 +309,33 @@ def _usable_tasks(benchmark: Benchmark, shots: int) -> list[Task]:
 
 
 def collect(benchmark: Benchmark, scorer: Scorer, shots: int, top: int, until: float = math.inf) -> tuple[Sample, int]:
-    """Collect the best tails of dev heads; return them with the number of relations."""
+    """Collect the best tails of dev heads; return them with the number of relations.
+
+    Each relation is asked about with its first `shots` pairs as references and, if the model can hide relations of a
+    graph, as a whole: `ASKED` pairs at most are asked about, and all others are references.
+    """
     parts: list[Sample] = []
+    numbers: list[int] = []
     for task in _usable_tasks(benchmark, shots):
         if parts and time.monotonic() >= until:
             break
+        relation = numbers[-1] + 1 if numbers else 0
         references, queries = task.split(shots)
         heads = np.unique(queries[:, 0])
         parts.append(ask(benchmark.graph, scorer, references, heads, task.known_tails, top, task.name))
-    if len(parts) > 1:  # group by relation instead of by head
-        parts = [part._replace(groups=np.full(len(part.right), number)) for number, part in enumerate(parts)]
+        asked = np.unique(task.pairs[:: max(2, len(task.pairs) // ASKED)], axis=0)
+        rest = task.pairs[~(task.pairs[:, None] == asked).all(2).any(1)]
+        if isinstance(scorer, GraphScorer) and len(rest) > shots:
+            heads = np.unique(asked[:, 0])
+            parts.append(ask(benchmark.graph, scorer, rest, heads, task.known_tails, top, task.name, whole=True))
+        numbers += [relation] * (len(parts) - len(numbers))
+    if len(set(numbers)) > 1:  # group by relation instead of by head
+        parts = [part._replace(groups=np.full(len(part.right), at)) for at, part in zip(numbers, parts, strict=True)]
     if not sum(len(part.right) for part in parts):
         raise FewlinkError(
             f"{benchmark.name} has no dev relation with more than {shots} pairs to calibrate on: use fewer shots"
         )
-    return Sample.joined(parts), len(parts)
+    return Sample.joined(parts), len(set(numbers))
 
 
 def ask(
@@ -293,16 +346,21 @@ def ask(
     known: Mapping[int, np.ndarray],
     top: int = TOP,
     relation: str = "",
+    *,
+    whole: bool = False,
 ) -> Sample:
-    """The best tails of heads (h,) of a relation, given its references (K, 2) and known tails, grouped by head."""
+    """The best tails of heads (h,) of a relation, given its references (K, 2) and known tails, grouped by head.
+
+    If `whole`, the references stand for all known pairs of a relation of the graph.
+    """
     question = References(tuple((head, tail) for head, tail in references.tolist()))
-    trust, fans, parts = measure_trust(scorer, graph, question), head_fans(graph), []
+    trust, fans, parts = replace(measure_trust(scorer, graph, question), whole=whole), head_fans(graph), []
     asked = Question(relation, question.ids, heads.astype(np.int32), open_candidates(graph, question.ids))
     for head, part in zip(heads.tolist(), rank_tails(scorer, asked, top, question.known_tails), strict=True):
         right = np.isin(part.tails, known[head])
         features = row_features(part, fans[part.heads], trust)
-        found = np.full(len(part), trust.share_found)
-        parts.append(Sample(features, right, np.arange(len(part)) == 0, part.heads, found))
+        found, shots = np.full(len(part), trust.share_found), np.full(len(part), 0 if whole else trust.shots)
+        parts.append(Sample(features, right, np.arange(len(part)) == 0, part.heads, found, shots))
     return Sample.joined(parts)
 
 
@@ -364,7 +422,7 @@ def low_trust(probabilities: np.ndarray, sample: Sample) -> tuple[float, np.ndar
     """
     first, right, weights = of_first(probabilities, sample), sample.right.astype(float), row_weights(sample)
     if len(np.unique(sample.groups)) >= MIN_RELATIONS:
-        for least in np.arange(0.6, 0.0, -0.02):
+        for least in np.arange(MOST_OF_LOW_TRUST, 0.0, -0.02):
             low = (sample.found <= LOW_TRUST_FOUND) & (first < least)
             hidden, shown = sample.first & low, sample.first & ~low
             if hidden.any() and shown.any():
@@ -376,13 +434,44 @@ def low_trust(probabilities: np.ndarray, sample: Sample) -> tuple[float, np.ndar
 
 
 def over_relations(probabilities: np.ndarray, sample: Sample) -> float:
-    """The mean over relations of |mean probability of first answers − their hit rate|."""
+    """The mean over relations of |mean probability of first answers − their hit rate|.
+
+    A relation that was asked about with several numbers of references counts once for each.
+    """
+    means, hits, _ = _means(probabilities, sample)
+    return float(np.abs(means - hits).mean())
+
+
+def chance(probabilities: np.ndarray, sample: Sample) -> float:
+    """What `over_relations` is for a perfect calibration, on average: √(2/π · p (1 − p) / first answers)."""
+    means, _, counts = _means(probabilities, sample)
+    return float(np.sqrt(2 / np.pi * means * (1 - means) / counts).mean())
+
+
+def by_references(probabilities: np.ndarray, sample: Sample) -> tuple[MeasuredError, ...]:
+    """`over_relations` by the number of references, if at least `MIN_RELATIONS` relations were asked about with it."""
+    found = []
+    for fewest, below in zip((0, *FEWEST), (*FEWEST, math.inf), strict=True):
+        rows = (sample.shots >= fewest) & (sample.shots < below)
+        part, own = sample.take(rows), probabilities[rows]
+        if (count := len(np.unique(part.groups))) >= MIN_RELATIONS:
+            found.append(MeasuredError(fewest, count, over_relations(own, part), chance(own, part)))
+    return tuple(found)
+
+
+def _means(probabilities: np.ndarray, sample: Sample) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of the first answers about each relation with each number of references: the mean probability, the hit rate and
+    the number of answers."""
     first, right = probabilities[sample.first], sample.right[sample.first]
-    groups, which = np.unique(sample.groups[sample.first], return_inverse=True)
+    keys = np.stack([sample.groups, sample.shots], 1)[sample.first]
+    which = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
     counts = np.bincount(which)
-    differences = np.bincount(which, first - right, minlength=len(groups)) / counts
-    return float(np.abs(differences).mean())
+    return np.bincount(which, first) / counts, np.bincount(which, right) / counts, counts
 
 
 def _probabilities(weights: np.ndarray, features: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(-np.logaddexp(0, -(features @ weights))))
+    return _sigmoid(features @ weights)
+
+
+def _sigmoid(values: np.ndarray) -> np.ndarray:
+    return np.asarray(np.exp(-np.logaddexp(0, -values)))

@@ -70,10 +70,11 @@ def plausible_heads(graph: Graph, references: References) -> np.ndarray:
 
 def check_probabilities(calibration: Calibration | None, trust: Trust | None) -> None:
     """Raise if answers with this trust have no probabilities to compare with `min_probability`."""
-    if calibration is None or calibration.rough:
+    if calibration is None:
         raise FewlinkError("min_probability needs a calibrated model: fewlink card calibrates a run")
-    if trust is not None and (trust.known or (trust.ranks and not trust.found())):
-        raise FewlinkError(f"{trust.sentence()}, so there are no percentages: leave min_probability out")
+    note = calibration.note(trust, 1.0)
+    if not note.shown:
+        raise FewlinkError(f"min_probability needs percentages, and there are none ({note.sentence}): leave it out")
 
 
 def digest(*ids: np.ndarray) -> str:

@@ -53,7 +53,7 @@ from fewlink.linker.query import (
 from fewlink.linker.ranking import RankedPairs, rank_tails
 from fewlink.linker.relations import RelationFit, best_relations, described_fit
 from fewlink.linker.tables import Answers
-from fewlink.linker.trust import Trust, head_fans, known_relation_note, measure_trust
+from fewlink.linker.trust import Trust, head_fans, joined, measure_trust
 from fewlink.scorers import GraphScorer, Question, Scorer, capabilities
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
@@ -523,7 +523,7 @@ class Linker:
         notes: list[str] | None = None,
         rejected: Iterable[tuple[int, int]] = (),
     ) -> References:
-        """Resolve references, and add the known pairs of a relation, the first `shots` of them, that are not rejected.
+        """The known pairs of a relation, the first `shots` that are not rejected, then resolved references.
 
         Remarks are appended to `notes`.
         """
@@ -537,15 +537,18 @@ class Linker:
         if named is not None:
             wrong = set(rejected)
             known = (pair for pair in self._known_pairs(named, shots, given=len(distinct)) if pair not in wrong)
-            distinct = tuple(dict.fromkeys((*distinct, *known)))
+            distinct = tuple(dict.fromkeys((*known, *distinct)))
         if not distinct:
             if named is not None:
                 raise FewlinkError(f"{named.name} has no pairs: give references")
             raise FewlinkError("no references: give at least one pair of a head and a tail that the relation holds for")
-        if named is None and self.calibration is None:  # otherwise the trust of the query says so
+        if named is None:
             present = relations_of(self.graph, distinct)
             if present:
-                notes.append(known_relation_note(present[0]))
+                notes.append(
+                    f"the graph has the relation {present[0]} between all references: name it as the relation to skip "
+                    "known pairs"
+                )
         count = capabilities(self.scorer).references_read(len(distinct))
         if count < len(distinct):
             notes.append(f"{self.scorer.name} reads the first {count} of {len(distinct)} references")
@@ -598,11 +601,6 @@ class Linker:
         references = dataclasses.replace(query.references, rejected=())
 
         def measure() -> Trust:
-            forward = references.inverted() if references.inverse else references
-            if references.relation is None:
-                present = relations_of(self.graph, forward.pairs)
-                if present:
-                    return Trust(len(references.pairs), known=True, relation=present[0])
             model, asked = self.model_for(references), references
             if model is not self.scorer and asked.relation is not None:
                 asked = dataclasses.replace(asked, relation=asked.relation.hidden())
@@ -699,13 +697,18 @@ class Linker:
     def probabilities(
         self, query: Query, pairs: RankedPairs, trust: Trust | None
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """The calibrated probabilities (n,) of pairs before and after adjustment; None if not calibrated."""
+        """The calibrated probabilities (n,) of pairs before and after adjustment; None if not calibrated.
+
+        They are 0 for heads that no path joins to the references: nothing is known about their tails.
+        """
         if self.calibration is None:
             return None
+        names = capabilities(self.scorer).reads_names
+        evidence = joined(known_graph(self.benchmark), query.references.ids, pairs.heads, names=names)
         base = self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
         if query.adjustment is None:
-            return base, base
-        return base, query.adjustment(base, np.isin(pairs.heads, list(query.answered)))
+            return evidence * base, evidence * base
+        return evidence * base, evidence * query.adjustment(base, np.isin(pairs.heads, list(query.answered)))
 
     def predictions(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> Predictions:
         """Turn settled pairs into rows with names, probabilities if trusted, and reasons if the query wants them.
@@ -718,8 +721,8 @@ class Linker:
         base, adjusted = (None, None) if probabilities is None else probabilities
         note = None
         if self.calibration is not None and base is not None and len(pairs):
-            first = base[pairs.ranks < 2]
-            note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0)
+            first = base[(pairs.ranks < 2) & (base > 0)]
+            note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0, bool(base.any()))
         percentages_shown = note is not None and note.shown
         rows = []
         for i, (query_head, answer) in enumerate(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)):
@@ -732,14 +735,20 @@ class Linker:
                     tail=graph.entities[tail],
                     tail_name=graph.name(tail),
                     score=float(pairs.scores[i]),
-                    probability=float(adjusted[i]) if adjusted is not None and percentages_shown else None,
+                    probability=float(adjusted[i]) or None if adjusted is not None and percentages_shown else None,
                     known=bool(pairs.known[i]),
                     base_probability=None if base is None else float(base[i]),
                     reasons=self.explain_pair(query.references, query_head, answer) if query.explain else None,
                 )
             )
-        predictions = Predictions(rows, self._notes(query, pairs), note, query.inverse)
-        if self.calibration is None or base is None or query.across_heads or (trust is not None and trust.known):
+        notes = self._notes(query, pairs)
+        if base is not None and percentages_shown and not base.all():
+            alone = self.names.quoted(int(pairs.heads[base == 0][0]))
+            count = len(np.unique(pairs.heads[base == 0]))
+            which = alone if count == 1 else f"{alone} and {count - 1:,} more"
+            notes.append(f"no path joins {which} to the references: ranks only, no percentages")
+        predictions = Predictions(rows, notes, note, query.inverse)
+        if self.calibration is None or base is None or query.across_heads or not percentages_shown:
             return predictions
         return predictions.with_sets(
             answer_sets(
@@ -747,7 +756,7 @@ class Linker:
                 graph,
                 pairs.heads,
                 base,
-                ~pairs.known,
+                ~pairs.known & (base > 0),
                 len(self.candidates(query)),
                 "head" if query.inverse else "tail",
             )

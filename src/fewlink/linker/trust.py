@@ -1,7 +1,7 @@
-"""How far answers can be trusted: whether the model finds the references again when each is held out.
+"""How far answers can be trusted: does the model find references again that are held out, and is there any evidence?
 
-`Trust` holds the result for one question, `row_features` turns it and the scores into the features of a calibration,
-and `expected_error` measures how far probabilities are off.
+`Trust` holds what is known about one question, `row_features` turns it and the scores into the features of a
+calibration, `joined` says which heads have any evidence, and `expected_error` measures how far probabilities are off.
 """
 
 from __future__ import annotations
@@ -17,49 +17,63 @@ from fewlink.graph import Graph
 from fewlink.linker.predictions import TrustNote
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, score_heads
+from fewlink.models.trail.names import with_name_relations
 from fewlink.scorers import Question, Scorer
 
-MAX_HELD_OUT = 3  # references: each costs as much as a new relation
+IN_TURN, MAX_IN_TURN = 5, 3  # of up to five references, the first three are held out one after the other
+TOGETHER = 16  # of more, up to sixteen, evenly spaced, are held out at once
 BINS = 10
 FOUND_RANK = 10  # the last rank at which a reference counts as found
 
 # The features of the regression, and the sign of each weight that keeps a better rank at least as probable.
+# `few` and `many` share a feature by the number K of references: many = log10 K / 2, at most 1, and few = 1 − many.
+# Those of a whole relation of the graph are 0 for other questions, and all others are 0 for a whole relation.
 SIGNS = {
     "constant": 0,
-    "log softmax": 1,
-    "log rank": -1,
-    "first": 1,  # whether the row is its head's first answer
-    "log softmax, fan": 1,  # log softmax plus the fan, at most 0: several tails share the softmax
-    "log softmax, head fan": 1,
-    "margin": 0,  # between the scores of the head's first and second answer
-    "fan": 0,
-    "head fan": 0,
-    "one reference": 0,
-    "found first": 0,  # share of the held-out references with rank 1, minus one half
-    "found in ten": 0,
+    "log odds, few": 1,  # of the softmax over the candidates
+    "log odds, many": 1,
+    "log odds, skewed": 1,  # times the skew of the references
+    "log softmax, tails": 1,  # log softmax + log(tails that the head has in each relation), at most 0
+    "many": 0,
+    "found in ten": 0,  # log odds that a held-out reference is in the first ten; 0 if none was held out
+    "skew": 0,
+    "tails": 0,  # log(references / their heads)
+    "candidates": 0,  # log10 of their number
+    "whole": 0,
+    "log odds, whole": 1,
+    "found first, whole": 0,  # log odds that a held-out reference has rank 1
 }
 FEATURES = tuple(SIGNS)
 Weights = Mapping[str, float]
+Columns = Mapping[str, np.ndarray | float]
+MAX_LOG_ODDS = 5.0  # beyond which the odds of the softmax make no difference, in either direction twice as far below
+PRIOR = 3.0  # references that must be held out for their share to count half
 
 
 @dataclass(frozen=True)
 class Trust:
-    """How well the references of a question predict each other.
+    """What is known about a question, and how well its references predict each other.
 
-    shots     the number of references
-    ranks     the ranks of the tails of held-out references, with the others as references; empty if there is only one
-              reference, or if the graph has the relation, so that nothing can be held out
-    fan       log(entities like the references' tails / entities like their heads); a high value suggests several
-              tails for each head
-    known     whether the graph has the relation
-    relation  the name of that relation, if the user did not name it
+    shots       the number of references
+    ranks       the ranks of the tails of held-out references, with the others as references; empty if there is only
+                one reference, or if the model sees the relation in the graph, so that nothing can be held out
+    fan         log(entities like the references' tails / entities like their heads); a high value suggests several
+                tails for each head
+    known       whether the model sees the relation in the graph
+    largest     the number of references with the most frequent tail
+    heads       the number of their distinct heads
+    whole       whether the references are the known pairs of a relation, at least half of them, and not just examples
+    candidates  the number of candidates
     """
 
     shots: int
     ranks: tuple[float, ...] = ()
     fan: float = 0.0
     known: bool = False
-    relation: str = ""
+    largest: int = 1
+    heads: int = 1
+    whole: bool = False
+    candidates: int = 1
 
     @property
     def tested(self) -> int:
@@ -75,19 +89,19 @@ class Trust:
         """The share of the held-out references in the first ten; 1 if none was held out."""
         return self.found() / self.tested if self.ranks else 1.0
 
+    @property
+    def skew(self) -> float:
+        """How far one tail crowds out the others: 0 if all references have different tails, near 1 if all have one."""
+        return (self.largest - 1) / max(self.shots, 1)
+
     def sentence(self) -> str:
         """The result in words."""
         if self.known:
-            return known_relation_note(self.relation) if self.relation else "the graph has this relation"
+            return "the model sees this relation in the graph"
         if not self.ranks:
             return "one reference alone cannot be held out"
         tested = f"the {self.tested} tested" if self.tested < self.shots else f"your {self.tested}"
-        return f"it would have found {self.found()} of {tested} references in its first ten"
-
-
-def known_relation_note(relation: str) -> str:
-    """The note on references that are all pairs of one relation of the graph, which the user did not name."""
-    return f"the graph has the relation {relation} between all references: name it as the relation to skip known pairs"
+        return f"it would have found {self.found() or 'none'} of {tested} references in its first ten"
 
 
 def measure_trust(
@@ -96,43 +110,92 @@ def measure_trust(
     references: References,
     candidates: np.ndarray | None = None,
 ) -> Trust:
-    """Hold out each of the first references in turn, and rank its tail among the candidates (c,) of the question.
+    """Hold out some references, and rank the tail of each among the candidates (c,) of the question.
 
-    By default the candidates are the entities like the tails of the other references. A tail that is not a candidate
-    has an infinite rank.
+    Up to `IN_TURN` references are held out one at a time; of more, up to `TOGETHER` are held out at once, because each
+    set of references costs as much as a new relation. By default the candidates are the entities like the tails of the
+    references that are left. A tail that is not a candidate has an infinite rank.
     """
     pairs, relation = references.ids, references.relation
     tails, heads = (len(open_candidates(graph, each)) for each in (pairs, pairs[:, ::-1]))
-    fan = float(np.log(max(tails, 1) / max(heads, 1)))
     known = relation is not None and (relation.number >= 0 or relation.trained)
-    if known or len(pairs) < 2:
-        return Trust(len(pairs), fan=fan, known=known)
-    ranks = []
-    for place in range(min(len(pairs), MAX_HELD_OUT)):
-        rest, (head, tail) = np.delete(pairs, place, axis=0), pairs[place].tolist()
+    whole = relation is not None and not known and 2 * len(pairs) >= len(relation.pairs())
+    ranks: list[float] = []
+    for places in [] if known else held_out(len(pairs)):
+        rest = np.delete(pairs, places, axis=0)
         among = open_candidates(graph, rest) if candidates is None else candidates
-        (_, scores), *_ = score_heads(scorer, Question("", rest, pairs[place : place + 1, 0], among))
-        rivals = scores[~np.isin(among, references.known_tails(head))]
-        score = scores[among == tail]  # (1,), or (0,) if the tail is not a candidate
-        rank = realistic_rank((rivals > score).sum(), (rivals == score).sum()) if len(score) else np.inf
-        ranks.append(float(rank))
-    return Trust(len(pairs), tuple(ranks), fan)
+        question = Question("", rest, np.unique(pairs[places, 0]), among)
+        scores_of = {int(question.heads[at]): scores for at, scores in score_heads(scorer, question)}
+        for head, tail in pairs[places].tolist():
+            scores = scores_of[head]
+            rivals = scores[~np.isin(among, references.known_tails(head))]
+            score = scores[among == tail]  # (1,), or (0,) if the tail is not a candidate
+            rank = realistic_rank((rivals > score).sum(), (rivals == score).sum()) if len(score) else np.inf
+            ranks.append(float(rank))
+    return Trust(
+        shots=len(pairs),
+        ranks=tuple(ranks),
+        fan=float(np.log(max(tails, 1) / max(heads, 1))),
+        known=known,
+        largest=int(np.unique(pairs[:, 1], return_counts=True)[1].max()),
+        heads=len(np.unique(pairs[:, 0])),
+        whole=whole,
+        candidates=tails if candidates is None else len(candidates),
+    )
+
+
+def held_out(count: int) -> list[np.ndarray]:
+    """The places of the references to hold out, of so many: sets that are held out one after the other."""
+    if count < 2:
+        return []
+    if count <= IN_TURN:
+        return [np.array([place]) for place in range(min(count, MAX_IN_TURN))]
+    together = min(max(count // 3, MAX_IN_TURN), TOGETHER)
+    return [np.linspace(0, count - 1, together).round().astype(int)]
 
 
 def trust_note(trust: Trust | None, low: bool, error: float, rough: bool) -> TrustNote:
     """How far to trust the answers, in words; `error` is that of the percentages, and `rough` says it is large."""
-    if trust is not None and low:
-        sentence = f"low trust: {trust.sentence()}; ranks only, no percentages"
-        return TrustNote(True, False, sentence, trust.found(), trust.tested)
-    if trust is not None and trust.known:
-        return TrustNote(False, False, f"{trust.sentence()}; no percentages, which are for new relations")
-    if trust is not None and trust.ranks and not trust.found():
-        return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", 0, trust.tested)
-    measured = f"were off by {100 * error:.0f} points on average on relations that were held out"
-    sentence = f"no percentages: they {measured}" if rough else f"percentages {measured}"
     if trust is None:
-        return TrustNote(False, not rough, sentence)
-    return TrustNote(False, not rough, f"{trust.sentence()}; {sentence}", trust.found(), trust.tested)
+        return TrustNote(False, not rough, _measured(error, rough))
+    counts = trust.found(), trust.tested
+    if trust.known:
+        return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", *counts)
+    if low:
+        return TrustNote(True, False, f"low trust: {trust.sentence()}; ranks only, no percentages", *counts)
+    if trust.ranks and not trust.found() and not trust.whole:
+        return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", *counts)
+    return TrustNote(False, not rough, f"{trust.sentence()}; {_measured(error, rough)}", *counts)
+
+
+def _measured(error: float, rough: bool) -> str:
+    measured = f"were off by {100 * error:.0f} points on average on relations that were held out"
+    return f"ranks only: percentages {measured}" if rough else f"percentages {measured}"
+
+
+def joined(graph: Graph, references: np.ndarray, heads: np.ndarray, *, names: bool = False) -> np.ndarray:
+    """Whether a path joins each head (n,) to an end of a reference (K, 2); without one, scores know nothing of a head.
+
+    References are edges of such paths, and so are equal and contained names if the model reads `names`.
+    """
+    parts = (with_name_relations(graph) if names else graph).once(_components)
+    reached = np.zeros(len(parts), bool)
+    reached[parts[references]] = True  # by the number of a component, which is an entity of it
+    return np.asarray(reached[parts[heads]])
+
+
+def _components(graph: Graph) -> np.ndarray:
+    """The lowest entity (entities,) that a path joins each entity to."""
+    lowest = np.arange(len(graph.entities))
+    has_edges = np.flatnonzero(graph.degrees)
+    begins = graph.offsets[has_edges]
+    while len(has_edges):
+        before = lowest.copy()
+        lowest[has_edges] = np.minimum(before[has_edges], np.minimum.reduceat(before[graph.tail_ids], begins))
+        lowest = lowest[lowest]
+        if np.array_equal(lowest, before):
+            break
+    return lowest
 
 
 def head_fans(graph: Graph) -> np.ndarray:
@@ -147,46 +210,75 @@ def _head_fans(graph: Graph) -> np.ndarray:
 
 def row_features(pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> np.ndarray:
     """The features (n, FEATURES) of ranked pairs; `fans` (n,) are those of their heads."""
-    rows = np.repeat(question_features(trust or Trust(0))[None], len(pairs), 0)
-    shared = max(0.0, trust.fan if trust else 0.0)
-    columns = {
+    return _matrix(_columns(pairs, fans, trust or Trust(0)), FEATURES, len(pairs))
+
+
+def logits(weights: Weights, pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> np.ndarray:
+    """The logits (n,) that weights give to ranked pairs; weights that version 0.2 fitted have its features."""
+    columns = _earlier_columns if "log softmax" in weights else _columns
+    matrix = _matrix(columns(pairs, fans, trust or Trust(0)), tuple(weights), len(pairs))
+    return np.asarray(matrix @ np.array([*weights.values()]))
+
+
+def _matrix(columns: Columns, names: tuple[str, ...], rows: int) -> np.ndarray:
+    matrix = np.zeros((rows, len(names)))
+    for place, name in enumerate(names):
+        matrix[:, place] = columns.get(name, 0.0)
+    return matrix
+
+
+def _columns(pairs: RankedPairs, fans: np.ndarray, trust: Trust) -> Columns:
+    odds = log_odds(pairs.log_softmax)
+    if trust.whole:
+        return {"constant": 1.0, "whole": 1.0, "log odds, whole": odds, "found first, whole": _found(trust, 1)}
+    many = min(np.log10(max(trust.shots, 1)) / 2, 1.0)
+    return {
+        "constant": 1.0,
+        "log odds, few": (1 - many) * odds,
+        "log odds, many": many * odds,
+        "log odds, skewed": trust.skew * odds,
+        "log softmax, tails": np.minimum(0, pairs.log_softmax + fans),
+        "many": many,
+        "found in ten": _found(trust, FOUND_RANK),
+        "skew": trust.skew,
+        "tails": np.log(max(trust.shots, 1) / max(trust.heads, 1)),
+        "candidates": np.log10(max(trust.candidates, 1)),
+    }
+
+
+def _earlier_columns(pairs: RankedPairs, fans: np.ndarray, trust: Trust) -> Columns:
+    """The features of calibrations that version 0.2 fitted."""
+    several = max(0.0, trust.fan)
+
+    def share(last_rank: int) -> float:
+        return float(np.exp(-several) * ((trust.found(last_rank) + 0.5) / (trust.tested + 1) - 0.5))
+
+    return {
+        "constant": 1.0,
         "log softmax": pairs.log_softmax,
         "log rank": np.log(pairs.ranks),
         "first": pairs.ranks < 2,
-        "log softmax, fan": np.minimum(0, pairs.log_softmax + shared),
+        "log softmax, fan": np.minimum(0, pairs.log_softmax + several),
         "log softmax, head fan": np.minimum(0, pairs.log_softmax + fans),
         "margin": pairs.margins,
-        "head fan": fans,
-    }
-    for name, column in columns.items():
-        rows[:, FEATURES.index(name)] = column
-    return rows
-
-
-def question_features(trust: Trust) -> np.ndarray:
-    """The features (FEATURES,) that all rows of a question share; the others are 0.
-
-    The more right tails a head may have, the less it means that a reference was not found.
-    """
-    share = float(np.exp(-max(0.0, trust.fan)))
-    values = {
-        "constant": 1.0,
         "fan": trust.fan,
+        "head fan": fans,
         "one reference": float(trust.shots == 1 and not trust.known),
-        "found first": share * _smoothed(trust.found(1), trust.tested),
-        "found in ten": share * _smoothed(trust.found(), trust.tested),
+        "found first": share(1),
+        "found in ten": share(FOUND_RANK),
     }
-    return np.array([values.get(name, 0.0) for name in FEATURES])
 
 
-def _smoothed(found: int, tested: int) -> float:
-    """The share found minus one half, shrunk towards 0 if few were tested."""
-    return (found + 0.5) / (tested + 1) - 0.5
+def log_odds(log_softmax: np.ndarray) -> np.ndarray:
+    """log p / (1 − p) of probabilities given as logarithms (n,), at most `MAX_LOG_ODDS` and at least −2 of it."""
+    others = np.log1p(-np.exp(np.minimum(log_softmax, -1e-9)))
+    return np.asarray(np.clip(log_softmax - others, -2 * MAX_LOG_ODDS, MAX_LOG_ODDS))
 
 
-def vector(weights: Weights) -> np.ndarray:
-    """Named weights as an array (FEATURES,)."""
-    return np.array([weights.get(name, 0.0) for name in FEATURES])
+def _found(trust: Trust, last_rank: int) -> float:
+    """The log odds that a held-out reference ranks at `last_rank` or better, shrunk towards 0 if few were tested."""
+    found, tested = trust.found(last_rank), trust.tested
+    return float(np.log((found + 0.5) / (tested - found + 0.5)) * tested / (tested + PRIOR))
 
 
 def named(weights: np.ndarray) -> Weights:

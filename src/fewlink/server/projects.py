@@ -261,6 +261,7 @@ class Projects:
         query = adjusted(query, known.states, self.linker)
         probabilities = self.linker.probabilities(query, moved, trust) if len(moved) else None
         shown = probabilities is not None and self._are_shown(probabilities[0], moved, trust)
+        base, final = (None, None) if probabilities is None else probabilities
         graph = self.linker.graph
         rows = []
         for place in order[: body.k].tolist():
@@ -273,8 +274,8 @@ class Projects:
                     "tail_name": graph.name(tail),
                     "score": float(corrected[place]),
                     "rank": float(ranked.ranks[left][place]),
-                    "probability": float(probabilities[1][place]) if probabilities is not None and shown else None,
-                    "base_probability": None if probabilities is None else float(probabilities[0][place]),
+                    "probability": float(final[place]) or None if final is not None and shown else None,
+                    "base_probability": None if base is None else float(base[place]),
                 }
             )
         return {
@@ -286,8 +287,9 @@ class Projects:
     def _are_shown(self, probabilities: np.ndarray, pairs: RankedPairs, trust: Trust | None) -> bool:
         """Whether probabilities are reliable enough to be shown."""
         assert self.linker.calibration is not None
-        first = probabilities[pairs.ranks < 2]
-        return self.linker.calibration.note(trust, float(first.mean()) if len(first) else 0.0).shown
+        first = probabilities[(pairs.ranks < 2) & (probabilities > 0)]
+        mean = float(first.mean()) if len(first) else 0.0
+        return self.linker.calibration.note(trust, mean, bool(probabilities.any())).shown
 
 
 def install_projects(app: FastAPI, projects: Projects) -> None:

@@ -26,8 +26,6 @@ def run(plan: Plan, workspace: Workspace) -> None:
     """Rank the later links with each model and each number of references that has no record."""
     if "ultra" in plan.models and workspace.checkpoint is None:
         workspace.log("skipping ultra: give its weights with --checkpoint FILE")
-    if "trail" in plan.models and later_links.WITHOUT_ATTACK not in later_links.trail_names():
-        workspace.log(f"skipping {later_links.WITHOUT_ATTACK}: this version comes without its weights")
     frozen = _frozen(plan)
     place = later_links.Place(workspace.work, workspace.device, workspace.checkpoint)
     for name, model, setting in list(_missing(plan, workspace, frozen)):
@@ -53,7 +51,7 @@ def _missing(plan: Plan, workspace: Workspace, frozen: FrozenGraph) -> Iterator[
     draws = range(1, plan.seeds + 1)
     few = [later_links.Setting(shots, draw) for shots in plan.shots for draw in draws]
     names = {
-        "trail": later_links.trail_names(),
+        "trail": [later_links.BUILT_IN],
         "ultra": [name_of(workspace.checkpoint)] if workspace.checkpoint else [],
     }
     for model in plan.models:

@@ -10,11 +10,11 @@ import numpy as np
 from fewlink.data.carving import FrozenGraph
 from fewlink.evaluation.ranks import read_ranks
 from fewlink.evaluation.records import Record, RecordStore
-from fewlink.studies.later_links import ALL, BUILT_IN, CHANCES, FIRST, NAME, SURE, WITHOUT_ATTACK, frozen_attack
+from fewlink.studies.later_links import ALL, BUILT_IN, CHANCES, FIRST, NAME, SURE, frozen_attack
 from fewlink.studies.tables import Table, figure
 
 PREDECESSOR = "trail-0.2-without-attack"
-ORDER = ("popularity", "rules", "complex", "ultra", PREDECESSOR, "trail-0.2-shipped", WITHOUT_ATTACK, BUILT_IN)
+ORDER = ("popularity", "rules", "complex", "ultra", PREDECESSOR, "trail-0.2-shipped", BUILT_IN)
 MIN_LINKS_FOR_COLUMN = 50  # later links of a relation
 MAX_LINKS_SHOWN = 15
 
@@ -91,7 +91,7 @@ class FoundLink(NamedTuple):
     rank: float
 
 
-def found_links(store: RecordStore, model: str = WITHOUT_ATTACK, shots: int = ALL) -> list[FoundLink]:
+def found_links(store: RecordStore, model: str = BUILT_IN, shots: int = ALL) -> list[FoundLink]:
     """The later links with their ranks in a stored record with the first draw of references, best first."""
     frozen = frozen_attack()
     for file, record in store.places:
@@ -113,7 +113,7 @@ def found_links(store: RecordStore, model: str = WITHOUT_ATTACK, shots: int = AL
 def links_table(store: RecordStore) -> Table:
     """The best-ranked later links with their names, one for each head, of weights that never saw ATT&CK."""
     measured = {record.model for record in store.records}
-    model = WITHOUT_ATTACK if WITHOUT_ATTACK in measured else PREDECESSOR
+    model = BUILT_IN if BUILT_IN in measured else PREDECESSOR
     links = found_links(store, model)
     heads: set[str] = set()
     rows: list[list[str]] = []

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import time
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,28 +24,23 @@ from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import Record, make_record
 from fewlink.graph import Graph
-from fewlink.linker.calibration import TOP, Calibration, open_calibration, shipped_calibration
+from fewlink.linker.calibration import TOP, Calibration, shipped_calibration
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
 from fewlink.linker.trust import head_fans, measure_trust
 from fewlink.models.baselines.embedding import EmbeddingScorer, train_baseline
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.baselines.links import link_settings, train_links
-from fewlink.models.trail.built_in import CHECKSUMS
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
-from fewlink.models.trail.shipped import Shipped, built_in_weights, shipped
+from fewlink.models.trail.shipped import shipped
 from fewlink.models.ultra.network import read_checkpoint
 from fewlink.models.ultra.scorer import scorer_on
 from fewlink.scorers import Question, Scorer
 
-BUILTIN = files("fewlink") / "builtin"
 NAME = "attack-2023"  # of the benchmark in records
 LAST_DAY = "2023-12-31"  # of the frozen graph
-BUILT_IN = "trail-no-names-built-in"  # the built-in weights in records
-WITHOUT_ATTACK = "trail-without-attack"  # weights that were not trained on ATT&CK, in records
-WEIGHTS_WITHOUT_ATTACK = "trail-without-attack.safetensors"
-CALIBRATION_WITHOUT_ATTACK = "trail-without-attack.calibration.json"
+BUILT_IN = "trail-no-names-built-in"  # in records: the built-in weights, which were not trained on ATT&CK
 CREATED = ("_runs_on_platform", "_serves_tactic", "_in_sector", "technique_impacts")  # dated by the head's creation
 FEWEST = 15  # later links of an evaluated relation
 FIRST = 20  # answers that an analyst reads
@@ -163,24 +157,6 @@ class Setting(NamedTuple):
         return task.split(self.shots, self.draw)[0] if self.shots else task.pairs
 
 
-def trail_names() -> list[str]:
-    """The names, in records, of TRAIL's weights that come with fewlink."""
-    return [*([WITHOUT_ATTACK] if WEIGHTS_WITHOUT_ATTACK in CHECKSUMS else []), BUILT_IN]
-
-
-def weights_of(name: str) -> Shipped:
-    """TRAIL's built-in weights, or those that were not trained on ATT&CK, by their name in records."""
-    return shipped() if name == BUILT_IN else built_in_weights(WEIGHTS_WITHOUT_ATTACK)
-
-
-def calibration_of(name: str) -> Calibration | None:
-    """The calibration of weights, fitted without questions about ATT&CK if these never saw it."""
-    if name == BUILT_IN:
-        return shipped_calibration()
-    with as_file(BUILTIN / CALIBRATION_WITHOUT_ATTACK) as path:
-        return open_calibration(path)
-
-
 def rank_relation(
     name: str, model: str, setting: Setting, relation: str, frozen: FrozenGraph, place: Place
 ) -> LaterRanks:
@@ -190,10 +166,10 @@ def rank_relation(
     as_references = setting.shots or model in ("trail", "ultra")  # to them, all pairs as references are the relation
     graph = frozen.hidden(relation) if as_references else frozen.graph
     if model == "trail":
-        network = weights_of(name).network().to(place.device)
+        network = shipped().network().to(place.device)
         read = ReadGraph.of(graph, names=False)  # names are today's, not those of the last day
         scorer: Scorer = TrailScorer(name, network, read.to(place.device))
-        calibration = calibration_of(name) if setting.shots else None
+        calibration = shipped_calibration() if setting.shots else None
     elif model == "ultra":
         assert place.checkpoint is not None
         scorer = scorer_on(name, read_checkpoint(place.checkpoint).network(), graph, place.device)
@@ -237,7 +213,7 @@ def measure(name: str, model: str, setting: Setting, frozen: FrozenGraph, place:
         answers[relation] = rank_relation(name, model, setting, relation, frozen, place)
     tasks = [each.tasks for each in answers.values()]
     evaluation = Evaluation(setting.protocol, tasks, time.monotonic() - begin)
-    config = _config(name, model, setting, frozen, place)
+    config = _config(model, setting, frozen, place)
     record = make_record(evaluation, benchmark=NAME, data_sha256=frozen.fingerprint, model=name, config=config)
     relations: dict[str, Any] = {name: dict(row) for name, row in record.relations.items()}
     for relation, each in answers.items():
@@ -253,9 +229,9 @@ def measure(name: str, model: str, setting: Setting, frozen: FrozenGraph, place:
     return record.model_copy(update=changes), QueryRanks.of(evaluation)
 
 
-def _config(name: str, model: str, setting: Setting, frozen: FrozenGraph, place: Place) -> dict[str, Any]:
+def _config(model: str, setting: Setting, frozen: FrozenGraph, place: Place) -> dict[str, Any]:
     if model == "trail":
-        return {"weights": weights_of(name).facts}
+        return {"weights": shipped().facts}
     if model == "ultra":
         assert place.checkpoint is not None
         return {"checkpoint": read_checkpoint(place.checkpoint).facts}

@@ -69,7 +69,6 @@ from fewlink.models.ultra.network import read_checkpoint
 from fewlink.models.ultra.scorer import UltraScorer
 from fewlink.models.weights import check_weights
 from fewlink.scorers import Question, Scorer
-from fewlink.studies.later_links import COMPLEX_DIM, COMPLEX_N3
 from fewlink.studies.unseen_tables import ALL, COLUMNS, FORMAT, OF_ONE_TAIL, OTHERS, OWN, SIZES, Figure, stored_tables
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import RunConfig
@@ -80,7 +79,7 @@ BASE = 3  # references that skewed sets begin with
 FEWEST_OTHERS = 5
 OWN_BEST, CURATED, FEWEST_CURATED = 10, 64, 20
 TOGETHER = 5  # relations that are hidden side by side from a model that is trained
-BATCH = 1000  # examples of a step with few references
+BATCH = 1000  # examples of a step of training
 MODELS = ("trail", "trail-no-names", "ultra", "complex", *(name for name in LEARNING_FREE if name != "random"))
 Row = list[Figure]  # in the order of COLUMNS
 Rows = dict[str, Row]  # by the name of the references: a size, or a skewed set
@@ -228,8 +227,8 @@ class Reader(NamedTuple):
 class Trained(NamedTuple):
     """ComplEx, trained on the graph with the references as triples.
 
-    With all references it has the settings of `fewlink links` for a graph of this size; with few, which need many
-    trainings, smaller vectors and larger batches.
+    It has the settings of `fewlink links` for a graph of this size, with larger batches, because there are many
+    trainings.
     """
 
     name: str
@@ -238,15 +237,11 @@ class Trained(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        few = {"dim": COMPLEX_DIM, "n3": COMPLEX_N3, "batch_size": f"at least {BATCH}"}
-        return {"few": few, "all": "as fewlink links chooses by the number of entities"}
+        return {"settings": f"as fewlink links chooses by the number of entities, batch_size at least {BATCH}"}
 
-    def settings(self, graph: Graph, size: str) -> EmbeddingSettings:
-        """The settings for so many references."""
+    def settings(self, graph: Graph) -> EmbeddingSettings:
         settings = link_settings("complex", len(graph.entities), self.seed, self.device)
-        if size == ALL:
-            return settings
-        return settings.replace(dim=COMPLEX_DIM, n3=COMPLEX_N3, batch_size=max(BATCH, settings.batch_size))
+        return settings.replace(batch_size=max(BATCH, settings.batch_size))
 
     def measure(self, graph: Graph, hidden: Sequence[Hidden], advance: Advanced) -> dict[str, Rows]:
         rows: dict[str, Rows] = {each.name: {} for each in hidden}
@@ -264,7 +259,7 @@ class Trained(NamedTuple):
 
     def _scorer(self, graph: Graph, group: Sequence[Hidden], size: str) -> EmbeddingScorer:
         triples = training_triples(graph, group, size)
-        vectors = train(triples, len(graph.entities), len(graph.relations), self.settings(graph, size))
+        vectors = train(triples, len(graph.entities), len(graph.relations), self.settings(graph))
         return EmbeddingScorer(vectors, list(graph.relations), self.device)
 
 

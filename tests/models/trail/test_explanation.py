@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import graph_of, id_graph
+from tests.models.trail.cases import network_of
 from torch import Tensor
 from torch.nn.functional import layer_norm, relu
 
@@ -125,6 +126,30 @@ def test_hops() -> None:
     sources, targets = np.array([0, 1, 1, 2, 2, 3]), np.array([1, 0, 2, 1, 3, 2])
     assert hops(sources, targets, 5, np.array([0]), 3).tolist() == [0, 1, 2, 3, 3]
     assert hops(sources, targets, 5, np.array([0, 3]), 9).tolist() == [0, 1, 1, 0, 9]
+
+
+def test_a_name_is_a_reason_only_if_it_resembles_the_tails() -> None:
+    references = np.array([ids("ann", "italy"), ids("bob", "france")])
+    (head, tail), vectors = ids("dan", "norway"), np.zeros((len(CITIES.entities), 3), np.float32)
+    vectors[head], vectors[tail], vectors[references[0, 1]], vectors[references[1, 1]] = np.array(
+        [[0.6, 0.8, 0], [1, 0, 0], [0.2, 0, 0.98], [0, 0, 1]]
+    )
+    scorer = scorer_on(CITIES, network_of(Shape(8, 3, 1), 1)).with_vectors(vectors)
+    reasons = scorer.explain(references, head, tail)
+    ((end, entity, added),) = reasons.names
+    assert (end, entity) == ("head", head) and "names" in reasons.shares
+    other = vectors.copy()
+    other[head] = [0, 1, 0]
+    other[references[0, 1]] = vectors[tail]
+    ((end, entity, _),) = scorer.with_vectors(other).explain(references, head, tail).names
+    assert (end, entity) == ("reference", references[0, 1])
+    asked = Question("", references, np.array([head]), np.array([tail]))
+    with_names = float(scorer(asked))
+    pair = pair_of(scorer, references, head, tail)
+    without = pair.cosines.clone()
+    without[0] = 0
+    with torch.no_grad():
+        assert added == pytest.approx(with_names - float(pair.score(*pair.states, without)), abs=1e-4)
 
 
 # Paths
@@ -280,7 +305,7 @@ def test_paths_on_umls_are_simple_real_and_finite() -> None:
             for (relations, _), entities in zip(reasons.paths, reasons.entities, strict=True):
                 assert 1 <= len(relations) <= MOST_HOPS and len(entities) == len(relations) + 1
                 assert len(set(entities)) == len(entities) and entities[-1] == tail
-                assert entities[0] in {head, *references.flat} and head not in entities[1:]
+                assert entities[0] in {head, *references.flat} and head not in entities[1:-1]
                 assert set(zip(entities, relations, entities[1:], strict=False)) <= edges
                 seen += 1
             joined = any((head, r, tail) in known for r in range(2 * len(graph.relations)))

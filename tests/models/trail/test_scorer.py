@@ -96,6 +96,28 @@ def test_what_follows_from_references_is_kept(monkeypatch: pytest.MonkeyPatch) -
     assert len(calls) == 2
 
 
+def test_what_is_kept_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FEW", 0)
+    for name in ("TASKS", "STATES", "REACHES"):
+        monkeypatch.setattr(module, name, 1)
+    scorer = scorer_of(0)
+    for seed in (0, 1, 2, 0):
+        torch.testing.assert_close(
+            scorer(question_of(seed)), by_network(scorer, question_of(seed)), rtol=1e-4, atol=1e-5
+        )
+    assert len(scorer._tasks) == len(scorer._states) == len(scorer._reaches) == 1
+
+
+def test_threads_that_ask_about_one_task_read_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, question, calls = scorer_of(0), question_of(0), []
+    expected, encode = scorer_of(0)(question), scorer.network.encode
+    monkeypatch.setattr(scorer.network, "encode", lambda *given: calls.append(1) or encode(*given))
+    heads = [Question("new", question.references, question.heads[at : at + 1], question.candidates) for at in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        torch.testing.assert_close(torch.cat([*pool.map(scorer, heads)]), expected, rtol=1e-4, atol=1e-5)
+    assert len(calls) == 1
+
+
 def test_a_reference_given_twice_counts_once() -> None:
     scorer, question = scorer_of(0), question_of(0)
     twice = Question("new", np.repeat(question.references, 2, axis=0), question.heads, question.candidates)

@@ -20,7 +20,7 @@ from fewlink.models.trail.removal import STREAMS, Pair, Trace
 from fewlink.scorers import Reasons
 
 EVIDENCE = {"head": "paths from the head", "references": "paths from the references", "names": "likeness of names"}
-WITH_HEAD, WITH_TAILS = [0, 4, 5], [1, 2]  # cosines that compare a candidate's name with the head's, with the tails'
+WITH_HEAD, WITH_TAILS = [0], [1, 2]  # cosines that compare a candidate's name with the head's, with the tails'
 
 MOST_HOPS = 5
 MAX_DIRECT = 3  # edges between head and tail that are named

@@ -36,13 +36,15 @@ from fewlink.scorers import Capabilities, Question, Reasons
 
 HEADS_ON_GPU = 16  # heads side by side
 HEADS = 4  # heads side by side on a CPU
+FEW = 64  # candidates up to which a CPU computes the references' states for them alone
 TASKS = 1 << 27  # bytes of the tasks that are remembered
-STATES = 1 << 28  # bytes of their states that are remembered
-FEW = 64  # candidates up to which the references' states are computed for them alone
+STATES = 1 << 28  # bytes of the references' states that are remembered
 REACHES = 1 << 27  # bytes of the ways to candidates that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
+EDGE_BYTES = 100  # that an edge of a part takes in its table
 MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
+ALIKE = 0.3  # cosine of two names from which one resembles the other
 MIN_LIKENESS = 0.01  # what a likeness of names must add to be named
 LikeName = tuple[str, int, float]
 
@@ -57,7 +59,8 @@ class KnownTask(NamedTuple):
     part: GraphPart | None
 
     def bytes(self) -> int:
-        return self.encoded.relations.nbytes + self.edges.constants.nbytes
+        of_part = 0 if self.part is None else EDGE_BYTES * self.part.edges.edges
+        return self.encoded.relations.nbytes + self.edges.constants.nbytes + of_part
 
 
 class Reach(NamedTuple):
@@ -84,7 +87,8 @@ class Reach(NamedTuple):
         return cls(table, part, over, rows, places.where(nodes >= 0, -1))
 
     def bytes(self) -> int:
-        return self.places.nbytes + sum(rows.bytes() for rows in self.rows)
+        distinct = {id(rows): rows for rows in self.rows}
+        return self.places.nbytes + sum(rows.bytes() for rows in distinct.values())
 
 
 class TrailScorer:
@@ -165,11 +169,13 @@ class TrailScorer:
                 return self._on_gpu(self.known_task(question.references), question)
         with torch_threads(1):
             known = self.known_task(question.references)
-            base = self._base(known, question.candidates)
-            groups = self._groups(question.heads)
-            if len(groups) == 1:
-                return self._some_heads(known, base, groups[0], question.candidates)
-        answers = parallel_map(lambda heads: self._some_heads(known, base, heads, question.candidates), groups)
+        candidates, groups = question.candidates, self._groups(question.heads)
+        if len(groups) == 1:  # both streams at once
+            streams = [lambda: self._base(known, candidates), lambda: self._features(known, groups[0], candidates)]
+            return self._scores(*parallel_map(lambda stream: stream(), streams))
+        with torch_threads(1):
+            base = self._base(known, candidates)
+        answers = parallel_map(lambda heads: self._scores(base, self._features(known, heads, candidates)), groups)
         return torch.cat(answers)
 
     @torch.no_grad()
@@ -213,14 +219,20 @@ class TrailScorer:
         return Pair.of(self.network, known.encoded, table, references, edges, head, tail, own), nodes
 
     def _like_names(self, known: KnownTask, pair: Pair, score: float, head: int, tail: int) -> list[LikeName]:
-        """What the likeness of the tail's name to the head's adds, and that to the most similar of the references'."""
+        """The head's name, and that of a reference's tail, if the tail's name resembles it; and what this adds."""
         if self.graph.vectors is None:
             return []
-        with_head, with_tails = likeness_of_names(pair, score)
         tails = known.references.sampled_entities[0, :, 1]
-        nearest = (self.graph.vectors[tails].float() @ self.graph.vectors[tail].float()).argmax()
-        found = [("head", head, with_head), ("reference", int(tails[nearest]), with_tails)]
-        return [each for each in found if abs(each[2]) > MIN_LIKENESS]
+        cosines = (
+            self.graph.vectors[torch.cat([ids([head]), tails])].float() @ self.graph.vectors[tail].float()
+        ).tolist()
+        nearest = max(range(len(tails)), key=lambda place: cosines[1 + place])
+        with_head, with_tails = likeness_of_names(pair, score)
+        found = [
+            (cosines[0], ("head", head, with_head)),
+            (cosines[1 + nearest], ("reference", int(tails[nearest]), with_tails)),
+        ]
+        return [like for cosine, like in found if cosine >= ALIKE and abs(like[2]) > MIN_LIKENESS]
 
     @functools.cached_property
     def _on_cpu(self) -> TrailScorer:
@@ -282,31 +294,35 @@ class TrailScorer:
         size = HEADS if self.part_edges is None else 1
         return [heads[at : at + size] for at in range(0, len(heads), size)]
 
+    @torch.no_grad()
     def _base(self, known: KnownTask, candidates: np.ndarray) -> Tensor:
         """What the references add to the hidden layer of each candidate's score: (C, 2W)."""
         of_references = self.network.of_state.weight.chunk(2, 1)[1]
         of_task: Tensor = self.network.of_task(known.encoded.task)
         return self.reference_states(known, candidates) @ of_references.T + of_task
 
-    def _some_heads(self, known: KnownTask, base: Tensor, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
-        """Scores (H, C) of candidates for some heads on a CPU."""
-        with torch.no_grad():  # a switch of each thread
-            reach = self._reach(known, heads, candidates)
-            places = heads if reach.part is None else reach.part.places(heads)
-            rows, which = np.unique(places, return_inverse=True)
-            mark = self.network.marks(known.encoded.task[0])[: self.network.shape.width]
-            states = mark.new_zeros(len(rows), len(heads), len(mark))
-            states[which, np.arange(len(heads))] = mark
-            stream = Stream.of(self.network, known.encoded, HEAD, reach.edges)
-            found = propagate(reach.table, stream, Reached(ids(rows), states), reach.rows)
-            features = at_places(found, reach.places).transpose(0, 1)  # (H, C, W)
-            weights = self.network.of_state.weight.chunk(2, 1)[0]
-            cosines = self.network.cosines(self.graph, known.references, ids(heads)[None], ids(candidates)[None])
-            if cosines is not None:
-                weights = torch.cat([weights, self.network.of_names.weight], 1)
-                features = torch.cat([features, cosines[0]], 2)
-            hidden = (torch.addmm(base, own, weights.T).relu_() for own in features)
-            return torch.stack([self.network.last(each).squeeze(-1) for each in hidden])
+    @torch.no_grad()
+    def _features(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
+        """The states of candidates in the streams of some heads on a CPU, and the cosines of names: (H, C, n)."""
+        reach = self._reach(known, heads, candidates)
+        places = heads if reach.part is None else reach.part.places(heads)
+        rows, which = np.unique(places, return_inverse=True)
+        mark = self.network.marks(known.encoded.task[0])[: self.network.shape.width]
+        states = mark.new_zeros(len(rows), len(heads), len(mark))
+        states[which, np.arange(len(heads))] = mark
+        stream = Stream.of(self.network, known.encoded, HEAD, reach.edges)
+        found = propagate(reach.table, stream, Reached(ids(rows), states), reach.rows)
+        features = at_places(found, reach.places).transpose(0, 1)  # (H, C, W)
+        cosines = self.network.cosines(self.graph, known.references, ids(heads)[None], ids(candidates)[None])
+        return features if cosines is None else torch.cat([features, cosines[0]], 2)
+
+    @torch.no_grad()
+    def _scores(self, base: Tensor, features: Tensor) -> Tensor:
+        """Scores (H, C)."""
+        weights = torch.cat([self.network.of_state.weight.chunk(2, 1)[0], self.network.of_names.weight], 1)
+        weights = weights[:, : features.shape[2]]
+        hidden = (torch.addmm(base, own, weights.T).relu_() for own in features)
+        return torch.stack([self.network.last(each).squeeze(-1) for each in hidden])
 
     def _reach(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Reach:
         """The way to candidates: over the whole graph, or over the part around the heads and the sampled references."""
