@@ -60,24 +60,24 @@ IN_README = {
     "trail": "**TRAIL** (fewlink)",
 }
 IN_TRAIL = {  # rows of docs/trail.md
-    "trail": "**TRAIL**, tuned",
+    "trail": "**TRAIL**, fine-tuned",
     "trail-pretrained": "TRAIL, as pretrained",
-    "trail-no-names": "**TRAIL without names**, tuned",
+    "trail-no-names": "**TRAIL without names**, fine-tuned",
     "trail-pretrained-no-names": "TRAIL without names, as pretrained",
     "trail-0.2": "TRAIL 0.2 (no names)",
     "complex": "ComplEx",
     "rules": "rules",
     "ultra-50g": "ULTRA (50g)",
 }
-MEASURED = [  # columns of its table
-    *(("nell-one", shots, "full") for shots in (1, 3, 5, 10)),
-    ("nell-one", 3, "paper"),
-    ("fb15k-237-few", 3, "full"),
-]
+MEASURED = {  # columns of its table: benchmark, number of references, candidates
+    **{f"K = {shots}": ("nell-one", shots, "full") for shots in (1, 3, 5, 10)},
+    "K = 3, `paper`": ("nell-one", 3, "paper"),
+    "FB15k-237, K = 3": ("fb15k-237-few", 3, "full"),
+}
 OF_LINKS = {  # rows of its table of ordinary link prediction: records of TRAIL, whether names are read
-    "TRAIL, tuned": ("trail", True),
+    "TRAIL, fine-tuned": ("trail", True),
     "TRAIL, as pretrained": ("trail-pretrained", True),
-    "TRAIL without names, tuned": ("trail", False),
+    "TRAIL without names, fine-tuned": ("trail", False),
     "TRAIL without names, as pretrained": ("trail-pretrained", False),
 }
 IN_CURVES = ("trail", "trail-no-names", "ultra-50g", "complex", "rules", "reference-tails", "popularity")
@@ -124,14 +124,14 @@ def carved() -> str:
 
 
 def by_recipe(nell: list[Record], plain: list[Record]) -> str:
-    """What each recipe reached, for `fewlink recipes`."""
+    """What each recipe reached, for `fewlink recipes`; weights that a program pretrained are of no recipe."""
     figures: dict[str, dict[str, str]] = {}
     for record in plain:
         figures[record.config["recipe"]] = {
             f"{record.benchmark} {record.split}, filtered MRR": spread(values([record]))
         }
     for name in recipe_texts():
-        of_recipe = [r for r in nell if name in (r.config.get("recipe"), r.model)]
+        of_recipe = [r for r in nell if name in (r.config.get("recipe"), r.model) and "program" not in r.config]
         for protocol in tables.PROTOCOLS:
             if records := select(of_recipe, split="test", shots=3, references="first", candidates=protocol):
                 what = f"nell-one test, K = 3, {protocol}, MRR over {len(records)} seeds"
@@ -141,15 +141,17 @@ def by_recipe(nell: list[Record], plain: list[Record]) -> str:
 
 def tries() -> str:
     """What was tried for TRAIL: ordinary link prediction on CoDEx-S, and folds of NELL-One."""
-    columns = ["network and training", "parameters", "graphs", "steps", "names"]
-    table = tables.Table("", [*columns, "CoDEx-S, K = all", "fold 0, K = 3", "fold 1, K = 3", "kept?"], [])
+    columns = ["network and training", "parameters", "steps", "CoDEx-S, K = all", "fold 0", "fold 1", "kept?"]
+    rows = []
     for row in read_tries("trail-3.jsonl"):
-        for found in row["measured"]:
-            own = [row["idea"], f"{row['parameters']:,}", str(row["graphs"]), f"{row['steps']:,}"]
+        for place, found in enumerate(row["measured"]):
+            own = [row["idea"], f"{row['parameters']:,}", f"{row['steps']:,}"]
             figures = [found["links"]["mrr"], *(found["folds"][fold]["micro_mrr"] for fold in ("0", "1"))]
-            read = "read" if found["names"] else "not read"
-            table.rows.append([*own, read, *(spread([figure]) for figure in figures), row["kept"]])
-    return table.markdown()
+            cells = [spread([figure]) for figure in figures]
+            rows.append(
+                ["… the same weights, names not read", "", "", *cells, ""] if place else [*own, *cells, row["kept"]]
+            )
+    return tables.Table("", columns, rows).markdown()
 
 
 def tries_by_references() -> str:
@@ -167,6 +169,19 @@ def tries_by_references() -> str:
                 both = [graph["skewed"][kind]["mrr"] for graph in graphs if kind in graph["skewed"]]
                 cells.append(" → ".join(spread([mean(figures)]) for figures in zip(*both, strict=True)))
             rows.append([str(row["settings"]["width"]), "read" if found["names"] else "not read", *cells])
+    return tables.Table("", columns, rows).markdown()
+
+
+def tries_of_tuning() -> str:
+    """What 100 steps on a graph gain on its held-out questions, for several settings."""
+    columns = ["graph", "triples", "held out", "learning rate", "relations a step", "read", "MRR before", "gain", "±"]
+    rows = []
+    for row in read_tries("tuning.jsonl"):
+        settings = row["settings"]
+        read = "whole graph" if row["edges"] is None else f"{row['edges']:,} edges"
+        own = [row["graph"], f"{row['triples']:,}", row["held_out"], f"{settings['learning_rate']:g}"]
+        figures = [spread([figure]) for figure in (row["before"]["mrr"], row["gain"], row["error"])]
+        rows.append([*own, str(settings["relations"]), read, *figures])
     return tables.Table("", columns, rows).markdown()
 
 
@@ -218,10 +233,10 @@ def shown(value: Any) -> str:
 
 def few_shot() -> str:
     """TRAIL on the test splits of benchmarks beside other models: mean and deviation over seeds."""
-    table = tables.Table("", ["model", *(f"{name}, K = {k}, `{kind}`" for name, k, kind in MEASURED)], [])
+    table = tables.Table("", ["model", *MEASURED], [])
     for model, label in IN_TRAIL.items():
         cells = []
-        for name, shots, candidates in MEASURED:
+        for name, shots, candidates in MEASURED.values():
             found = select(stored(name).records, model=model, split="test", references="first")
             cells.append(spread(values(select(found, shots=shots, candidates=candidates))))
         table.rows.append([label, *cells])
@@ -391,6 +406,7 @@ def stored_figure(query: str) -> str:
     `[BENCHMARK/]MODEL SPLIT CANDIDATES K [METRIC [AVERAGE]]`: from records, on NELL-One by default.
     `SELECTION MODEL METRIC`: what learning curves have on test at the step that is selected so.
     `calibration FACT`: of the calibration that comes with fewlink.
+    `unseen MODEL K`: MRR on unseen graphs, the mean over graphs.
     """
     first, *words = query.split()
     if first == "calibration":
@@ -398,7 +414,12 @@ def stored_figure(query: str) -> str:
         return {
             "count": f"{facts.count:,}",
             "relations": str(facts.relations),
+            "first": f"{facts.first_error:.2f}".lstrip("0"),
+            "over relations": f"{facts.over_relations:.2f}".lstrip("0"),
         }[" ".join(words)]
+    if first == "unseen":
+        model, size = words
+        return spread(over_graphs(complete(unseen())[model], size))
     if first in SELECTIONS:
         model, metric = words
         return spread([SELECTIONS[first](curve)[metric] for curve in stored("nell-one").curves if curve.model == model])
@@ -413,7 +434,8 @@ def stored_figure(query: str) -> str:
 
 def with_figures(text: str) -> str:
     """A text in which each figure before `<!--=QUERY-->` is the stored one."""
-    return re.sub(r"(?:\?|[\d.,]+(?: ± [\d.]+)?)<!--=(.+?)-->", lambda m: f"{stored_figure(m[1])}<!--={m[1]}-->", text)
+    figure = re.compile(r"(?:\?|[\d.,]+(?: ± [\d.]+)?)<!--=(.+?)-->", re.DOTALL)  # a query may be broken over lines
+    return figure.sub(lambda m: f"{stored_figure(m[1])}<!--={m[1]}-->", text)
 
 
 def with_tables(text: str, contents: Mapping[str, str]) -> str:
@@ -521,7 +543,13 @@ def results_page() -> str:
 
 def trials_page() -> str:
     """docs/site/trials.md with its tables."""
-    return filled("trials.md", {"tries": tries(), "by references": tries_by_references(), "tries of 0.2": tries_0_2()})
+    contents = {
+        "tries": tries(),
+        "by references": tries_by_references(),
+        "tuning": tries_of_tuning(),
+        "tries of 0.2": tries_0_2(),
+    }
+    return filled("trials.md", contents)
 
 
 def filled(name: str, contents: Mapping[str, str]) -> str:
