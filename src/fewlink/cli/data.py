@@ -221,11 +221,10 @@ def carve(
     from fewlink.data import CarveSettings
     from fewlink.data import carve as carve_graph
     from fewlink.data.benchmark import FORMAT
-    from fewlink.graph.compile import read_files
-    from fewlink.graph.source import CompileReport, Reading
+    from fewlink.graph import CompileReport, compile_graph
 
     common.check_triples(*files)
-    reading = Reading.of(columns, on_error, literals)
+    how = common.how_to_read(columns, on_error, literals)
     settings = CarveSettings(smallest, largest, dev_share, test_share, seed)
 
     def check_new() -> None:
@@ -235,7 +234,7 @@ def carve(
 
     check_new()
     report = CompileReport()
-    graph = read_files(files, reading, types=types, names=names, report=report)
+    graph = compile_graph(files, types=types, names=names, **how, report=report)
     benchmark, left_out = carve_graph(graph, name or out.resolve().name, settings)
     with locked(out):
         check_new()  # another process may have written it meanwhile
@@ -269,13 +268,12 @@ def append(
 
     common.check_files(*files, types, names)
     common.check_benchmarks(where)
-    from fewlink.graph.source import CompileReport, Reading
-
-    reading = Reading.of(columns, on_error, literals)
+    how = common.how_to_read(columns, on_error, literals)
     from fewlink.fitting.append import append as append_to
+    from fewlink.graph import CompileReport
 
     report = CompileReport()
-    appended = append_to(where, files, types=types, names=names, reading=reading, report=report)
+    appended = append_to(where, files, types=types, names=names, **how, report=report)
     growth, graph = appended.growth, appended.benchmark.graph
     common.print_notes(report.remarks())
     if json:
