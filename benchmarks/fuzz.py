@@ -40,9 +40,9 @@ from fewlink.evaluation.records import RecordStore, read_records
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.graph.formats import read_triples
 from fewlink.graph.formats.stix import read_bundle, read_links
-from fewlink.graph.source import Reading
 from fewlink.graph.labels import labels_from
 from fewlink.graph.side_files import check_side_files, read_pairs_table
+from fewlink.graph.source import Reading
 from fewlink.graph.types import types_from_file, types_from_triples
 
 SLOW = 5.0  # seconds of the processor for one input
