@@ -42,6 +42,7 @@ from fewlink.graph.formats import read_triples
 from fewlink.graph.formats.stix import read_bundle, read_links
 from fewlink.graph.labels import labels_from
 from fewlink.graph.side_files import check_side_files, read_pairs_table
+from fewlink.graph.source import Reading
 from fewlink.graph.types import types_from_file, types_from_triples
 
 SLOW = 5.0  # seconds of the processor for one input
@@ -246,7 +247,7 @@ def triples_reader(place: Place, name: str) -> Callable[[bytes, random.Random], 
         path, skip = place.file(name, content), rng.random() < 0.5
         if rng.random() < 0.1:
             return compile_graph([path], on_error="skip" if skip else "stop")
-        return [block.codes.shape for block in read_triples(path, skip=skip, report=CompileReport())]
+        return [block.codes.shape for block in read_triples(path, reading=Reading(skip=skip), report=CompileReport())]
 
     return read
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -77,6 +77,9 @@ def predict(
     edges: int = typer.Option(
         None, metavar="N", help="Maximum edges to read around each head, such as 20000: faster for many heads."
     ),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     no_names: bool = common.NO_NAMES,
@@ -128,6 +131,7 @@ def predict(
         raise FewlinkError(
             "give --head NAME, --heads FILE or --of-type TYPE; to find heads, give --tail NAME or --tails FILE"
         )
+    how = common.how_to_read(columns, on_error, literals)
     common.check_graph_or_run(source)
     common.check_files(types, names, text_model, descriptions, project)
     common.check_benchmarks(bench)
@@ -135,8 +139,8 @@ def predict(
     from fewlink.linker import load
 
     device, chosen = common.resolve_device(device), common.names_choice(names, no_names)
-    texts = {"text_model": text_model, "descriptions": descriptions}
-    linker = load(source, bench=bench, types=types, names=chosen, device=device, **texts)
+    texts: dict[str, Any] = {"text_model": text_model, "descriptions": descriptions}
+    linker = load(source, bench=bench, types=types, names=chosen, device=device, **how, **texts)
     if edges is not None:
         linker.limit_edges(edges)
     linker = linker if project is None else linker.with_project(project, project_name)
@@ -228,6 +232,9 @@ def complete(
     candidates: str = typer.Option("open", metavar="TYPE|FILE|WORD", help="Tails, as in fewlink ask."),
     constraint: list[str] = typer.Option([], metavar="KIND", help="As in fewlink ask; repeatable."),
     edges: int = typer.Option(None, metavar="N", help="Maximum edges to read around each head, such as 20000: faster."),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     no_names: bool = common.NO_NAMES,
@@ -254,6 +261,7 @@ def complete(
     if not pairs and relation is None and project is None:
         raise FewlinkError("no relation: give --relation NAME, --reference 'HEAD => TAIL' or --references FILE")
     check_out(out)
+    how = common.how_to_read(columns, on_error, literals)
     common.check_graph_or_run(source)
     common.check_files(types, names, project)
     common.check_benchmarks(bench)
@@ -266,6 +274,7 @@ def complete(
         types=types,
         names=common.names_choice(names, no_names),
         device=common.resolve_device(device),
+        **how,
     )
     if edges is not None:
         linker.limit_edges(edges)
@@ -296,6 +305,9 @@ def relations(
         [], help="File of references that describe another relation, named after the file; repeatable."
     ),
     top: int = typer.Option(10, "--top", "-k", min=1, help="Number of relations."),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     no_names: bool = common.NO_NAMES,
@@ -314,12 +326,13 @@ def relations(
     described = {path.stem: read_pairs(path) for path in references}
     if len(described) < len(references):
         raise FewlinkError("two --references files have the same name, which names their relation: rename one")
+    how = common.how_to_read(columns, on_error, literals)
     common.check_graph_or_run(source)
     common.check_files(types, names)
     common.check_benchmarks(bench)
     from fewlink.linker import load
 
-    linker = load(source, bench=bench, types=types, names=common.names_choice(names, no_names))
+    linker = load(source, bench=bench, types=types, names=common.names_choice(names, no_names), **how)
     found = linker.relations(head, tail, described, top)
     common.print_notes(found.notes)
     if json:
@@ -333,6 +346,9 @@ def check(
     source: str = SOURCE,
     relation: str = typer.Option(None, help="Check this relation only."),
     top: int = typer.Option(20, "--top", "-k", min=1, help="Number of triples."),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     bench: str = common.MOVED_BENCH,
@@ -352,12 +368,13 @@ def check(
 
     if json and tsv:
         raise FewlinkError("--json and --tsv exclude each other: choose one")
+    how = common.how_to_read(columns, on_error, literals)
     common.check_graph_or_run(source)
     common.check_files(types, names)
     common.check_benchmarks(bench)
     from fewlink.linker import load
 
-    linker = load(source, bench=bench, types=types, names=names)
+    linker = load(source, bench=bench, types=types, names=names, **how)
     with progress("relations", None) as advance:
         found = linker.check(relation, top, on_relation=advance)
     common.print_notes(found.notes)

@@ -14,6 +14,7 @@ from fewlink.core.errors import FewlinkError, shown
 from fewlink.curation.learning import LearningScorer
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
+from fewlink.graph.source import Reading
 from fewlink.linker import drawing, saving
 from fewlink.linker.adjustment import ProjectReading
 from fewlink.linker.answer_sets import answer_sets
@@ -826,6 +827,9 @@ def load(
     bench: str | Path | None = None,
     types: str | Path | None = None,
     names: str | Path | Literal[False] | None = None,
+    columns: str | Mapping[str, str | int] | None = None,
+    on_error: str = "stop",
+    literals: str = "drop",
     device: str = "cpu",
     text_model: str | Path | None = None,
     descriptions: str | Path | None = None,
@@ -837,15 +841,22 @@ def load(
     bench         the benchmark of a run, if it has moved
     types, names  files of entity types and readable names that describe a file of triples; with `names=False`, names
                   are not evidence
+    columns       the columns of a table of triples, such as "head=2,relation=1,tail=3" or
+                  {"head": "source", "relation": "type", "tail": "target"}, if its header does not tell them
+    on_error      "skip" leaves out bad lines of a file of triples
+    literals      "keep" reads relations whose tails are numbers, dates or truth values
     text_model    the folder of a sentence-transformers or model2vec model whose vectors of the names are evidence too
     descriptions  a file for the text model to read: an id, a tab and a text per line
     """
     read_names, names = names is not False, names or None
+    reading = Reading.of(columns, on_error, literals)
     if saving.is_model(source):
         if any(value is not None for value in (types, names, text_model, descriptions)):
             raise FewlinkError(f"{source} is a trained model: leave out types, names, text_model and descriptions")
+        if reading != Reading():
+            raise FewlinkError(f"{source} is a trained model: leave out columns, literals and on-error")
         return Linker.load(source, bench=bench, device=device, names=read_names)
     if bench is not None:
         raise FewlinkError(f"{source} is not a trained model: leave out bench, the benchmark of a trained model")
-    benchmark = saving.graph_of(source, types, names)
+    benchmark = saving.graph_of(source, types, names, reading)
     return Linker.shipped(benchmark, device=device, names=read_names, text_model=text_model, descriptions=descriptions)
