@@ -210,7 +210,7 @@ def test_references_are_called_by_the_name_of_their_relation() -> None:
         ("infects", True),
     ]
     assert str(explanation.paths[0]) == "virus ←is— ann ←infects— flu —infects→ human"
-    assert explanation.sentence() == "ann is virus, and flu infects ann and infects human."
+    assert explanation.sentence() == "ann is virus, and flu infects ann and human."
     unnamed = explain_pair(Told(reasons), VIRUSES, given, virus, human)
     assert {step.relation for step in unnamed.paths[0].steps} == {"is", "reference"}
 
