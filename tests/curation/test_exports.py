@@ -188,7 +188,7 @@ def test_turtle_is_read_by_other_programs(file: ProjectFile, described: Describe
         ["Owl", "rejected", "0.25", "Bob Ö.", "2026-01-01T00:00:05.25Z", "false"],
         ["Owl", "accepted", "0.5", "ann", "2026-01-01T00:00:03.25Z", "true"],
         ['Quiet "Fox"', "accepted", "0.834", "ann", "2026-01-01T00:00:02.25Z", "true"],
-        ["Owl", "accepted", "1.0", "Bob Ö.", "2026-01-01T00:00:04.25Z", "true"],
+        ["Owl", "accepted", "1", "Bob Ö.", "2026-01-01T00:00:04.25Z", "true"],
     ]
 
 
@@ -222,7 +222,7 @@ def test_no_cell_is_a_formula(cell: str) -> None:
 
 
 def test_tables_of_spreadsheets_are_imported(file: ProjectFile) -> None:
-    text = 'tail;note;decision;head\r\nS9007;sure;rejected;G9007\r\nS9008;"a;\nb";;G9007\r\n'
+    text = 'tail;note;decision;head\r\nS9007;sure;rejected;G9007\r\nS9008;"a;\nb";accepted;G9007\r\nS9009;;;G9007\r\n'
     done = import_text(file, "new", text, "csv", who="eve")
     assert (done.added, done.read) == (2, 2)
     assert file.pairs("new", "rejected") == [("G9007", "S9007")] and file.pairs("new", "accepted") == [

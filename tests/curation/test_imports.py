@@ -198,6 +198,8 @@ def test_what_two_curators_undid_is_undone_once(file: ProjectFile, tmp_path: Pat
         ("x.csv", "a,b,maybe", r"x\.csv:1: .*'maybe'"),
         ("x.csv", "head,relation,tail\na,r,b\na,s,b\n", "has 2 relations"),
         ("x.tsv", "head\trelation\ttail\na\tr\n", r"x\.tsv:2: .*write head, relation, tail"),
+        ("x.tsv", "head\trank\ttail\na\t1\tb\n", "lists predictions: add a column 'decision'"),
+        ("x.csv", "head,tail,decision\na,b,\n", "has no decisions"),
         ("x.ttl", "<a:b> <c:d> .", r"x\.ttl:1: is not Turtle"),
         ("x.ttl", "<a:b> <c:d> <e:f> .", "has no decisions"),
         ("x.ttl", "[] a <http://www.w3.org/1999/02/22-rdf-syntax-ns#Statement> .", "statement 1 has no subject"),

@@ -93,10 +93,9 @@ def test_references_are_completed_ranked_explained_decided_and_exported(window: 
     assert seen == [["row yes", False], ["row no", True], ["row", False], ["row", False]]  # rejected ones vanish
     assert window.texts("#accepted-list li span") == [f"alga → {expected[0].tail_name}"]
 
-    window.click("#export-open")
+    save_as(window, "tsv")
     offered = window.run("return [...document.querySelectorAll('#export-format option')].map(o => o.value)")
     assert offered == list(FORMATS)
-    window.press("Enter")  # TSV comes first
     header, *lines = [line.split("\t") for line in downloaded(window, "tsv").read_text().splitlines()]
     assert tuple(header) == COLUMNS
     row = ["alga", "alga", "grows in <b>", expected[0].tail, expected[0].tail_name, "accepted"]

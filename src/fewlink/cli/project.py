@@ -78,6 +78,8 @@ def export_project(
         metavar="GRAPH|RUN",
         help="The graph: names, types and STIX objects of entities. By default the one that FILE is named after.",
     ),
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
 ) -> None:
     """Export a project: its decisions (TSV, CSV, RDF), its true pairs (triples, Wikidata, STIX) or its whole log.
 
@@ -96,10 +98,11 @@ def export_project(
     wants_graph = choose("format", chosen, FORMATS).described
     if graph is not None:
         common.check_graph_or_run(graph)
+    common.check_files(types, names)
     with ProjectFile(file, write=False) as opened:
         name = opened.only(project)
         source = graph or _graph_of(file)
-        described = _described(source) if source and wants_graph else Described()
+        described = _described(source, types, names) if source and wants_graph else Described()
         print(write_export(opened, name, out, chosen, relation=relation, described=described))
 
 
@@ -115,12 +118,12 @@ def _graph_of(file: Path) -> str | None:
     return beside.name if beside.name in CATALOGUE and CATALOGUE[beside.name].address is None else None
 
 
-def _described(graph: str) -> Described:
+def _described(graph: str, types: Path | None, names: Path | None) -> Described:
     """The graph for an export, with the name of the model that answers on it."""
     from fewlink.curation.exports import Described
     from fewlink.linker import load
 
-    linker = load(graph)
+    linker = load(graph, types=types, names=names)
     return Described(linker.graph, linker.benchmark.source, linker.scorer.name)
 
 

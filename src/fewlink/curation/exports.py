@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -171,9 +171,14 @@ def to_tsv(content: Content) -> str:
 
 
 def to_csv(content: Content) -> str:
-    """The same table for spreadsheets: an apostrophe goes before text that they would run as a formula."""
+    """The same table for spreadsheets."""
+    return csv_text(content.rows)
+
+
+def csv_text(rows: Iterable[Row]) -> str:
+    """A table for spreadsheets: an apostrophe goes before text that they would run as a formula."""
     text = io.StringIO(newline="")
-    csv.writer(text).writerows([list(COLUMNS), *([guarded(cell) for cell in cells_of(row)] for row in content.rows)])
+    csv.writer(text).writerows([list(COLUMNS), *([guarded(cell) for cell in cells_of(row)] for row in rows)])
     return BYTE_ORDER_MARK + text.getvalue()
 
 

@@ -101,7 +101,10 @@ def from_csv(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
 
 
 def _table(path: Path, rows: Iterable[tuple[int, list[str]]], who: str) -> list[Event]:
-    """The decisions in numbered rows. Columns have the names in the first row, or else those of `WITHOUT_HEADER`."""
+    """The decisions in numbered rows. Columns have the names in the first row, or else those of `WITHOUT_HEADER`.
+
+    A row whose column `decision` is empty is undecided, and left out; in a table without that column, all are accepted.
+    """
     events: list[Event] = []
     relations: set[str] = set()
     columns: tuple[str, ...] = WITHOUT_HEADER
@@ -109,11 +112,15 @@ def _table(path: Path, rows: Iterable[tuple[int, list[str]]], who: str) -> list[
     for place, (number, cells) in enumerate(rows):
         if place == 0 and {"head", "tail"} <= set(cells):
             columns = tuple(cells)
+            if "rank" in columns and "decision" not in columns:
+                raise InputError(path, "lists predictions: add a column 'decision' with accepted or rejected", number)
             continue
         row = dict(zip(columns, cells, strict=False))
         if len(cells) > len(columns) or not row.get("head") or not row.get("tail"):
             expected = ", ".join(columns if columns != WITHOUT_HEADER else COLUMNS)
             raise InputError(path, f"has {len(cells)} columns: write {expected}", number)
+        if columns != WITHOUT_HEADER and row.get("decision") == "":
+            continue
         relations |= {row["relation"]} if row.get("relation") else set()
         events.append(_decision(path, number, row, who, time))
     _check_relations(path, relations)

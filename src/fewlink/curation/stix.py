@@ -167,7 +167,7 @@ def _ref(bundle: Bundle, entity: str) -> str:
     if entity in bundle.refs:
         return bundle.refs[entity]
     if kind := bundle.kinds.get(entity):
-        raise UnknownName(f"'{entity}' is a {kind}, which is no object of STIX: leave out links to it")
+        raise FewlinkError(f"'{entity}' is a {kind}, which is no object of STIX: use another format for its links")
     if entity in bundle.names:
         raise FewlinkError(f"'{entity}' has no type, and STIX needs one: give the graph types such as malware or tool")
     raise UnknownName(f"unknown entity '{entity}': the bundle lacks it{did_you_mean(entity, bundle.refs)}")
