@@ -45,6 +45,7 @@ from fewlink.graph.side_files import check_side_files, read_pairs_table
 from fewlink.graph.source import Reading
 from fewlink.graph.types import types_from_file, types_from_triples
 
+MESSY = Path(__file__).parents[1] / "tests" / "graph" / "messy"  # files as people have them
 SLOW = 5.0  # seconds of the processor for one input
 LIMIT = 60.0  # seconds after which an input is given up
 OUTCOMES = ("inputs", "accepted", "refused", "failures")
@@ -258,6 +259,8 @@ def readers(place: Place) -> list[Reader]:
     formats = {
         "tsv": [TSV, TSV.replace(b"\n", b"\r\n"), RESULTS_TSV],
         "csv": [TSV.replace(b"\t", b","), b'"a, b","r ""q""","two\nlines"\na,r,b\n' * 3],
+        "txt": [path.read_bytes() for path in sorted(MESSY.glob("[a-z]*"))],
+        "jsonl": [path.read_bytes() for path in sorted(MESSY.glob("*.*js*"))],
         "nt": [NT],
         "nq": [NT.replace(b" .\n", b" <http://g> .\n"), NT],
         "ttl": [TURTLE, NT],

@@ -325,7 +325,7 @@ def _by_header(source: Source, names: list[str], below: list[list[str]]) -> Layo
         return layout
     if not layout and len(names) == 3 and _names_variables(names, below):
         return Layout(3, 0, 1, 2, tuple(names))
-    found = columns_by_role([name if len(name) > 1 else "" for name in names], tiers=2)
+    found = columns_by_role([name if len(name) > 1 else "" for name in names], vague=False)
     roles = sum(map(bool, found))
     if letters or roles > 1 or (roles == 1 and len(names) == 3 and _is_alone(names, found, below)):
         if layout:
