@@ -239,9 +239,8 @@ def _option(text: str) -> str:
 def no_roles(path: Path, names: Sequence[str], header: bool = True) -> InputError:
     """The error for a table whose columns do not tell head, relation and tail; `names` are its first row."""
     if len(names) < 2:
-        return InputError(
-            path, f"has only {listed(names)}: give a head, a relation and a tail" if names else "is empty"
-        )
+        what = f"only the column {listed(names)}" if names else "no columns"
+        return InputError(path, f"has {what}: give a head, a relation and a tail")
     found = columns_by_role(names) if header else [[], [], []]
     places = [each[0] if each else None for each in found]
     if len(names) == 2:
