@@ -233,7 +233,8 @@ def train(options: argparse.Namespace) -> None:
         for seed in options.seeds:
             changes = {**settings_of(options), "seed": seed, **VARIANTS[variant]}
             until = began + options.seconds
-            jobs.append((f"{variant}-{seed}", options.out, chosen, shares, changes, None, until, options.set))
+            start = options.start / f"{variant}-{seed}.safetensors" if options.start else None
+            jobs.append((f"{variant}-{seed}", options.out, chosen, shares, changes, start, until, options.set))
     side_by_side(learn, jobs, options.jobs)
 
 
@@ -355,6 +356,7 @@ def main() -> None:
         made[name].add_argument("--width", type=int, default=32)
         made[name].add_argument("--set", nargs="*", default=[], help="settings, such as queries=4")
     made["train"].add_argument("--variants", nargs="+", choices=VARIANTS, default=["main"])
+    made["train"].add_argument("--start", type=Path, help="folder of weights to go on with")
     made["train"].add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     made["evaluate"].add_argument("--model", default="trail-pretrained", help="name in records")
     made["evaluate"].add_argument("--split", default="test")

@@ -136,6 +136,20 @@ def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: st
     _console().print(table)
 
 
+def print_paragraphs(paragraphs: Iterable[Sequence[str]]) -> None:
+    """Print paragraphs with a blank line between them, indented after the first line; a terminal wraps at words."""
+    from rich.text import Text
+
+    console = _console()
+    for place, lines in enumerate(paragraphs):
+        print("\n" * (place > 0), end="")
+        for number, line in enumerate(map(shown, lines)):
+            indent = "  " * (number > 0)
+            room = console.width - len(indent) if console.is_terminal else len(line)
+            for text in Text(line).wrap(console, max(1, room)):
+                print(indent + text.plain.rstrip())
+
+
 def _console() -> Console:
     """The terminal; for other output, plain text of 200 columns."""
     from rich.console import Console

@@ -72,7 +72,8 @@ def predict(
         help="functional, inverse-functional, symmetric, types, irreflexive (used unless a known pair is reflexive), "
         "auto (inferred from the known pairs) or none; repeatable.",
     ),
-    explain: bool = typer.Option(False, "--explain", help="Explain each prediction."),
+    explain: bool = typer.Option(False, "--explain", help="Explain the first prediction of each head in a few lines."),
+    explain_full: bool = typer.Option(False, "--explain-full", help="Explain every prediction in full."),
     edges: int = typer.Option(
         None, metavar="N", help="Maximum edges to read around each head, such as 20000: faster for many heads."
     ),
@@ -150,7 +151,7 @@ def predict(
         candidates=_candidates(linker, candidates),
         exclude_known=not with_known,
         relation=relation,
-        explain=explain,
+        explain="full" if explain_full else explain,
         shots=shots,
         constraints=constraint,
         rejected=wrong,
@@ -164,7 +165,7 @@ def predict(
     if json or tsv:
         print(predictions.to_json() if json else predictions.to_tsv(exact=exact), end="\n" if json else "")
         return
-    _print_predictions(linker, predictions)
+    _print_predictions(linker, predictions, explain_full)
 
 
 def _check_project(file: Path | None, name: str | None) -> None:
@@ -193,7 +194,7 @@ def _candidates(linker: Linker, choice: str) -> str | list[str]:
     return choice
 
 
-def _print_predictions(linker: Linker, predictions: Predictions) -> None:
+def _print_predictions(linker: Linker, predictions: Predictions, full: bool) -> None:
     from fewlink.linker.predictions import plain_rank
 
     calibrated = any(row.probability is not None for row in predictions)
@@ -212,9 +213,8 @@ def _print_predictions(linker: Linker, predictions: Predictions) -> None:
         for row in predictions
     ]
     common.print_table(columns, rows, title=f"{linker.scorer.name} on {linker.benchmark.name}")
-    for row in predictions:
-        if row.reasons:
-            print("\n".join(row.reasons.sentences()), end="\n\n")
+    reasons = [row.reasons.sentences(full) for row in predictions if row.reasons]
+    common.print_paragraphs(reasons)
 
 
 def complete(

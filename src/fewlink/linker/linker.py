@@ -36,6 +36,7 @@ from fewlink.linker.names import Names
 from fewlink.linker.predictions import Prediction, Predictions
 from fewlink.linker.query import (
     Choice,
+    Explain,
     Pairs,
     Query,
     References,
@@ -72,7 +73,7 @@ class QueryOptions(TypedDict, total=False):
     candidates: Choice
     exclude_known: bool
     relation: str | None
-    explain: bool
+    explain: Explain
     shots: int | None
     constraints: ConstraintChoice
     rejected: Pairs
@@ -276,7 +277,7 @@ class Linker:
         exclude_known  whether known pairs, which are the references and the pairs of the named relation, are left out
                        of the answer (default); in either case they do not compete
         relation       the name of the relation, if the graph or the benchmark has it
-        explain        add the reasons for each prediction
+        explain        add the reasons for the first prediction of each head; if "full", for every prediction
         shots          how many pairs of the relation are references, the first ones; by default all, or for a model
                        that cannot hide the relation those of its training if no references are given
         constraints    names from `fewlink.linker.constraints.KINDS`, "auto" or "none"; by default a head is not its own
@@ -471,7 +472,7 @@ class Linker:
         candidates: Choice = None,
         exclude_known: bool = True,
         relation: str | None = None,
-        explain: bool = False,
+        explain: Explain = False,
         shots: int | None = None,
         constraints: ConstraintChoice = None,
         rejected: Pairs = (),
@@ -724,6 +725,7 @@ class Linker:
             first = base[(pairs.ranks < 2) & (base > 0)]
             note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0, bool(base.any()))
         percentages_shown = note is not None and note.shown
+        explained = set(query.explained(pairs.heads).tolist())
         rows = []
         for i, (query_head, answer) in enumerate(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)):
             head, tail = (answer, query_head) if query.inverse else (query_head, answer)
@@ -738,7 +740,7 @@ class Linker:
                     probability=float(adjusted[i]) or None if adjusted is not None and percentages_shown else None,
                     known=bool(pairs.known[i]),
                     base_probability=None if base is None else float(base[i]),
-                    reasons=self.explain_pair(query.references, query_head, answer) if query.explain else None,
+                    reasons=self.explain_pair(query.references, query_head, answer) if i in explained else None,
                 )
             )
         notes = self._notes(query, pairs)
@@ -774,7 +776,9 @@ class Linker:
     def explain_pair(self, references: References, head: int, tail: int) -> Explanation:
         """Explain the score of a pair of ids, which is read from tail to head if the references are inverse."""
         model = self.model_for(references)
-        explanation = explain_pair(model, self.graph, references.ids, head, tail, inverse=references.inverse)
+        relation = references.relation.readable_name() if references.relation else None
+        ids, inverse = references.ids, references.inverse
+        explanation = explain_pair(model, self.graph, ids, head, tail, inverse=inverse, relation=relation)
         if not references.rejected:
             return explanation
         question = Question("", references.ids, np.array([head]), np.array([tail]))
