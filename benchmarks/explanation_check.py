@@ -29,7 +29,7 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.linker import Explanation, Linker
-from fewlink.linker.explanation import REFERENCE, Path
+from fewlink.linker.explanation import Path
 from fewlink.linker.query import Query, References, find_relation
 from measure import print_table, read_record, write_record
 
@@ -105,12 +105,12 @@ class Edges:
             walked = [self.graph.entities.id(entity.id) for entity in path.entities]
             if len(set(walked)) < len(walked):
                 yield "circular"
-            own = len(walked) == 2 and walked == [head, tail] and path.steps[0].relation == REFERENCE
+            own = len(walked) == 2 and walked == [head, tail] and path.steps[0].reference
             if {head, tail} & set(walked[1:-1]) or walked[-1] != tail or (own and not path.steps[0].inverse):
                 yield "through its own answer"
             for step, before, after in zip(path.steps, walked, walked[1:], strict=False):
                 first, last = (after, before) if step.inverse else (before, after)
-                if step.relation == REFERENCE:
+                if step.reference:
                     real = (first, last) in given
                 else:
                     real = any((first, r, last) in self.triples for r in self.relations[step.relation])
@@ -121,7 +121,7 @@ class Edges:
         if self.between(head, tail):
             ends = (explanation.head, explanation.tail)
             named = any(
-                text in explanation.sentences()[0] for text in ("are joined directly", "is one of the references")
+                text in explanation.sentences()[0] for text in ("are joined directly", "is one of the known pairs")
             )
             if not named or not explanation.paths or explanation.paths[0].entities != ends:
                 yield "direct edge not first"

@@ -42,8 +42,10 @@ from fewlink.graph.formats import read_triples
 from fewlink.graph.formats.stix import read_bundle, read_links
 from fewlink.graph.labels import labels_from
 from fewlink.graph.side_files import check_side_files, read_pairs_table
+from fewlink.graph.source import Reading
 from fewlink.graph.types import types_from_file, types_from_triples
 
+MESSY = Path(__file__).parents[1] / "tests" / "graph" / "messy"  # files as people have them
 SLOW = 5.0  # seconds of the processor for one input
 LIMIT = 60.0  # seconds after which an input is given up
 OUTCOMES = ("inputs", "accepted", "refused", "failures")
@@ -246,7 +248,7 @@ def triples_reader(place: Place, name: str) -> Callable[[bytes, random.Random], 
         path, skip = place.file(name, content), rng.random() < 0.5
         if rng.random() < 0.1:
             return compile_graph([path], on_error="skip" if skip else "stop")
-        return [block.codes.shape for block in read_triples(path, skip=skip, report=CompileReport())]
+        return [block.codes.shape for block in read_triples(path, reading=Reading(skip=skip), report=CompileReport())]
 
     return read
 
@@ -257,6 +259,8 @@ def readers(place: Place) -> list[Reader]:
     formats = {
         "tsv": [TSV, TSV.replace(b"\n", b"\r\n"), RESULTS_TSV],
         "csv": [TSV.replace(b"\t", b","), b'"a, b","r ""q""","two\nlines"\na,r,b\n' * 3],
+        "txt": [path.read_bytes() for path in sorted(MESSY.glob("[a-z]*"))],
+        "jsonl": [path.read_bytes() for path in sorted(MESSY.glob("*.*js*"))],
         "nt": [NT],
         "nq": [NT.replace(b" .\n", b" <http://g> .\n"), NT],
         "ttl": [TURTLE, NT],

@@ -151,7 +151,7 @@ def nell_without_folds() -> Graph:
 def freebase_without_test(folder: Path) -> Graph:
     """The known graph of FB15k-237's tasks without the triples that are not in FB15k-237's training split."""
     graph = known_graph(benchmark_of(FREEBASE))
-    train = compile_graph([folder / "train.tsv.gz"])
+    train = compile_graph([folder / "train.tsv.gz"], literals="keep")
     heads, relations, tails = train.triples().T
     entities, names = list(train.entities), list(train.relations)
     seen = {(entities[h], names[r], entities[t]) for h, r, t in zip(heads, relations, tails, strict=True)}
@@ -233,7 +233,8 @@ def train(options: argparse.Namespace) -> None:
         for seed in options.seeds:
             changes = {**settings_of(options), "seed": seed, **VARIANTS[variant]}
             until = began + options.seconds
-            jobs.append((f"{variant}-{seed}", options.out, chosen, shares, changes, None, until, options.set))
+            start = options.start / f"{variant}-{seed}.safetensors" if options.start else None
+            jobs.append((f"{variant}-{seed}", options.out, chosen, shares, changes, start, until, options.set))
     side_by_side(learn, jobs, options.jobs)
 
 
@@ -314,7 +315,7 @@ def measure_links(options: argparse.Namespace) -> None:
     if len(test) > options.most:
         test = test[np.sort(np.random.default_rng(0).choice(len(test), options.most, replace=False))]
     if options.names:
-        graph = compile_graph([options.links[0]], names=options.names)
+        graph = compile_graph([options.links[0]], names=options.names, literals="keep")
     order = np.argsort(test[:, 1], kind="stable")
     jobs = [(weights, graph, test[order], known, options) for weights in options.weights]
     side_by_side(links_of, jobs, options.jobs)
@@ -355,6 +356,7 @@ def main() -> None:
         made[name].add_argument("--width", type=int, default=32)
         made[name].add_argument("--set", nargs="*", default=[], help="settings, such as queries=4")
     made["train"].add_argument("--variants", nargs="+", choices=VARIANTS, default=["main"])
+    made["train"].add_argument("--start", type=Path, help="folder of weights to go on with")
     made["train"].add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     made["evaluate"].add_argument("--model", default="trail-pretrained", help="name in records")
     made["evaluate"].add_argument("--split", default="test")

@@ -36,6 +36,7 @@ HAVE_RUN = (  # pages whose blocks are run
     "quick-start.md",
     "attack.md",
     "benchmarks.md",
+    "file-formats.md",
     "integrations.md",
     "large-graphs.md",
     "questions.md",

@@ -76,7 +76,9 @@ def test_ranks_equal_the_evaluators(run: Path) -> None:
 
 def test_table_tsv_and_explanations(run: Path, tmp_path: Path) -> None:
     table = run_command("predict", run, *PAIRS, "--head", "alga", "--explain").stdout
-    assert "fsrl on umls" in table and "has a score of" in table
+    assert "fsrl on umls" in table and table.count("has a score of") == 1
+    table = run_command("predict", run, *PAIRS, "--head", "alga", "--explain-full", "-k", "3").stdout
+    assert table.count("has a score of") == 3
     lines = run_command("predict", run, *PAIRS, "--head", "alga", "--tsv", "-k", "2").stdout.splitlines()
     assert len(lines) == 3 and lines[1].startswith("alga\talga\t1\t")
     (tmp_path / "tails.txt").write_text("cell\nhuman\n")

@@ -43,7 +43,7 @@ def test_no_files_are_an_error() -> None:
 
 def test_files_of_bad_lines_only_are_an_error_that_shows_the_first() -> None:
     with pytest.raises(FewlinkError, match=r"2 bad lines.*graph.tsv:1: "):
-        compiled(b"a r b\nb r c\n", on_error="skip")
+        compiled(b"a r b c\nb r c d\n", on_error="skip")
 
 
 def test_a_bad_side_file_is_an_error_that_names_it(tmp_path: Path) -> None:

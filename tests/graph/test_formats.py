@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-import json
 from collections.abc import Iterator
 from typing import IO
 
@@ -159,22 +158,24 @@ def test_a_bad_ntriples_line_is_an_error_with_file_and_line(bad: bytes) -> None:
     assert (graph.triple_count, report.skipped) == (3, 1)
 
 
-def read_json_lines(source: Source, file: IO[bytes]) -> Iterator[Block]:
-    """Lines such as `["ann", "likes", "bob"]`."""
+def read_facts(source: Source, file: IO[bytes]) -> Iterator[Block]:
+    """Lines such as `likes(ann, bob)`."""
 
     def rows() -> Iterator[tuple[int, list[bytes]]]:
         for line, text in numbered_lines(source, file):
-            try:
-                yield line, [name.encode() for name in json.loads(text)]
-            except ValueError as error:
-                source.bad(f"is not JSON ({error})", line)
+            relation, bracket, entities = text.strip(b") ").partition(b"(")
+            if bracket:
+                head, *tails = entities.split(b", ")
+                yield line, [head, relation, *tails]
+            else:
+                source.bad("is not a fact", line)
 
     return blocks_of(source, rows())
 
 
 def test_a_new_format_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "FORMATS", [*formats.FORMATS, Format("json lines", (".jsonl",), read_json_lines)])
-    content = b'["a", "r", "b"]\n["a", "r"]\noops\n["b", "r", "c"]\n'
-    graph, report = compiled(gzip.compress(content), "graph.jsonl.gz", on_error="skip")
+    monkeypatch.setattr(formats, "FORMATS", [*formats.FORMATS, Format("facts", (".facts",), read_facts)])
+    content = b"r(a, b)\nr(a)\noops\nr(b, c)\n"
+    graph, report = compiled(gzip.compress(content), "graph.facts.gz", on_error="skip")
     assert named(graph) == ABC
-    assert [p.split(":", 1)[1][:12] for p in report.problems] == ["2: has 2 col", "3: is not JS"]
+    assert [p.split(":", 1)[1][:12] for p in report.problems] == ["2: has 2 col", "3: is not a "]

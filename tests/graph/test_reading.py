@@ -74,7 +74,7 @@ def test_every_format_is_read_plain_and_compressed(name: str) -> None:
 
 def test_the_suffix_determines_the_format() -> None:
     names = ["path_graph", "g.TSV.GZ", "g.csv.zst", "g.nt", "g.NTRIPLES.xz", "g.parquet", "g.pq"]
-    expected = ["tsv", "tsv", "csv", "ntriples", "ntriples", "parquet", "parquet"]
+    expected = ["TSV", "TSV", "CSV", "N-Triples", "N-Triples", "Parquet", "Parquet"]
     assert [format_of(Path(name)).name for name in names] == expected
 
 
@@ -114,7 +114,7 @@ def test_parquet_columns_are_found_by_name_or_by_place() -> None:
     assert named(compiled(parquet({"a": heads, "b": relations, "c": tails}), "g.parquet")[0]) == ABC
     mixed = {"weight": [0.5, 0.5], "Object": tails, "Subject": heads, "Predicate": relations}
     assert named(compiled(parquet(mixed), "g.parquet")[0]) == ABC
-    with pytest.raises(InputError, match="x, y"):
+    with pytest.raises(InputError, match=r"--columns head=x,relation==NAME,tail=y"):
         compiled(parquet({"x": heads, "y": tails}), "g.parquet")
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+import re
+from dataclasses import replace
 from importlib.resources import as_file, files
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 from tests.conftest import graph_of
 from tests.linker.linkers import REFERENCES, fsrl, trail, umls
@@ -120,32 +124,117 @@ VIRUSES = graph_of(
 CAUSES, AFFECTS, IS, REFERENCE = 0, 1, 2, 6  # AFFECTS + 3 is its inverse
 
 
-def told(graph: Graph = VIRUSES, **reasons: object) -> list[str]:
+def told(graph: Graph = VIRUSES, full: bool = True, **reasons: object) -> list[str]:
     virus, _, human, flu, _, ann = range(6)
     scorer = Told(Reasons(2.5, measured=True, **reasons))  # type: ignore[arg-type]
     explanation = explain_pair(scorer, graph, np.array([[flu, ann], [flu, human]]), virus, human)
-    assert json.loads(json.dumps(explanation.to_dict()))["sentences"] == explanation.sentences()
-    return explanation.sentences()
+    content = json.loads(json.dumps(explanation.to_dict()))
+    assert content["sentences"] == explanation.sentences() and content["details"] == explanation.sentences(full=True)
+    return explanation.sentences(full)
 
 
 def test_measured_reasons_in_words() -> None:
     virus, disease, human, flu, _, ann = range(6)
-    assert told(
-        shares={"head": 2.0, "references": -0.5},
-        paths=[((CAUSES, AFFECTS), 1.5), ((REFERENCE, IS), 0.25), ((AFFECTS, REFERENCE + 1, REFERENCE), 0.001)],
-        entities=[(virus, disease, human), (flu, ann, human), (virus, ann, flu, human)],
-        references=[0.75, -0.1],
-        together=1.8,
-    ) == [
-        "virus → human: 1 of 2 references is joined in the same way, by causes, then affects.",
-        "From the head: virus —causes→ disease —affects→ human (like 1 of 2 references, +1.50).",
-        "From the references: flu —reference→ ann —is→ human (+0.25).",
-        "Without all of these paths the score would be 1.80 lower; the numbers are for each path alone.",
-        "Evidence for it: paths from the head (+2.00).",
-        "Evidence against it: paths from the references (-0.50).",
-        "Of the references, flu → ann counts most: without it the score would be 0.75 lower.",
-        "virus → human has a score of 2.50.",
+    reasons = {
+        "shares": {"head": 2.0, "references": -0.5},
+        "paths": [((CAUSES, AFFECTS), 1.5), ((REFERENCE, IS), 0.25), ((AFFECTS, REFERENCE + 1, REFERENCE), 0.001)],
+        "entities": [(virus, disease, human), (flu, ann, human), (virus, ann, flu, human)],
+        "references": [0.75, -0.1],
+        "together": 1.8,
+    }
+    lead = "virus causes disease, which affects human; 1 of your 2 examples is joined in the same way."
+    assert told(**reasons, full=False) == [
+        lead,
+        "Also: from an example, flu —reference→ ann —is→ human.",
+        "Of your examples, flu → ann counts most.",
     ]
+    assert told(**reasons) == [
+        lead,
+        "Path: virus —causes→ disease —affects→ human (like 1 of your 2 examples).",
+        "Path: from an example, flu —reference→ ann —is→ human.",
+        "Without all of these paths the score would be 1.80 lower.",
+        "Of your examples, flu → ann counts most: without it the score would be 0.75 lower.",
+        "virus → human has a score of 2.50 = 2.00 (paths from the head) − 0.50 (paths from the references) "
+        "+ 1.00 (the rest).",
+    ]
+
+
+@given(
+    st.floats(-30, 30),
+    st.dictionaries(st.sampled_from(["head", "references", "names", "decisions"]), st.floats(-20, 20)),
+)
+def test_the_parts_of_a_score_add_up_as_they_are_printed(score: float, shares: dict[str, float]) -> None:
+    explanation = explain_pair(Told(Reasons(score, shares, measured=True)), VIRUSES, np.array([[3, 5]]), 0, 2)
+    parts = explanation.parts()
+    assert not parts or sum(parts.values()) == pytest.approx(round(score, 2), abs=1e-9)
+    text = re.sub(r" \([^)]*\)", "", explanation.sentences(full=True)[-1].partition("score of ")[2]).rstrip(".")
+    whole, _, printed = text.replace("+ ", "").replace("− ", "-").replace("−", "-").partition(" = ")
+    assert not parts or sum(map(float, printed.split())) == pytest.approx(float(whole), abs=1e-9)
+
+
+def test_a_short_explanation_has_four_lines_at_most_and_other_relations_first() -> None:
+    rows = [row for x in range(5) for row in (f"a r{x // 2} m{x}", f"m{x} s b", f"c r{x // 2} n{x}", f"n{x} s d")]
+    graph = graph_of(*rows)
+    a, b, c, d = (graph.entities.id(name) for name in "abcd")
+    walked = [(a, graph.entities.id(f"m{x}"), b) for x in range(5)]
+    paths = [((graph.relations.id(f"r{x // 2}"), graph.relations.id("s")), 1.0 - x / 10) for x in range(5)]
+    reasons = Reasons(1.0, {}, paths, references=[0.5, 0.1], entities=walked, measured=True)
+    sentences = explain_pair(Told(reasons), graph, np.array([[c, d], [d, c]]), a, b).sentences()
+    assert sentences[0] == "a —r0→ m0 —s→ b; 1 of your 2 examples is joined in the same way."
+    assert sentences[1:3] == ["Also: a —r1→ m2 —s→ b.", "Also: a —r2→ m4 —s→ b."]
+    assert sentences[3:] == ["Of your examples, c → d counts most."]
+
+
+def test_the_shortest_convincing_path_is_first() -> None:
+    graph = graph_of("a r x", "x s y", "y t b", "x u b", "a v z", "z w b", "c r m", "m s n", "n t d", "m u d")
+    a, b, c, d, x, y, z = (graph.entities.id(name) for name in "abcdxyz")
+    r, s, t, u, v, w = (graph.relations.id(name) for name in "rstuvw")
+    found = [((r, s, t), (a, x, y, b), 1.0), ((v, w), (a, z, b), 0.9), ((r, u), (a, x, b), 0.5)]
+    reasons = Reasons(
+        1.0, paths=[(path, w) for path, _, w in found], entities=[walked for _, walked, _ in found], measured=True
+    )
+    explanation = explain_pair(Told(reasons), graph, np.array([[c, d]]), a, b)
+    assert [path.weight for path in explanation.paths] == [0.5, 1.0, 0.9]  # no reference is joined by v, then w
+    weak = replace(reasons, paths=[*reasons.paths[:2], ((r, u), 0.1)])
+    assert [path.weight for path in explain_pair(Told(weak), graph, np.array([[c, d]]), a, b).paths] == [1.0, 0.9, 0.1]
+
+
+def test_references_are_called_by_the_name_of_their_relation() -> None:
+    virus, _, human, flu, _, ann = range(6)
+    reasons = Reasons(1.0, paths=[((IS + 3, REFERENCE + 1, REFERENCE), 0.5)], entities=[(virus, ann, flu, human)])
+    given = np.array([[flu, ann], [flu, human]])
+    explanation = explain_pair(Told(reasons), VIRUSES, given, virus, human, relation="infects")
+    assert [(step.relation, step.reference) for step in explanation.paths[0].steps] == [
+        ("is", False),
+        ("infects", True),
+        ("infects", True),
+    ]
+    assert str(explanation.paths[0]) == "virus ←is— ann ←infects— flu —infects→ human"
+    assert explanation.sentence() == "ann is virus, and flu infects ann and infects human."
+    unnamed = explain_pair(Told(reasons), VIRUSES, given, virus, human)
+    assert {step.relation for step in unnamed.paths[0].steps} == {"is", "reference"}
+
+
+@pytest.mark.parametrize(
+    ("tail", "other", "weight", "reason"),
+    [
+        ("Pegasus for iOS", "Pegasus for Android", 0.5, True),
+        ("Pegasus for iOS", "Pegasus for Android", 0.1, False),
+        ("Linux", "Windows", 0.5, False),
+        ("Linux", "Windows", 1.5, True),  # names that have no word in common count only if they add much
+    ],
+)
+def test_a_name_is_a_reason_only_if_it_convinces(tail: str, other: str, weight: float, reason: bool) -> None:
+    graph = graph_of(f"a r {tail.replace(' ', '_')}", f"c r {other.replace(' ', '_')}")
+    a, end, c, like = range(4)
+    for of, entity in (("head", a), ("reference", like)):
+        shares = {"head": 2.0, "names": weight}
+        names = [(of, entity, weight if of == "reference" else 0.0)]
+        given = Told(Reasons(3.0, shares, names=names, measured=True))
+        text = " ".join(explain_pair(given, graph, np.array([[c, like]]), a, end).sentences(full=True))
+        assert ("‘" in text) == (reason and of == "reference")
+    same = Told(Reasons(3.0, {"head": 0.1}, names=[("reference", end, 2.0)], measured=True))
+    assert "‘" not in " ".join(explain_pair(same, graph, np.array([[c, end]]), a, end).sentences(full=True))
 
 
 def test_an_edge_between_head_and_tail_is_named_first_whatever_it_adds() -> None:
@@ -156,8 +245,9 @@ def test_an_edge_between_head_and_tail_is_named_first_whatever_it_adds() -> None
         references=[-0.1, 0.0],
     )
     assert sentences[:-1] == [
-        "virus and human are joined directly: virus ←affects— human (-0.20).",
-        "The score would not be lower without any single reference.",
+        "virus and human are joined directly: human affects virus; none of your examples is joined in the same way.",
+        "Path: virus ←affects— human.",
+        "The score would not be lower without any single one of your examples.",
     ]
     assert "flu → ann counts most" in told(references=[0.5])[-2]  # a second one that the model did not read
 
@@ -170,7 +260,8 @@ def test_an_edge_that_the_model_does_not_name_is_named_first(measured: bool) -> 
     reasons = Reasons(1.0, paths=[((0, 1), 0.5)], measured=measured, **entities)  # type: ignore[arg-type]
     explanation = explain_pair(Told(reasons), graph, np.array([[c, d]]), a, b)
     assert [path.weight for path in explanation.paths] == [None, 0.5]
-    assert explanation.sentences()[0] == "a and b are joined directly: a ←likes— b (like 1 of 1 references)."
+    lead = "a and b are joined directly: b likes a; your example is joined in the same way."
+    assert explanation.sentences()[0] == lead
 
 
 def test_kinds_of_paths_are_named_only_where_one_has_no_entity_twice() -> None:
@@ -190,31 +281,28 @@ def test_what_counts_if_no_path_leads_from_the_head() -> None:
     reasons = Reasons(2.0, {"head": 0.0, "references": 1.0}, measured=True, at_tail=[(4, 2, 0.75), (2, 1, 0.001)])
     sentences = explain_pair(Told(reasons), graph, np.array([[ann, italy]]), lone, rome).sentences()
     assert sentences[0].startswith("lone → rome: no path of up to 6 steps")
-    assert sentences[0].endswith("The edges of rome count instead: 2 × ←born— (+0.75).")
+    assert sentences[0].endswith("; the edges of rome count instead: 2 × ←born—.")
     sentences = explain_pair(Told(reasons), graph, np.array([[ann, rome]]), lone, rome).sentences()
-    assert sentences[0].startswith("lone → rome: 1 of 1 references has the same tail")
+    assert sentences[0].startswith("lone → rome: 1 of your 1 example has the same tail")
     beside = explain_pair(Told(Reasons(2.0, {"head": 0.3}, measured=True)), graph, np.array([[ann, italy]]), lone, rome)
-    assert beside.sentences()[0].endswith("joins them in the graph, only paths through references.")
+    assert beside.sentences()[0].endswith("joins them in the graph, only paths through your examples.")
     nothing = Reasons(2.0, measured=True)
     sentences = explain_pair(Told(nothing), graph, np.array([[eve, oslo]]), ann, italy).sentences()
     assert sentences[0] == "ann → italy: no single path from ann counts much."
     sentences = explain_pair(Told(nothing), graph, np.array([[ann, italy]]), ann, italy).sentences()
-    assert sentences[0] == "ann → italy is one of the references."
+    assert sentences[0] == "ann → italy is one of your examples."
 
 
 def test_a_path_through_a_reference_or_unlike_all_references() -> None:
-    graph = graph_of("ann born rome", "rome in italy", "bob likes ann", "eve born oslo")
+    graph = graph_of("ann born_in rome", "rome in italy", "bob likes ann", "eve born_in oslo")
     ann, rome, italy, bob, eve, oslo = range(6)
     count = 2 * len(graph.relations)
     through = Reasons(1.0, paths=[((2, count), 0.5)], entities=[(bob, ann, italy)], measured=True)
     sentences = explain_pair(Told(through), graph, np.array([[ann, italy]]), bob, italy).sentences()
-    assert sentences[:2] == [
-        "bob → italy: a path through the reference ann → italy counts most.",
-        "From the head: bob —likes→ ann —reference→ italy (+0.50).",
-    ]
+    assert sentences == ["bob likes ann, which is joined by your example to italy."]
     alone = Reasons(1.0, paths=[((0, 1), 0.5)], entities=[(ann, rome, italy)], measured=True)
     sentences = explain_pair(Told(alone), graph, np.array([[eve, oslo]]), ann, italy).sentences()
-    assert sentences[0] == "ann → italy: joined by born, then in; no reference is joined in this way."
+    assert sentences == ["ann is born in rome, which is in italy; your example is not joined in the same way."]
 
 
 def test_a_drawing_and_html_say_what_the_sentences_say() -> None:
@@ -231,15 +319,18 @@ def test_a_drawing_and_html_say_what_the_sentences_say() -> None:
     explanation = explain_pair(Told(reasons), VIRUSES, np.array([[flu, ann], [flu, human]]), virus, human)
     read_svg(explanation.to_svg())
     drawn = Markup(explanation.to_svg())
-    for text in ("disease", "causes", "+1.50, like 1 of 2 references", "+0.25, from a reference", "reference"):
+    for text in ("disease", "causes", "like 1 of your 2 examples", "from an example", "reference"):
         assert text in drawn.texts
-    assert "-0.10" not in drawn.text and "0.00" not in drawn.text  # the third path adds nothing
+    assert "1.50" not in drawn.text  # what single paths lose does not add up
+    assert drawn.text.count("like 1 of your 2 examples") == 2 - (
+        "aria" not in drawn.text
+    )  # the third path adds nothing
     assert repr(explanation).splitlines() == explanation.sentences()
     page = Markup(explanation._repr_html_())
     assert page.texts[0] == explanation.sentences()[0] and page.count("svg") == 1
-    assert "Evidence in the score of 2.50: paths from the head +2.00 paths from the references -0.50" in page.text
-    assert page.texts[-2:] == [explanation.sentences()[3], explanation.sentences()[-2]]
-    assert explanation.summary() == "1 of 2 references is joined in the same way, by causes, then affects."
+    parts = "paths from the head +2.00 paths from the references -0.50 the rest +1.00"
+    assert f"The score of 2.50 is the sum of: {parts}" in page.text
+    assert page.texts[-2:] == explanation.sentences(full=True)[3:5]
 
 
 def test_html_without_paths_or_evidence_is_in_words() -> None:
@@ -259,7 +350,7 @@ def test_at_most_four_paths_are_drawn_and_the_others_named() -> None:
     explanation = explain_pair(Told(reasons), graph, np.array([[c, d]]), a, b)
     drawn = Markup(explanation.to_svg()).texts
     assert {"x5", "x4", "x3", "x2"} < set(drawn) and not {"x0", "x1"} & set(drawn)
-    assert "Also: a —r0→ x0 —s→ b (+0.10); a —r1→ x1 —s→ b (+1.10)." in Markup(explanation._repr_html_()).texts
+    assert "Also: a —r1→ x1 —s→ b; a —r0→ x0 —s→ b." in Markup(explanation._repr_html_()).texts
 
 
 def test_fsrl_explains_with_its_attention() -> None:
@@ -285,22 +376,28 @@ def test_fsrl_explains_with_its_attention() -> None:
 def test_a_model_without_attention_gives_its_score() -> None:
     explanation = fsrl("gmatching-meanp").explain(REFERENCES, "alga", "cell")
     assert [r.weight for r in explanation.references] == [None, None] and explanation.neighbours == ()
-    assert explanation.sentences()[-1].startswith("alga → cell has a score of")
+    assert explanation.sentences()[0].startswith("alga → cell has a score of")
     rules = Linker(umls(), fewlink.learning_free("rules", umls().graph))
-    assert rules.explain(REFERENCES, "alga", "cell").sentences()[-1].startswith("alga → cell has a score of")
+    assert rules.explain(REFERENCES, "alga", "cell").sentences()[0].startswith("alga → cell has a score of")
 
 
 @pytest.mark.parametrize("linker", [trail, fsrl, message_passing], ids=["trail-0.1", "fsrl", "trail"])
 def test_reasons_come_with_predictions_and_are_exported(linker: object) -> None:
-    found = linker().predict(REFERENCES, ["alga"], 2, explain=True)  # type: ignore[operator]
+    found = linker().predict(REFERENCES, ["alga", "bird"], 2, explain=True)  # type: ignore[operator]
+    assert [row.reasons is not None for row in found] == [True, False, True, False]
+    every = linker().predict(REFERENCES, ["alga", "bird"], 2, explain="full")  # type: ignore[operator]
+    assert all(row.reasons is not None for row in every) and every[2].reasons == found[2].reasons
+    best = linker().predict_pairs(REFERENCES, ["alga", "bird"], 3, explain=True)  # type: ignore[operator]
+    assert [row.reasons is not None for row in best] == [True, False, False]
     first = found[0].reasons
     assert first is not None and first.head.id == "alga" and first.tail.id == found[0].tail
     content = json.loads(found.to_json())
     assert content[0]["reasons"]["sentences"] == first.sentences()
     assert found.to_tsv().splitlines()[0].endswith("\treasons")
-    for sentence in first.sentences():
+    assert len(first.sentences()) <= 4
+    for sentence in [*first.sentences(), *first.sentences(full=True)]:
         assert sentence.endswith(".") and "\n" not in sentence
-    assert f"alga → {first.tail.name} has a score" in first.sentences()[-1]
+    assert sum(f"alga → {first.tail.name} has a score" in sentence for sentence in first.sentences(full=True)) == 1
 
 
 def test_a_self_loop_is_explained() -> None:

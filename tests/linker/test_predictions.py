@@ -94,7 +94,7 @@ def entity(name: str) -> Entity:
 def explained(name: str = "Rome") -> Explanation:
     """Why Ann → Italy, over a place of this name."""
     ann, rome, italy = map(entity, ("Ann", name, "Italy"))
-    path = GraphPath((Step("born", False), Step(name, True)), 1.5, (ann, rome, italy), 1)
+    path = GraphPath((Step("born in", False), Step(name, True)), 1.5, (ann, rome, italy), 1)
     reference = Reference(entity("Bob"), entity("Spain"), 0.5)
     more = {"evidence": {"head": "paths from the head"}, "measured": True, "given": 1, "compared": 1}
     return Explanation(ann, italy, 3.0, {"head": 2.0, "references": -0.5}, (path,), (reference,), (), **more)
@@ -139,7 +139,7 @@ def test_html_has_the_reasons_below_each_row() -> None:
     rows = [replace(row, reasons=explained()) for row in ROWS[:2]]
     page = Predictions(rows)._repr_html_()
     markup = Markup(page)
-    assert markup.count("details") == markup.count("svg") == 2 and "1 of 1 references is joined in the same way" in page
+    assert markup.count("details") == markup.count("svg") == 2 and "your example is joined in the same way" in page
     assert not any("open" in attributes for _, attributes in markup.tags)
     assert [dict(a) for tag, a in Markup(rows[0]._repr_html_()).tags if tag == "details"] == [{"open": ""}]
     assert {a.get("rowspan") for tag, a in markup.tags if tag == "th" and "rowspan" in a} == {"4"}

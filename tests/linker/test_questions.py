@@ -77,7 +77,7 @@ def test_constraints_are_named_as_for_tails() -> None:
 def test_reasons_name_pairs_in_the_direction_of_the_relation() -> None:
     row = umls().heads("cell", REFERENCES, k=1, explain=True)[0]
     assert row.reasons is not None and row.reasons.inverse and row.reasons.head.id == "cell"
-    text = " ".join(row.reasons.sentences())
+    text = " ".join(row.reasons.sentences(full=True))
     assert f"{row.head_name} → cell has a score" in text and "paths from the tail" in text
     assert ("cell → " not in text and "fungus → plant" in text) or "virus → cell" in text
     direct = umls().explain(REFERENCES, row.head, "cell", inverse=True)

@@ -86,7 +86,7 @@ def test_a_file_without_pairs_is_named(tmp_path: Path) -> None:
 def test_a_score_is_explained_as_it_was_predicted() -> None:
     benchmark = umls()
     linker = Linker(benchmark, learning_free("rules", benchmark.graph))
-    rows = linker.predict(REFERENCES, ["alga"], k=3, candidates="all", rejected=[("alga", "plant")], explain=True)
+    rows = linker.predict(REFERENCES, ["alga"], k=3, candidates="all", rejected=[("alga", "plant")], explain="full")
     for row in rows:
         assert row.reasons is not None
         assert row.reasons.score == pytest.approx(row.score) and row.reasons.shares["decisions"] < -0.01

@@ -59,7 +59,7 @@ def test_predictions_and_reasons_equal_the_linkers(linker: Any) -> None:
     with asking(found) as client:
         answer = client.post("/predict", json={**query, "explain": True})
         content = schema.PredictAnswer(**answer.json())
-        assert plain(found.predict(pairs, ["alga", "bacterium"], 3, explain=True).to_dicts()) == rows_of(answer)
+        assert plain(found.predict(pairs, ["alga", "bacterium"], 3, explain="full").to_dicts()) == rows_of(answer)
         assert content.predictions[0].reasons and content.predictions[0].reasons.sentences
         shown = rows_of(client.post("/predict", json={**query, "heads": ["virus"], "exclude_known": False, "k": 100}))
         assert [row["tail"] for row in shown if row["known"]] == ["cell"]

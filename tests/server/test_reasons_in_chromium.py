@@ -109,12 +109,16 @@ def test_labels_of_the_drawing_never_overlap_and_are_cut_at_the_front(browser: B
 def test_sentences_do_not_repeat_the_drawing_and_the_bars(browser: Browser) -> None:
     with served(browser, walked()):
         explained(browser, HEAD)
-        assert [text.split(",")[0] for text in browser.texts(".caption text tspan")] == ["+0.50", "+0.40", "+0.30"]
+        (lead,) = browser.texts(".reasons .lead")
+        assert lead.startswith(HEAD) and "are joined directly" in lead
+        assert browser.run("return document.querySelector('.reasons details').open") is False
         sentences = browser.texts(".sentences li")
-        assert not any("4.00" in text or "2.50" in text for text in sentences)
-        assert not any("+0.50" in text or "+0.40" in text for text in sentences)
-        assert any("one → two" in text for text in sentences)  # the reference that counts most
-        assert any("+0.20" in text for text in sentences)  # a path that is not drawn
+        assert not any("4.00" in text or "2.50" in text or text == lead for text in sentences)
+        assert sum(text.startswith("Path: ") for text in sentences) == 1  # the path that is not drawn
+        figures = [float(text.replace("−", "-")) for text in browser.texts(".shares dd:not(.share)")]
+        assert sum(figures) == pytest.approx(4.0) and browser.texts(".shares dt")[-1] == "the rest"
+        browser.run("document.querySelector('.reasons summary').click()")
+        assert browser.run("return document.querySelector('.reasons details').open") is True
 
 
 class Attentive(Known):

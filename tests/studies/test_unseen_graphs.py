@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import lzma
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from tests.conftest import graph_of
 
 from fewlink.core.errors import FewlinkError
-from fewlink.graph import Graph
+from fewlink.graph import Graph, Vocabulary
 from fewlink.models.trail.network import TrailNetwork
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped, write_weights
@@ -29,6 +32,8 @@ from fewlink.studies.unseen_graphs import (
     row_of,
     skewed_rows,
     suite,
+    trail_model,
+    trail_network,
     training_triples,
 )
 from fewlink.studies.unseen_tables import COLUMNS, SIZES, complete, curve_chart, read_unseen, tables_of
@@ -99,9 +104,27 @@ def test_half_of_the_pairs_at_most_are_asked_and_the_references_are_nested(towns
     assert not np.array_equal(hidden[0].asked, hidden_relations(towns, "streets")[0].asked)
 
 
-def test_at_most_so_many_relations_are_drawn(towns: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unseen_graphs, "RELATIONS", 2)
-    assert len(hidden_relations(towns, "towns")) == 2
+def test_at_most_so_many_relations_are_drawn(towns: Graph) -> None:
+    assert len(hidden_relations(towns, "towns", 2)) == 2
+
+
+def test_trail_without_a_part_of_what_it_reads_of_names() -> None:
+    words = ["oak", "elm", "ash", "fir", "yew", "birch", "cedar", "maple", "rowan", "alder"]
+    lies = [f"{word}_wood_{kind} lies_in region_{at % 3}" for at, word in enumerate(words) for kind in ("a", "b", "c")]
+    near = [f"{word}_wood_a near {word}_wood_b" for word in words]
+    graph = graph_of(*lies, *near)
+    graph = dataclasses.replace(
+        graph, labels=Vocabulary.of([name[:-2] for name in graph.entities] + ["lies in", "near"])
+    )
+    (first, *_), (network, facts) = hidden_relations(graph, "woods"), trail_network(None)
+    question = Question("", first.references("3"), first.asked[:4, 0], np.arange(len(graph.entities)))
+
+    def scores(*without: str) -> torch.Tensor:
+        model = trail_model("trail", network, facts, "cpu", names=True, without=without)
+        assert model.facts.get("without", []) == list(without)
+        return torch.as_tensor(model.on(graph)(first)(question))
+
+    assert not torch.allclose(scores(), scores("same")) and not torch.allclose(scores(), scores("vectors"))
 
 
 def literal_ranks(graph: Graph, hidden: Hidden, references: np.ndarray, asked: np.ndarray) -> list[float]:

@@ -11,8 +11,8 @@ from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.data import Benchmark
 from fewlink.data.benchmark import SPLITS
 from fewlink.graph import Graph, TypeTable, Vocabulary
+from fewlink.graph.columns import usual_columns
 from fewlink.graph.labels import labels_of
-from fewlink.graph.source import HEADERS
 from fewlink.graph.vocabulary import Interner
 from fewlink.linker import Linker, Predictions
 from fewlink.linker.names import Names as EntityNames
@@ -225,7 +225,7 @@ def _columns(names: Sequence[str], *chosen: str | None) -> list[str]:
     for column in chosen:
         if column is not None and column not in names:
             raise FewlinkError(f"the frame has no column '{column}': its columns are {', '.join(names)}")
-    usual = [next((name for name in names if name.lower().encode() in words), None) for words in HEADERS]
+    usual = usual_columns(names)
     columns = [choice or default for choice, default in zip(chosen, usual, strict=True)]
     if None in columns and len(names) == 3 and not any(chosen):
         columns = list(names)

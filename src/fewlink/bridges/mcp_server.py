@@ -143,7 +143,14 @@ def make_server(linker: Linker) -> Any:
 
         Example: references [["virus", "cell"], ["fungus", "plant"]], heads ["bacterium"].
         """
-        answer = linker.predict(_pairs(references), heads, k, candidates=candidates, relation=relation, explain=explain)
+        answer = linker.predict(
+            _pairs(references),
+            heads,
+            k,
+            candidates=candidates,
+            relation=relation,
+            explain="full" if explain else False,
+        )
         rows = [{**row, "reasons": row["reasons"] and row["reasons"]["sentences"]} for row in answer.to_dicts()]
         trust = answer.trust.sentence if answer.trust else None
         return Answer(predictions=[Row(**row) for row in rows], trust=trust, notes=list(answer.notes))

@@ -11,7 +11,7 @@ from typing import Any
 from fewlink.bridges.frames import graph_of
 from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.graph import Graph
-from fewlink.graph.source import HEADERS
+from fewlink.graph.columns import usual_columns
 
 SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
 TRANSACTION_LINKS = 1_000
@@ -94,7 +94,7 @@ class _Reader:
         self.types: dict[str, tuple[str, ...]] = {}
 
     def triples(self, records: Iterable[Any], keys: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-        columns = [next((key for key in keys if key.lower().encode() in words), None) for words in HEADERS]
+        columns = usual_columns(keys)
         if None in columns:
             columns = list(keys[:3]) if len(keys) == 3 else [None]
         if None in columns:

@@ -19,6 +19,9 @@ NODE_ID = typer.Option(
 
 def mcp(
     source: str = typer.Argument(..., metavar="GRAPH|RUN", help="A graph or a run, as fewlink ask takes it."),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     no_names: bool = common.NO_NAMES,
@@ -36,6 +39,7 @@ def mcp(
     from fewlink.data.catalogue import check_source
 
     chosen = common.names_choice(names, no_names)
+    how = common.how_to_read(columns, on_error, literals)
     if not source.startswith("hub:"):
         check_source(source)
     if not is_device(device):
@@ -47,7 +51,7 @@ def mcp(
     from fewlink.bridges.mcp_server import make_server
     from fewlink.linker import load
 
-    make_server(load(source, bench=bench, types=types, names=chosen, device=device)).run("stdio")
+    make_server(load(source, bench=bench, types=types, names=chosen, device=device, **how)).run("stdio")
 
 
 def from_neo4j(

@@ -62,6 +62,13 @@ DEVICE = typer.Option("auto", help="auto, cpu, cuda or cuda:N.")
 JSON = typer.Option(False, "--json", help="Print JSON.")
 TYPES = typer.Option(None, help="File of types: an entity, a tab and a type per line.")
 NAMES = typer.Option(None, help="File of names: an id, a tab and a readable name per line.")
+COLUMNS = typer.Option(
+    None,
+    metavar="WHICH",
+    help="Columns of a table, such as head=2,relation=1,tail=3, or names of its header; relation==NAME for all rows.",
+)
+LITERALS = typer.Option("drop", help="Relations whose tails are numbers, dates or yes and no: drop or keep.")
+ON_ERROR = typer.Option("stop", help="On a bad line: stop, or skip and count it.")
 NO_NAMES = typer.Option(False, "--no-names", help="Do not use the names of entities as evidence.")
 MOVED_BENCH = typer.Option(None, help="The run's benchmark, if it has moved since training.")
 RECIPE = typer.Option(None, help="Name or TOML file of a recipe; by default the model's own.")
@@ -127,6 +134,20 @@ def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: st
     for row in cells:
         table.add_row(*(Text(format_cell(value)) for value in row))
     _console().print(table)
+
+
+def print_paragraphs(paragraphs: Iterable[Sequence[str]]) -> None:
+    """Print paragraphs with a blank line between them, indented after the first line; a terminal wraps at words."""
+    from rich.text import Text
+
+    console = _console()
+    for place, lines in enumerate(paragraphs):
+        print("\n" * (place > 0), end="")
+        for number, line in enumerate(map(shown, lines)):
+            indent = "  " * (number > 0)
+            room = console.width - len(indent) if console.is_terminal else len(line)
+            for text in Text(line).wrap(console, max(1, room)):
+                print(indent + text.plain.rstrip())
 
 
 def _console() -> Console:
@@ -322,6 +343,14 @@ def step_reporter(title: str = "", runs: int = 1) -> Callable[[dict[str, Any]], 
         )
 
     return report
+
+
+def how_to_read(columns: str | None, on_error: str, literals: str) -> dict[str, Any]:
+    """The options for reading a file of triples, checked, as arguments of `load`."""
+    from fewlink.graph.source import Reading
+
+    Reading.of(columns, on_error, literals)
+    return {"columns": columns, "on_error": on_error, "literals": literals}
 
 
 def names_choice(names: Path | None, off: bool) -> Path | Literal[False] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ app = typer.Typer(
 )
 
 TRIPLES = typer.Argument(
-    ..., metavar="FILE", help="Triples: TSV, CSV, RDF, SPARQL results or Parquet, plain or compressed."
+    ...,
+    metavar="FILE",
+    help="Triples: a table of text, JSON lines, RDF, SPARQL results or Parquet, plain or compressed.",
 )
-ON_ERROR = typer.Option("stop", help="On a bad line: stop, or skip and count it.")
 SMALLEST = typer.Option(50, help="Fewest triples of a task relation.")
+MAX_GROUPS = 10  # of similar names
 LARGEST = typer.Option(500, help="Most triples of a task relation.")
 
 
@@ -134,30 +137,38 @@ def info(
 @app.command()
 def check(
     path: Path = TRIPLES,
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     smallest: int = SMALLEST,
     largest: int = LARGEST,
+    on_error: str = typer.Option("skip", help="On a bad line: stop, or skip and count it."),
     json: bool = common.JSON,
 ) -> None:
-    """Check your graph: counts, degrees, relations by size, possible tasks and likely mistakes.
+    """Check your graph: how its file is read, counts, relations by size, possible tasks and likely mistakes.
 
     Files of types and names are checked too.
 
-    Example: `fewlink data check my-graph.tsv.gz`
+    Example: `fewlink data check my-graph.csv --columns head=source,relation=type,tail=target`
     """
     from fewlink.graph.check import check_graph
+    from fewlink.graph.source import Reading
 
     common.check_triples(path)
-    report = check_graph(path, types=types, names=names, smallest=smallest, largest=largest)
+    reading = Reading.of(columns, on_error, literals)
+    report = check_graph(path, types=types, names=names, reading=reading, smallest=smallest, largest=largest)
     if json:
         common.print_json(report)
         return
-    common.print_table(["what", "count"], list(report["counts"].items()), title=str(path))
+    _print_preview(report)
+    common.print_table(["what", "count"], list(report["counts"].items()), title="Counts")
     common.print_table(["degree", "entities"], [d.values() for d in report["degrees"]], title="Degrees")
     largest_relations = report["largest_relations"]
     rows = [relation.values() for relation in largest_relations]
     common.print_table(list(largest_relations[0]), rows, title="Largest relations")
+    if report["similar_names"]:
+        _print_similar(report["similar_names"])
     tasks = report["possible_tasks"]
     print(
         f"{len(tasks)} relations of {smallest} to {largest} triples could be few-shot tasks"
@@ -168,11 +179,44 @@ def check(
         print(f"- {problem}")
 
 
+def _print_preview(report: Mapping[str, Any]) -> None:
+    """How a file was read, and its first triples."""
+    columns = ", ".join(f"{role}: {column}" for role, column in report["columns"].items())
+    rows = [
+        ("format", report["format"]),
+        ("encoding", report["encoding"]),
+        ("separator", report["separator"]),
+        ("header" if report["header"] else "names", ", ".join(filter(None, report["names"]))),
+        ("columns", columns),
+        ("not read", ", ".join(report["ignored"])),
+        *(("note", note) for note in report["notes"]),
+    ]
+    print(report["file"])
+    common.print_table(["how", "it is read"], [row for row in rows if row[1]])
+    common.print_table(["head", "relation", "tail"], report["first_triples"], title="First triples")
+
+
+def _print_similar(groups: Sequence[Mapping[str, Any]]) -> None:
+    """Groups of names that differ little, each name with its number of triples."""
+    title = "Names that differ only in case, accents or spaces, with their triples"
+    if len(groups) > MAX_GROUPS:
+        title += f": {MAX_GROUPS} of {len(groups):,} groups"
+    rows = [
+        [group["what"], ", ".join(f"{name!r} {count:,}" for name, count in group["names"].items())]
+        for group in groups[:MAX_GROUPS]
+    ]
+    common.print_table(["what", "names"], rows, title=title)
+
+
 @app.command()
 def carve(
-    files: list[Path] = typer.Argument(..., metavar="FILE", help="Triples: TSV, CSV, RDF, SPARQL results or Parquet."),
+    files: list[Path] = typer.Argument(
+        ..., metavar="FILE", help="Triples: a table of text, JSON lines, RDF or Parquet."
+    ),
     out: Path = typer.Option(..., help="Folder for the benchmark."),
     name: str = typer.Option(None, help="Name of the benchmark; by default, that of the folder."),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     smallest: int = SMALLEST,
@@ -180,7 +224,7 @@ def carve(
     dev_share: float = typer.Option(0.08, help="Share of the task relations for dev."),
     test_share: float = typer.Option(0.16, help="Share of the task relations for test."),
     seed: int = typer.Option(0, help="Seed of the split and of the order of pairs."),
-    on_error: str = ON_ERROR,
+    on_error: str = common.ON_ERROR,
     replace: bool = typer.Option(False, "--replace", help="Replace an existing benchmark in the folder."),
 ) -> None:
     """Turn any graph into a few-shot benchmark: relations of medium size become tasks.
@@ -195,6 +239,7 @@ def carve(
     from fewlink.graph import CompileReport, compile_graph
 
     common.check_triples(*files)
+    how = common.how_to_read(columns, on_error, literals)
     settings = CarveSettings(smallest, largest, dev_share, test_share, seed)
 
     def check_new() -> None:
@@ -204,7 +249,7 @@ def carve(
 
     check_new()
     report = CompileReport()
-    graph = compile_graph(files, types=types, names=names, on_error=on_error, report=report)
+    graph = compile_graph(files, types=types, names=names, **how, report=report)
     benchmark, left_out = carve_graph(graph, name or out.resolve().name, settings)
     with locked(out):
         check_new()  # another process may have written it meanwhile
@@ -218,11 +263,13 @@ def carve(
 def append(
     where: str = typer.Argument(..., metavar="RUN|BENCH", help="A run folder or the folder of a compiled benchmark."),
     files: list[Path] = typer.Argument(
-        ..., metavar="FILE", help="New triples: TSV, CSV, RDF, SPARQL results or Parquet."
+        ..., metavar="FILE", help="New triples: a table of text, JSON lines, RDF or Parquet."
     ),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
-    on_error: str = ON_ERROR,
+    on_error: str = common.ON_ERROR,
     json: bool = common.JSON,
 ) -> None:
     """Add triples to a graph without training: ids stay the same, and new entities and relations get the next ids.
@@ -236,11 +283,12 @@ def append(
 
     common.check_files(*files, types, names)
     common.check_benchmarks(where)
+    how = common.how_to_read(columns, on_error, literals)
     from fewlink.fitting.append import append as append_to
     from fewlink.graph import CompileReport
 
     report = CompileReport()
-    appended = append_to(where, files, types=types, names=names, on_error=on_error, report=report)
+    appended = append_to(where, files, types=types, names=names, **how, report=report)
     growth, graph = appended.growth, appended.benchmark.graph
     common.print_notes(report.remarks())
     if json:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -72,10 +72,14 @@ def predict(
         help="functional, inverse-functional, symmetric, types, irreflexive (used unless a known pair is reflexive), "
         "auto (inferred from the known pairs) or none; repeatable.",
     ),
-    explain: bool = typer.Option(False, "--explain", help="Explain each prediction."),
+    explain: bool = typer.Option(False, "--explain", help="Explain the first prediction of each head in a few lines."),
+    explain_full: bool = typer.Option(False, "--explain-full", help="Explain every prediction in full."),
     edges: int = typer.Option(
         None, metavar="N", help="Maximum edges to read around each head, such as 20000: faster for many heads."
     ),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     no_names: bool = common.NO_NAMES,
@@ -127,6 +131,7 @@ def predict(
         raise FewlinkError(
             "give --head NAME, --heads FILE or --of-type TYPE; to find heads, give --tail NAME or --tails FILE"
         )
+    how = common.how_to_read(columns, on_error, literals)
     common.check_graph_or_run(source)
     common.check_files(types, names, text_model, descriptions, project)
     common.check_benchmarks(bench)
@@ -134,8 +139,8 @@ def predict(
     from fewlink.linker import load
 
     device, chosen = common.resolve_device(device), common.names_choice(names, no_names)
-    texts = {"text_model": text_model, "descriptions": descriptions}
-    linker = load(source, bench=bench, types=types, names=chosen, device=device, **texts)
+    texts: dict[str, Any] = {"text_model": text_model, "descriptions": descriptions}
+    linker = load(source, bench=bench, types=types, names=chosen, device=device, **how, **texts)
     if edges is not None:
         linker.limit_edges(edges)
     linker = linker if project is None else linker.with_project(project, project_name)
@@ -146,7 +151,7 @@ def predict(
         candidates=_candidates(linker, candidates),
         exclude_known=not with_known,
         relation=relation,
-        explain=explain,
+        explain="full" if explain_full else explain,
         shots=shots,
         constraints=constraint,
         rejected=wrong,
@@ -160,7 +165,7 @@ def predict(
     if json or tsv:
         print(predictions.to_json() if json else predictions.to_tsv(exact=exact), end="\n" if json else "")
         return
-    _print_predictions(linker, predictions)
+    _print_predictions(linker, predictions, explain_full)
 
 
 def _check_project(file: Path | None, name: str | None) -> None:
@@ -189,7 +194,7 @@ def _candidates(linker: Linker, choice: str) -> str | list[str]:
     return choice
 
 
-def _print_predictions(linker: Linker, predictions: Predictions) -> None:
+def _print_predictions(linker: Linker, predictions: Predictions, full: bool) -> None:
     from fewlink.linker.predictions import plain_rank
 
     calibrated = any(row.probability is not None for row in predictions)
@@ -208,9 +213,8 @@ def _print_predictions(linker: Linker, predictions: Predictions) -> None:
         for row in predictions
     ]
     common.print_table(columns, rows, title=f"{linker.scorer.name} on {linker.benchmark.name}")
-    for row in predictions:
-        if row.reasons:
-            print("\n".join(row.reasons.sentences()), end="\n\n")
+    reasons = [row.reasons.sentences(full) for row in predictions if row.reasons]
+    common.print_paragraphs(reasons)
 
 
 def complete(
@@ -230,6 +234,9 @@ def complete(
     candidates: str = typer.Option("open", metavar="TYPE|FILE|WORD", help="Tails, as in fewlink ask."),
     constraint: list[str] = typer.Option([], metavar="KIND", help="As in fewlink ask; repeatable."),
     edges: int = typer.Option(None, metavar="N", help="Maximum edges to read around each head, such as 20000: faster."),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     no_names: bool = common.NO_NAMES,
@@ -256,6 +263,7 @@ def complete(
     if not pairs and relation is None and project is None:
         raise FewlinkError("no relation: give --relation NAME, --reference 'HEAD => TAIL' or --references FILE")
     check_out(out)
+    how = common.how_to_read(columns, on_error, literals)
     common.check_graph_or_run(source)
     common.check_files(types, names, project)
     common.check_benchmarks(bench)
@@ -268,6 +276,7 @@ def complete(
         types=types,
         names=common.names_choice(names, no_names),
         device=common.resolve_device(device),
+        **how,
     )
     if edges is not None:
         linker.limit_edges(edges)
@@ -298,6 +307,9 @@ def relations(
         [], help="File of references that describe another relation, named after the file; repeatable."
     ),
     top: int = typer.Option(10, "--top", "-k", min=1, help="Number of relations."),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     no_names: bool = common.NO_NAMES,
@@ -316,12 +328,13 @@ def relations(
     described = {path.stem: read_pairs(path) for path in references}
     if len(described) < len(references):
         raise FewlinkError("two --references files have the same name, which names their relation: rename one")
+    how = common.how_to_read(columns, on_error, literals)
     common.check_graph_or_run(source)
     common.check_files(types, names)
     common.check_benchmarks(bench)
     from fewlink.linker import load
 
-    linker = load(source, bench=bench, types=types, names=common.names_choice(names, no_names))
+    linker = load(source, bench=bench, types=types, names=common.names_choice(names, no_names), **how)
     found = linker.relations(head, tail, described, top)
     common.print_notes(found.notes)
     if json:
@@ -335,6 +348,9 @@ def check(
     source: str = SOURCE,
     relation: str = typer.Option(None, help="Check this relation only."),
     top: int = typer.Option(20, "--top", "-k", min=1, help="Number of triples."),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     bench: str = common.MOVED_BENCH,
@@ -354,12 +370,13 @@ def check(
 
     if json and tsv:
         raise FewlinkError("--json and --tsv exclude each other: choose one")
+    how = common.how_to_read(columns, on_error, literals)
     common.check_graph_or_run(source)
     common.check_files(types, names)
     common.check_benchmarks(bench)
     from fewlink.linker import load
 
-    linker = load(source, bench=bench, types=types, names=names)
+    linker = load(source, bench=bench, types=types, names=names, **how)
     with progress("relations", None) as advance:
         found = linker.check(relation, top, on_relation=advance)
     common.print_notes(found.notes)

@@ -195,6 +195,9 @@ def serve(
     token: str = typer.Option(
         None, envvar="FEWLINK_TOKEN", show_envvar=False, help="Token that clients must send; better set FEWLINK_TOKEN."
     ),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     no_names: bool = common.NO_NAMES,
@@ -277,6 +280,7 @@ def serve(
         workers=workers,
         bench=bench,
         types=None if types is None else str(types),
+        **common.how_to_read(columns, on_error, literals),
         names=str(names_to_read) if isinstance(names_to_read, Path) else names_to_read,
         project=None if project is None else str(project),
         extensions=("fewlink.bridges.openrefine:install",),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fewlink.cli import common
-from fewlink.cli.data import ON_ERROR, TRIPLES
+from fewlink.cli.data import TRIPLES
 from fewlink.core.metrics import labelled
 from fewlink.core.progress import tell
 from fewlink.models.registry import trained_model_names
@@ -150,6 +150,8 @@ def _print_runs(results: Sequence[RunResult], json: bool) -> None:
 def fit(
     graph: Path = TRIPLES,
     out: Path = typer.Option(..., help="Run folder; it has everything that fewlink predict needs."),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     no_names: bool = common.NO_NAMES,
@@ -162,7 +164,7 @@ def fit(
         metavar="NAME=VALUE",
         help="Change a setting of `fewlink models --model trail --settings`; steps=N overrides the time limit.",
     ),
-    on_error: str = ON_ERROR,
+    on_error: str = common.ON_ERROR,
     device: str = common.DEVICE,
     json: bool = common.JSON,
 ) -> None:
@@ -179,6 +181,7 @@ def fit(
     """
     begin = time.monotonic()  # the time to import torch counts
     common.check_changes(change)
+    how = common.how_to_read(columns, on_error, literals)
     common.check_triples(graph)
     common.check_files(types, names)
     common.check_device(device)
@@ -195,7 +198,7 @@ def fit(
             tune=not no_tune,
             seed=seed,
             change=change,
-            on_error=on_error,
+            **how,
             device=common.resolve_device(device),
             tell=tell,
             begin=begin,

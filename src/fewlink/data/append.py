@@ -11,8 +11,9 @@ import numpy as np
 from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import CompileReport, Graph, TypeTable, Vocabulary
-from fewlink.graph.compile import check_on_error, read_ids
+from fewlink.graph.compile import read_ids
 from fewlink.graph.side_files import check_side_files, read_pairs_table
+from fewlink.graph.source import Reading
 from fewlink.graph.types import CONVENTION_SHARE, described_types, types_from_file, types_from_names, types_from_triples
 from fewlink.graph.vocabulary import Interner, local_name
 
@@ -37,7 +38,7 @@ def append_triples(
     *,
     types: Path | None = None,
     names: Path | None = None,
-    on_error: str = "stop",
+    reading: Reading | None = None,
     report: CompileReport | None = None,
 ) -> tuple[Benchmark, AppendReport]:
     """Add the triples of files to a benchmark; duplicates are counted.
@@ -52,7 +53,7 @@ def append_triples(
     entities = _interner(graph.entities)
     relations = _interner(graph.relations)
     task_ids = {relations[name.encode()]: name for name in tasks}  # temporary ids for reading the files
-    added = read_ids(paths, entities, relations, check_on_error(on_error), report)
+    added = read_ids(paths, entities, relations, reading or Reading(), report)
     if not len(added):
         raise report.no_triples(paths)
     relation_names = list(relations)

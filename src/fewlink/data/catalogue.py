@@ -18,7 +18,9 @@ from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark
 from fewlink.data.carving import CarveSettings, carve
 from fewlink.data.nell_layout import is_layout, read_layout
 from fewlink.graph import CompileReport, Graph, compile_graph
+from fewlink.graph.compile import read_files
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
+from fewlink.graph.source import Reading
 
 
 @dataclass(frozen=True)
@@ -92,23 +94,30 @@ def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmar
     return benchmark
 
 
-def open_graph(which: str | Path, *, types: Path | str | None = None, names: Path | str | None = None) -> Benchmark:
+def open_graph(
+    which: str | Path,
+    *,
+    types: Path | str | None = None,
+    names: Path | str | None = None,
+    reading: Reading | None = None,
+) -> Benchmark:
     """Open a graph (a file, folder or name) as a benchmark without tasks, or a benchmark as `open_benchmark` does.
 
-    `types` and `names` are side files of a file of triples, as in `compile_graph`.
+    `types` and `names` are side files of a file of triples, and `reading` says how to read it, as in `compile_graph`.
     """
-    path = Path(which)
-    if _is_built_in_graph(which) and types is names is None:
+    path, reading = Path(which), reading or Reading()
+    as_usual = types is names is None and reading == Reading()
+    if _is_built_in_graph(which) and as_usual:
         return Benchmark(str(which), attack_graph(), {split: [] for split in SPLITS}, source=str(which))
     if os.path.isfile(path) and not is_benchmark(path):
         report = CompileReport()
         types_file = Path(types) if types is not None else None
         names_file = Path(names) if names is not None else None
-        graph = compile_graph([path], types=types_file, names=names_file, report=report)
+        graph = read_files([path], reading, types=types_file, names=names_file, report=report)
         for remark in report.remarks():
             tell(f"{path}: {remark}")
-    elif types is not None or names is not None:
-        raise FewlinkError(f"{which} is not a file of triples: leave out types and names")
+    elif not as_usual:
+        raise FewlinkError(f"{which} is not a file of triples: leave out types, names, columns, literals and on-error")
     elif is_folder_of(path, GRAPH_FORMAT):
         graph = Graph.open(path)
     else:
@@ -214,7 +223,7 @@ def attack_graph() -> Graph:
         path = stack.enter_context(as_file(builtin / "attack.tsv.xz"))
         names = stack.enter_context(as_file(builtin / "attack.names.tsv.xz"))
         types = stack.enter_context(as_file(builtin / "attack.types.tsv.xz"))
-        return compile_graph([path], types=types, names=names)
+        return compile_graph([path], types=types, names=names, literals="keep")
 
 
 def attack_dates() -> list[str]:
@@ -234,7 +243,7 @@ def open_attack_few() -> Benchmark:
 def open_umls() -> Benchmark:
     """UMLS, with about half of its relations carved into tasks."""
     with as_file(files("fewlink") / "builtin" / "umls.tsv.gz") as path:
-        graph = compile_graph([path])
+        graph = compile_graph([path], literals="keep")
     benchmark, _ = carve(graph, "umls", CarveSettings(dev_share=0.2, test_share=0.3))
     return benchmark
 

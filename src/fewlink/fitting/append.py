@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from fewlink.data.append import AppendReport, append_triples
 from fewlink.data.benchmark import FORMAT
 from fewlink.data.catalogue import data_home
 from fewlink.graph import CompileReport
+from fewlink.graph.source import Reading
 from fewlink.linker import saving
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed, RunConfig, is_run, vectors_of
@@ -34,17 +35,21 @@ def append(
     *,
     types: Path | None = None,
     names: Path | None = None,
+    columns: str | Mapping[str, str | int] | None = None,
     on_error: str = "stop",
+    literals: str = "drop",
     report: CompileReport | None = None,
 ) -> Appended:
     """Append triples to a compiled benchmark, or to the graph that a run makes predictions with.
 
     Existing ids do not change. A benchmark keeps the fingerprints of its earlier versions, so runs trained on them
     still open. The data that a run was trained and measured on does not change; if its model reads vectors, those of
-    new entities are computed from their neighbours. The folder is replaced atomically.
+    new entities are computed from their neighbours. The folder is replaced atomically. `columns`, `on_error` and
+    `literals` say how to read the files, as for `compile_graph`.
     """
     place = Path(where)
-    options: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}
+    reading = Reading.of(columns, on_error, literals)
+    options: dict[str, Any] = {"types": types, "names": names, "reading": reading, "report": report}
     if is_run(place):
         saving.check_not_saved(place)
         with locked_inside(place):

@@ -20,7 +20,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -58,7 +58,9 @@ from fewlink.fitting.record import (
 )
 from fewlink.fitting.time_plan import Plan, plan_measuring
 from fewlink.fitting.tuning import Log, Weights, check_tunable, trail_scorer, tune, tuning_settings
-from fewlink.graph import CompileReport, Graph, compile_graph
+from fewlink.graph import CompileReport, Graph
+from fewlink.graph.compile import read_files
+from fewlink.graph.source import Reading
 from fewlink.linker.calibration import TOP, calibrate_on_dev, shipped_calibration
 from fewlink.linker.card import CARD
 from fewlink.linker.measuring import write_card
@@ -135,7 +137,9 @@ def fit(
     tune: bool = True,
     seed: int = 0,
     change: Sequence[str] = (),
+    columns: str | Mapping[str, str | int] | None = None,
     on_error: str = "stop",
+    literals: str = "drop",
     device: str = "cpu",
     tell: Log | None = None,
     begin: float | None = None,
@@ -145,7 +149,8 @@ def fit(
     The run of an interrupted fit answers; the same call continues the fit. The time of all calls for a folder counts
     towards the limit, and a call with more `minutes` continues a fit that has ended. The names of entities are
     evidence unless `names=False`, and the weights are fine-tuned unless `tune=False`. `change` holds settings of TRAIL
-    as NAME=VALUE; a given number of steps is run however long it takes. `tell` receives lines of progress. The limit
+    as NAME=VALUE; a given number of steps is run however long it takes. `columns`, `on_error` and `literals` say how to
+    read the file, as for `compile_graph`. `tell` receives lines of progress. The limit
     counts from `begin`, a time of `time.monotonic`, by default now.
     """
     begin, run = time.monotonic() if begin is None else begin, Path(out)
@@ -155,7 +160,8 @@ def fit(
     settings = tuning_settings([f"seed={seed}", f"device={device}", *without_names, *change])
     check_fit_folder(run)
     report = CompileReport()
-    whole = compile_graph([Path(graph)], types=types, names=names or None, on_error=on_error, report=report)
+    reading = Reading.of(columns, on_error, literals)
+    whole = read_files([Path(graph)], reading, types=types, names=names or None, report=report)
     arguments: dict[str, Any] = {
         "graph": whole.fingerprint,
         "types": sha256_file(Path(types)) if types else "",

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fewlink.graph.columns import option
 from fewlink.graph.compile import read_graph
 from fewlink.graph.graph import Graph
 from fewlink.graph.groups import spans
-from fewlink.graph.source import CompileReport
+from fewlink.graph.similar_names import similar_names
+from fewlink.graph.source import CompileReport, Reading, some_names
 
 MAX_LISTED_RELATIONS = 20
 NEAR_COPY_SHARE = 0.9  # two relations that share this many of their pairs are near-copies
 MIN_COMPARED_TRIPLES = 5  # relations with fewer are not compared
 MAX_EXAMPLES = 5
+MAX_PREVIEW = 5  # triples
 
 
 def check_graph(
-    path: Path, *, types: Path | None = None, names: Path | None = None, smallest: int = 50, largest: int = 500
+    path: Path,
+    *,
+    types: Path | None = None,
+    names: Path | None = None,
+    reading: Reading | None = None,
+    smallest: int = 50,
+    largest: int = 500,
 ) -> dict[str, Any]:
-    """Describe a graph as `fewlink data check` prints it; bad lines are counted. Raise if the file has no triples."""
+    """Describe a graph as `fewlink data check` prints it; by default, bad lines are counted.
+
+    Raise if the file has no triples.
+    """
     report = CompileReport()
-    graph = read_graph([Path(path)], types, names, skip=True, report=report)
+    graph = read_graph([Path(path)], types, names, reading or Reading(skip=True), report)
     if not graph.triple_count:
         raise report.no_triples([Path(path)])
     triples = graph.triples()
@@ -32,6 +45,7 @@ def check_graph(
     order = np.argsort(-sizes, kind="stable")
     tasks = [graph.relations[r] for r in order if smallest <= sizes[r] <= largest]
     components = _component_sizes(graph)
+    similar = _similar(graph, triples)
     counts = {
         "triples": graph.triple_count,
         "entities": len(graph.entities),
@@ -62,12 +76,14 @@ def check_graph(
         row["tails"] = len(np.unique(pairs[:, 2]))
         relations.append(row)
     return {
-        "file": str(path),
+        **dataclasses.asdict(report.files[0]),
+        "first_triples": [_named(graph, triple) for triple in triples[:MAX_PREVIEW]],
         "counts": counts,
         "degrees": _degree_table(graph.degrees),
         "largest_relations": relations,
         "possible_tasks": tasks,
-        "problems": _problems(graph, triples, report, len(tasks), smallest, largest),
+        "similar_names": similar,
+        "problems": _problems(graph, triples, report, similar, len(tasks), smallest, largest),
     }
 
 
@@ -109,12 +125,21 @@ def _component_sizes(graph: Graph) -> np.ndarray:
 
 
 def _problems(
-    graph: Graph, triples: np.ndarray, report: CompileReport, tasks: int, smallest: int, largest: int
+    graph: Graph,
+    triples: np.ndarray,
+    report: CompileReport,
+    similar: list[dict[str, Any]],
+    tasks: int,
+    smallest: int,
+    largest: int,
 ) -> list[str]:
-    problems = list(report.headers)
+    problems: list[str] = []
     if report.problems:
         problems.append(f"{report.skipped:,} bad lines, the first: {report.problems[0]}")
         problems += [f"also: {problem}" for problem in report.problems[1:]]
+    if report.literals:
+        problems.append(report.literals_remark())
+    problems += _first_line(graph, triples)
     if report.duplicates:
         problems.append(f"{report.duplicates:,} duplicate triples; compiling leaves them out")
     if report.self_loops:
@@ -122,11 +147,18 @@ def _problems(
         problems.append(f"{report.self_loops:,} self-loops, such as on '{example}'")
     if both := [name for name in graph.relations if name in graph.entities]:
         problems.append(
-            f"{len(both):,} names are both entity and relation ({_some(both)}): check the order of the columns"
+            f"{len(both):,} names are both entity and relation ({some_names(both)}): check the order of the columns"
+        )
+    if similar:
+        examples = ["/".join(map(repr, row["names"])) for row in similar[:MAX_EXAMPLES]]
+        more = ", …" if len(similar) > MAX_EXAMPLES else ""
+        problems.append(
+            f"{len(similar):,} groups of names differ only in case, accents or spaces ({', '.join(examples)}{more}): "
+            "if they mean the same, write them alike"
         )
     names = itertools.chain(graph.entities, graph.relations)
     if padded := [name for name in names if name != name.strip()]:
-        problems.append(f"{len(padded):,} names begin or end with white space ({_some(padded)}): remove it")
+        problems.append(f"{len(padded):,} names begin or end with white space ({some_names(padded)}): remove it")
     problems += _near_copies(graph, triples)
     if tasks < 3:
         problems.append(
@@ -157,5 +189,29 @@ def _near_copies(graph: Graph, triples: np.ndarray) -> list[str]:
     ]
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(map(repr, names[:MAX_EXAMPLES])) + (", …" if len(names) > MAX_EXAMPLES else "")
+def _named(graph: Graph, triple: np.ndarray) -> list[str]:
+    head, relation, tail = triple.tolist()
+    return [graph.entities[head], graph.relations[relation], graph.entities[tail]]
+
+
+def _first_line(graph: Graph, triples: np.ndarray) -> list[str]:
+    """A problem if the first triple has nothing in common with the others, as a header would."""
+    head, relation, tail = triples[0].tolist()
+    alone = len(triples) >= MIN_COMPARED_TRIPLES and graph.degrees[[head, tail]].tolist() == [1, 1]
+    if not alone or (triples[:, 1] == relation).sum() > 1 or len(np.unique(triples[1:, 1])) == len(triples) - 1:
+        return []
+    names = [name.strip() for name in _named(graph, triples[0])]
+    return [
+        f"the first triple ({', '.join(names)}) shares no name with others: if it is a header, give {option(names)}"
+    ]
+
+
+def _similar(graph: Graph, triples: np.ndarray) -> list[dict[str, Any]]:
+    """Groups of entities and relations with nearly the same name, each with its number of triples; largest first."""
+    rows = []
+    counts = (("entity", graph.entities, graph.degrees), ("relation", graph.relations, np.bincount(triples[:, 1])))
+    for what, names, uses in counts:
+        for group in similar_names(names):
+            members = sorted(group, key=lambda number: -int(uses[number]))
+            rows.append({"what": what, "names": {names[number]: int(uses[number]) for number in members}})
+    return sorted(rows, key=lambda row: -sum(row["names"].values()))

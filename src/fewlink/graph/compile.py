@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import progress
 from fewlink.graph.formats import read_triples
 from fewlink.graph.graph import Graph
 from fewlink.graph.labels import labels_from
+from fewlink.graph.literals import literal_triples
 from fewlink.graph.side_files import check_side_files
-from fewlink.graph.source import CompileReport
+from fewlink.graph.source import CompileReport, Reading
 from fewlink.graph.types import TypeTable, described_types, types_from_file, types_from_names, types_from_triples
 from fewlink.graph.vocabulary import Block, Interner, Vocabulary
 
@@ -24,35 +24,45 @@ def compile_graph(
     *,
     types: Path | None = None,
     names: Path | None = None,
+    columns: str | Mapping[str, str | int] | None = None,
     on_error: str = "stop",
+    literals: str = "drop",
     report: CompileReport | None = None,
 ) -> Graph:
     """Read one or several files of triples into a graph in memory.
 
-    `types` is a file of `entity<TAB>type`, `names` a file of `id<TAB>readable name` for entities and relations. A bad
-    line raises an error with its file and line number; with `on_error="skip"`, bad lines are counted in `report`.
+    types, names  files of `entity<TAB>type`, and of `id<TAB>readable name` for entities and relations
+    columns       the columns of a table, such as `head=2,relation=1,tail=3` or `head=source,relation=type,tail=target`,
+                  if its header does not tell them
+    on_error      a bad line raises an error with its file and line number; with "skip", it is counted in `report`
+    literals      relations whose tails are numbers, dates or truth values are left out; with "keep", they are read
     """
+    return read_files(paths, Reading.of(columns, on_error, literals), types=types, names=names, report=report)
+
+
+def read_files(
+    paths: Path | str | Sequence[Path | str],
+    reading: Reading,
+    *,
+    types: Path | None = None,
+    names: Path | None = None,
+    report: CompileReport | None = None,
+) -> Graph:
+    """Read files as `compile_graph` does, whose options are one value."""
     files = [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)]
     report = report or CompileReport()
-    graph = read_graph(files, types, names, check_on_error(on_error), report)
+    graph = read_graph(files, types, names, reading, report)
     if not graph.triple_count:
         raise report.no_triples(files)
     return graph
 
 
-def check_on_error(on_error: str) -> bool:
-    """Whether to skip bad lines. Raise if `on_error` is neither `stop` nor `skip`."""
-    if on_error not in ("stop", "skip"):
-        raise FewlinkError(f"on-error is '{on_error}': use stop or skip")
-    return on_error == "skip"
-
-
 def read_graph(
-    paths: Sequence[Path], types: Path | None, names: Path | None, skip: bool, report: CompileReport
+    paths: Sequence[Path], types: Path | None, names: Path | None, reading: Reading, report: CompileReport
 ) -> Graph:
     """Read files into a graph, which may have no triples."""
     entities, relations = Interner(), Interner()
-    triples = read_ids(paths, entities, relations, skip, report)
+    triples = read_ids(paths, entities, relations, reading, report)
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
     del entities, relations
     check_side_files(entity_names, relation_names, types, names)
@@ -81,24 +91,52 @@ def _described(graph: Graph, descriptions: Mapping[bytes, tuple[bytes, bytes]]) 
 
 
 def read_ids(
-    paths: Sequence[Path], entities: Interner, relations: Interner, skip: bool, report: CompileReport
+    paths: Sequence[Path], entities: Interner, relations: Interner, reading: Reading, report: CompileReport
 ) -> np.ndarray:
-    """Read the triples of files as ids (n, 3). New names get the next ids, in order of appearance."""
+    """Read the triples of files as ids (n, 3). New names get the next ids, in order of appearance.
+
+    Triples with literals are left out, and new names that occur in no other triple, unless `reading` keeps them.
+    """
+    known = len(entities), len(relations)
     blocks = [np.zeros((3, 0), np.int32)]  # ids (3, n)
     for path in paths:
         with progress(f"reading {path.name}", 1.0) as advance:
-            for block in read_triples(path, skip=skip, report=report, advance=advance):
+            for block in read_triples(path, reading=reading, report=report, advance=advance):
                 entity_ids = _ids_by_code(entities, block, 0, 2)
                 relation_ids = _ids_by_code(relations, block, 1)
                 heads, middles, tails = block.codes.T
                 blocks.append(np.stack([entity_ids[heads], relation_ids[middles], entity_ids[tails]]))
-    return np.concatenate(blocks, axis=1).T  # each column is contiguous
+    triples = np.concatenate(blocks, axis=1).T  # each column is contiguous
+    if reading.keep_literals:
+        return triples
+    literal = literal_triples(list(entities), len(relations), triples)
+    if not literal.any():
+        return triples
+    report.literals += int(literal.sum())
+    report.triples -= int(literal.sum())
+    names = list(relations)
+    report.literal_relations += [names[number].decode() for number in np.unique(triples[literal, 1]).tolist()]
+    kept = triples[~literal]
+    new_entities = _forget_unused(entities, known[0], kept[:, [0, 2]])
+    new_relations = _forget_unused(relations, known[1], kept[:, 1])
+    return np.stack([new_entities[kept[:, 0]], new_relations[kept[:, 1]], new_entities[kept[:, 2]]]).T
+
+
+def _forget_unused(interner: Interner, known: int, used: np.ndarray) -> np.ndarray:
+    """Remove the names after the first `known` that have none of the ids `used`, and return the new ids (names,)."""
+    stays = np.zeros(len(interner), bool)
+    stays[:known] = stays[used.ravel()] = True
+    new = np.cumsum(stays, dtype=np.int32) - np.int32(1)
+    names = list(interner)
+    interner.clear()
+    interner.update((names[old], int(new[old])) for old in np.flatnonzero(stays).tolist())
+    return new
 
 
 def read_names_of(path: Path) -> list[tuple[str, str, str]]:
     """Read the triples of a small file as names, in file order."""
     triples = []
-    for block in read_triples(path, skip=False, report=CompileReport()):
+    for block in read_triples(path, reading=Reading(keep_literals=True), report=CompileReport()):
         names = [name.decode() for name in block.names]
         triples += [(names[head], names[relation], names[tail]) for head, relation, tail in block.codes.tolist()]
     return triples

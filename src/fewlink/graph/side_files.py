@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fewlink.core.errors import InputError
 from fewlink.graph.compression import decompressed, reading_source
-from fewlink.graph.source import CompileReport, Source, is_blank, numbered_lines
+from fewlink.graph.source import CompileReport, Reading, Source, is_blank, numbered_lines
 from fewlink.graph.vocabulary import Vocabulary, is_text
 
 SAMPLED_ROWS = 1000  # rows that are checked for being triples
@@ -16,7 +16,7 @@ SAMPLED_ROWS = 1000  # rows that are checked for being triples
 def read_pairs_table(path: Path, min_columns: int = 2) -> Iterator[list[str]]:
     """Yield the rows of a small tab-separated file. Raise if a row has fewer than `min_columns` columns."""
     path = Path(path)
-    source = Source(path, skip=False, report=CompileReport())
+    source = Source(path, Reading(), CompileReport())
     with reading_source(path), path.open("rb") as raw, decompressed(path, raw) as file:
         for line, text in numbered_lines(source, file):
             row = text.split(b"\t")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
@@ -12,10 +12,12 @@ from typing import IO, cast
 import numpy as np
 
 from fewlink.core.errors import FewlinkError, InputError
+from fewlink.graph.columns import Columns, Layout
 from fewlink.graph.compression import COMPRESSIONS, reading_source
 from fewlink.graph.vocabulary import Block, is_text
 
 BLOCK_BYTES = 32 << 20  # read at a time
+PEEKED_BYTES = 1 << 16  # examined before a file is read
 BLOCK_ROWS = 1 << 17  # triples of a block
 MAX_LINE_BYTES = 1 << 20
 MAX_NAME_BYTES = 1 << 17  # the csv module has the same limit
@@ -23,11 +25,60 @@ MAX_LISTED_PROBLEMS = 5
 MAX_BAD_LINES = 1_000_000  # before the first triple
 NEWLINE = 10
 FILLED = ~np.isin(np.arange(256), list(b" \n\r\v\f"))  # by byte: False for the white space of a blank line
-HEADERS = (
-    {b"head", b"subject", b"source", b"h", b"s", b"from"},
-    {b"relation", b"predicate", b"edge", b"r", b"p", b"type"},
-    {b"tail", b"object", b"target", b"t", b"o", b"to"},
-)
+
+LITERALS = ("drop", "keep")
+ON_ERROR = ("stop", "skip")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read files of triples: which columns, whether to skip bad lines, whether to keep literals."""
+
+    columns: Columns | None = None
+    skip: bool = False
+    keep_literals: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        columns: str | Mapping[str, str | int] | None = None,
+        on_error: str = "stop",
+        literals: str = "drop",
+    ) -> Reading:
+        """Check the options of a command or function, and make one value of them."""
+        if on_error not in ON_ERROR:
+            raise FewlinkError(f"on-error is '{on_error}': use {' or '.join(ON_ERROR)}")
+        if literals not in LITERALS:
+            raise FewlinkError(f"literals is '{literals}': use {' or '.join(LITERALS)}")
+        return cls(Columns.of(columns), on_error == "skip", literals == "keep")
+
+
+@dataclass
+class FileFacts:
+    """How a file was read, with notes on what is not obvious."""
+
+    file: str
+    format: str = ""
+    encoding: str = ""
+    separator: str = ""
+    header: bool = False  # whether the first line names the columns
+    names: list[str] = field(default_factory=list)  # of all columns
+    columns: dict[str, str] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, layout: Layout, blank: Collection[int] = ()) -> None:
+        """Add the columns of a table; `blank` ones do not count."""
+        self.names, self.columns, self.ignored = list(layout.names), layout.described(), layout.ignored(blank)
+
+    def remarks(self) -> list[str]:
+        """What is not obvious, one line each."""
+        lines = []
+        if self.header:
+            lines.append(f"the first line was read as a header: {', '.join(filter(None, self.names))}")
+        if self.ignored:
+            lines.append(f"columns not read: {', '.join(self.ignored)}")
+        return lines + self.notes
 
 
 @dataclass
@@ -37,26 +88,34 @@ class CompileReport:
     triples: int = 0
     skipped: int = 0
     literals: int = 0
+    literal_relations: list[str] = field(default_factory=list)  # of literals in tables
     duplicates: int = 0
     self_loops: int = 0
     descriptions: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)  # name and type by id, from STIX
     problems: list[str] = field(default_factory=list)  # the first few skipped lines
-    headers: list[str] = field(default_factory=list)  # a remark for each file with a header row
+    files: list[FileFacts] = field(default_factory=list)
     labels: dict[bytes, tuple[int, bytes]] | None = None  # rank and readable name by id; None if no RDF was read
 
     def remarks(self) -> list[str]:
         """Remarks for the user, one for each kind of problem."""
-        lines = list(self.headers)
+        several = len(self.files) > 1
+        lines = [f"{each.file}: {remark}" if several else remark for each in self.files for remark in each.remarks()]
         if self.skipped:
             lines.append(f"{self.skipped:,} bad lines skipped, the first:")
             lines += [f"  {problem}" for problem in self.problems]
         if self.literals:
-            lines.append(f"{self.literals:,} triples with a literal object left out")
+            lines.append(self.literals_remark())
         if self.duplicates:
             lines.append(f"{self.duplicates:,} duplicate triples left out")
         if self.self_loops:
             lines.append(f"{self.self_loops:,} self-loops (head = tail) kept")
         return lines
+
+    def literals_remark(self) -> str:
+        """What was left out because it is no entity, and how to keep it."""
+        relations = f" of {some_names(self.literal_relations)}" if self.literal_relations else ""
+        why = "because their tails are numbers, dates or text"
+        return f"{self.literals:,} triples{relations} left out, {why}: --literals keep keeps them"
 
     def no_triples(self, paths: Sequence[Path]) -> FewlinkError:
         """The error for files without triples."""
@@ -64,29 +123,39 @@ class CompileReport:
             if _is_binary(path):
                 return InputError(path, "is a binary file: give text with a head, a relation and a tail on each line")
         reason = f" ({self.skipped:,} bad lines, the first: {self.problems[0]})" if self.skipped else ""
+        if self.literals and not self.skipped:
+            reason = f" but {self.literals:,} with a literal as tail: keep them with --literals keep"
         return FewlinkError(f"no triples in {', '.join(map(str, paths)) or 'no files'}{reason}")
 
 
 class Source:
-    """A file that is being read: its current line, whether to skip bad lines, and the report."""
+    """A file that is being read: its current line, how to read it, and the report."""
 
-    def __init__(self, path: Path, skip: bool, report: CompileReport) -> None:
+    def __init__(self, path: Path, reading: Reading, report: CompileReport) -> None:
         self.path = path
-        self.skip = skip
+        self.reading = reading
         self.report = report
+        self.facts = FileFacts(str(path))
+        report.files.append(self.facts)
         self.line = 0  # number of lines before the current block
         self.good = False  # whether the file has a triple so far
 
     def bad(self, problem: str, line: int | None) -> None:
         """Raise an error for a bad line or, when skipping, count it."""
-        if not self.skip:
-            raise InputError(self.path, problem, line)
+        if not self.reading.skip:
+            remedy = "" if line is None else ": correct the line, or leave bad lines out with --on-error skip"
+            raise InputError(self.path, problem + remedy, line)
         self.report.skipped += 1
         if self.report.skipped > MAX_BAD_LINES and not (self.good or self.report.triples):
             first = self.report.problems[0]
             raise InputError(self.path, f"has over {MAX_BAD_LINES:,} bad lines and no triple; the first: {first}")
         if len(self.report.problems) < MAX_LISTED_PROBLEMS:
             self.report.problems.append(str(InputError(self.path, problem, line)))
+
+    def reject_columns(self) -> None:
+        """Raise if the user chose columns, for a format that has none."""
+        if self.reading.columns is not None:
+            raise InputError(self.path, f"is {self.facts.format}, which has no columns: leave out --columns")
 
     def lines(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
         """The non-blank lines of the current block, with their numbers."""
@@ -113,7 +182,7 @@ class Peeked(io.RawIOBase):
     def peek(self) -> bytes:
         """The first bytes of the file."""
         if not self.peeked:
-            self.begin = self.file.read(1 << 12).removeprefix(codecs.BOM_UTF8)
+            self.begin = self.file.read(PEEKED_BYTES).removeprefix(codecs.BOM_UTF8)
             self.peeked = True
         return self.begin
 
@@ -199,16 +268,6 @@ def _is_binary(path: Path) -> bool:
         return b"\0" in file.read(1 << 16)
 
 
-def triple_columns(path: Path, names: list[str]) -> list[str]:
-    """The columns of head, relation and tail: by their names, or else the only three. Raise if there are others."""
-    named = [next((c for c in names if c.lower().encode() in known), None) for known in HEADERS]
-    columns = [c for c in named if c is not None]
-    columns = columns if len(columns) == 3 else names
-    if len(columns) != 3:
-        raise InputError(
-            path, f"has columns {', '.join(names)}: name three of them head, relation and tail, or leave only three"
-        )
-    for column in columns:
-        if names.count(column) > 1:
-            raise InputError(path, f"has two columns '{column}': name the columns head, relation and tail")
-    return columns
+def some_names(names: Sequence[str], count: int = 5) -> str:
+    """The first names, quoted."""
+    return ", ".join(map(repr, names[:count])) + (", …" if len(names) > count else "")

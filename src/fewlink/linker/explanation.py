@@ -11,36 +11,50 @@ import numpy as np
 
 from fewlink.core.errors import shown
 from fewlink.graph import Graph
-from fewlink.linker import drawing
+from fewlink.linker import drawing, phrases
 from fewlink.linker.drawing import Cell, DrawnPath, Hop
-from fewlink.linker.names import Entity, entity_of, hop, short_relation
+from fewlink.linker.names import Entity, entity_of, fold, hop, short_relation
 from fewlink.linker.paths import MAX_HOPS, direct_relations, distance, simple_path
+from fewlink.linker.phrases import without_kinds
 from fewlink.scorers import ExplainingScorer, Question, Reasons, Scorer, capabilities
 
 MAX_MENTIONED = 3  # paths and neighbours in sentences
+MAX_LINES = 3  # after the first sentence, unless everything is wanted
 MAX_DRAWN = 4  # paths in a drawing
 MIN_WEIGHT = 0.005  # smaller contributions to the score are not mentioned
+CONVINCING = 0.2  # of the largest weight, and of the most references joined alike, that a convincing path has
+MIN_ALIKE, MIN_UNLIKE = 0.1, 0.5  # of the largest share that names add to be a reason: with a common word, without
 MAX_DIRECT_EDGES = 3  # edges between head and tail in an explanation
 MAX_LISTED = 32  # references in an explanation, and references that paths are compared with
-REFERENCE = "reference"  # the relation of a step between the ends of a reference
+REFERENCE = "reference"  # the relation of a step between the ends of a reference, unless it has a name
+REST = "the rest"
 End = Literal["head", "tail"]
 Named = Literal["head", "reference"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One hop of a path along a relation, or against it if `inverse`."""
+    """One hop of a path along a relation, or against it if `inverse`.
+
+    reference  whether it joins the ends of a reference: its relation is the one in question, "reference" if unnamed
+    words      the relation without the kinds of its ends, such as "uses" for "group uses malware"
+    """
 
     relation: str
     inverse: bool
+    reference: bool = False
+    words: str = ""
+
+    def __str__(self) -> str:
+        return hop(self.words or self.relation, self.inverse)
 
 
 @dataclass(frozen=True)
 class Path:
     """A path from the head, or from an entity of a reference, to the tail.
 
-    steps     its relations; a step from the head of a reference to its tail has the relation "reference"
-    weight    what the path adds to the score; None if the model does not say
+    steps     its relations
+    weight    what the score loses without the path; None if the model does not say
     entities  along the path, both ends included, without repeats: one more than steps
     like      the number of the compared references that the same relations join; None if not counted
     """
@@ -52,13 +66,29 @@ class Path:
 
     def __str__(self) -> str:
         names = [entity.name for entity in self.entities]
-        hops = [hop(step.relation, step.inverse) for step in self.steps]
-        return shown(" ".join([names[0], *(word for both in zip(hops, names[1:], strict=True) for word in both)]))
+        return shown(
+            " ".join([names[0], *(f"{step} {name}" for step, name in zip(self.steps, names[1:], strict=True))])
+        )
 
-    def relations(self) -> str:
-        """The relations in words, such as "born, then in backwards"."""
-        words = [short_relation(step.relation) + (" backwards" if step.inverse else "") for step in self.steps]
-        return ", then ".join(words)
+    def sentence(self) -> str:
+        """The path in English; as a chain of arrows if it cannot be read."""
+        names = [entity.name for entity in self.entities]
+        hops = [
+            phrases.Hop(phrases.EXAMPLE, False, name)
+            if step.reference and step.relation == REFERENCE
+            else phrases.Hop(short_relation(step.words or step.relation), step.inverse, name)
+            for step, name in zip(self.steps, names[1:], strict=True)
+        ]
+        return phrases.sentence_of(names[0], hops) or str(self)
+
+    def turned(self) -> Path:
+        """The same path from its other end."""
+        steps = tuple(replace(step, inverse=not step.inverse) for step in reversed(self.steps))
+        return replace(self, steps=steps, entities=self.entities[::-1])
+
+    def kind(self) -> tuple[tuple[str, bool], ...]:
+        """Its relations and their directions."""
+        return tuple((step.relation, step.inverse) for step in self.steps)
 
     def counts(self) -> bool:
         """Whether the path adds to the score."""
@@ -112,8 +142,8 @@ class LikeName:
 class Explanation:
     """The reasons for the score of one pair.
 
-    shares      what each kind of evidence adds to the score, largest first; empty if the model does not say
-    paths       edges from head to tail first, then other paths
+    shares      what the score loses without each kind of evidence, largest first; empty if the model does not say
+    paths       edges from head to tail first, then convincing paths, the shortest first, then others
     references  with their weights; of many, those nearest to the pair: with its tail, then with its head, then others
     neighbours  of head and tail: by attention, or, if `shared`, edges that the tail shares with the references' tails
     evidence    a description of each kind of evidence
@@ -126,6 +156,7 @@ class Explanation:
     given       the number of references
     same_tail   the number of references with the pair's tail
     compared    the number of references that paths are compared with: of many, a sample
+    relation    the name of the relation, if it has one
     inverse     the query was for the heads of a tail: `head` is that tail, `tail` is the predicted head, and references
                 are read from tail to head; sentences write pairs in the direction of the relation
     """
@@ -148,82 +179,154 @@ class Explanation:
     same_tail: int = 0
     compared: int = 0
     inverse: bool = False
+    relation: str | None = None
 
     def __repr__(self) -> str:
         return "\n".join(self.sentences())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, sentences included."""
-        return {**asdict(self), "sentences": self.sentences()}
+        """Plain values for JSON, with the parts of the score, the few sentences and, as `details`, all of them."""
+        words = {"sentences": self.sentences(), "details": self.sentences(full=True)}
+        return {**asdict(self), "parts": self.parts(), **words}
 
-    def sentences(self) -> list[str]:
-        """The reasons in plain English: a summary, the details, and the score."""
-        sentences = [*self._lead(), *self._names()]
+    def sentences(self, full: bool = False) -> list[str]:
+        """The reasons in plain English: one sentence on what counts most, and at most three short ones.
+
+        If `full`, everything: all paths, the neighbours, what the score loses without paths or references, and the
+        score as the sum of its parts.
+        """
+        lead, paths = self.sentence(), self._paths() if full else self._other_paths()
+        more = [*paths, *self._names(), *self._references(full)]
+        if full or not self.paths:
+            more += [*self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
+        if full:
+            more.append(self._sum())
+        more = [sentence for sentence in more if sentence != lead]
+        return [*map(shown, [lead, *(more if full else more[:MAX_LINES])])]
+
+    def sentence(self) -> str:
+        """What counts most, in one sentence."""
+        head, tail = self.head.name, self.tail.name
+        pair = self._pair(self.head, self.tail)
+        if any((r.head, r.tail) == (self.head, self.tail) for r in self.references):
+            return f"{pair} is one of {self._those()}."
+        if direct := self._direct():
+            return f"{head} and {tail} are joined directly: {self._told(direct[0])}."
+        if (like := self._like_name()) is not None and like.weight > self._most(without="names"):
+            return self._names()[0]
+        if (best := self._best()) is not None and best.like:
+            return f"{self._told(best)}."
+        if self.same_tail and self.shares.get("references", 0.0) > self.shares.get("head", 0.0):
+            have = "has" if self.same_tail == 1 else "have"
+            same = f"{self._of(self.same_tail, self.given)} {have} the same {self._end('tail')}"
+            return f"{pair}: {same}, which counts more than the paths from {head}."
+        if best is not None:
+            return f"{self._told(best)}."
         if self.measured:
-            sentences += [*self._paths(), *self._evidence(), *self._left_out()]
-        else:
-            sentences += [*self._kinds_of_paths(), *self._evidence(), *self._references()]
-        sentences += [*self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
-        return [*map(shown, sentences), shown(f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}.")]
+            return f"{pair}: {self._no_path()}"
+        return self._sum()
 
     def to_svg(self) -> str:
         """Draw the paths that count most, in the colour of the surrounding text; empty if there are none."""
-        paths = self._drawn()
-        drawn = [self._as_drawn(path) for path in paths]
+        drawn = [self._as_drawn(path) for path in self._drawn()]
         return drawing.path_graph(self.head.name, self.tail.name, drawn) if drawn else ""
 
     def _repr_html_(self) -> str:
-        lead = "".join(self._lead()) or f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}."
-        return drawing.block(drawing.paragraphs([lead]), self.details())
-
-    def summary(self) -> str:
-        """The first sentence without the pair."""
-        pair = f"{self._pair(self.head, self.tail)}: "
-        text = next(iter(self.sentences())).removeprefix(pair)
-        return text[:1].upper() + text[1:]
+        return drawing.block(drawing.paragraphs([self.sentence()]), self.details())
 
     def details(self) -> str:
-        """HTML: the drawing, a bar for each kind of evidence, and sentences on everything else."""
-        low, high = min([0.0, *self.shares.values()]), max([0.0, *self.shares.values()])
+        """HTML: the drawing, a bar for each part of the score, and sentences on everything else."""
+        parts = self.parts()
+        low, high = min([0.0, *parts.values()]), max([0.0, *parts.values()])
         bars = [
-            [Cell(drawing.escape(self._kind(kind))), Cell(drawing.bar(share, f"{share:+.2f}", low, high))]
-            for kind, share in self.shares.items()
-            if abs(share) >= MIN_WEIGHT
+            [Cell(drawing.escape(part)), Cell(drawing.bar(value, f"{value:+.2f}", low, high))]
+            for part, value in parts.items()
         ]
-        evidence = drawing.paragraphs([f"Evidence in the score of {self.score:.2f}:"]) + drawing.table({}, bars)
+        evidence = drawing.paragraphs([f"The score of {self.score:.2f} is the sum of:"]) + drawing.table({}, bars)
         return self.to_svg() + (evidence if bars else "") + drawing.bullets(self._beside_drawing())
+
+    def parts(self) -> dict[str, float]:
+        """The score as a sum, to two decimals: what it loses without each kind of evidence, and the rest.
+
+        The rest is what no kind of evidence adds, or several only together. Empty if the model has no shares.
+        """
+        shares = {kind: round(share, 2) for kind, share in self.shares.items() if abs(share) >= MIN_WEIGHT}
+        if not shares:
+            return {}
+        rest = round(round(self.score, 2) - sum(shares.values()), 2)
+        return {**{self._kind(kind): share for kind, share in shares.items()}, **({REST: rest} if rest else {})}
+
+    def _sum(self) -> str:
+        """The score as a sum."""
+        text = f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}"
+        for place, (part, value) in enumerate(self.parts().items()):
+            sign = ("− " if value < 0 else "+ ") if place else ("= −" if value < 0 else "= ")
+            text += f" {sign}{abs(value):.2f} ({part})"
+        return f"{text}."
 
     def _beside_drawing(self) -> list[str]:
         """The sentences that add to the drawing and the bars."""
-        drawn, helping = self._drawn(), [path for path in self.paths if path.counts()]
-        others = [path for path in helping if path not in drawn]
-        more = [f"Also: {'; '.join(map(self._counted, others[:MAX_MENTIONED]))}."] if others else []
-        if self.measured:
-            words = [*self._names(), *more, *self._without_paths(helping), *self._left_out()]
-        else:
-            words = [*self._names(), *more, *self._references()]
-        return [*words, *self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
+        drawn = self._drawn()
+        others = [path for path in self.paths if path.counts() and path not in drawn][:MAX_MENTIONED]
+        more = [f"Also: {'; '.join(map(self._chain, others))}."] if others else []
+        words = [*more, *self._without_paths(), *self._names(), *self._references(full=True)]
+        words += [*self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
+        lead = self.sentence()
+        return [text for text in words if text != lead]
 
     def _drawn(self) -> list[Path]:
-        """The paths to draw: edges from head to tail, then the paths that add most."""
+        """The paths to draw: edges from head to tail, then other paths in their order."""
         direct = self._direct()
-        others = [path for path in self.paths if path not in direct and path.counts()]
-        return [*direct, *sorted(others, key=lambda path: -(path.weight or 0.0))][:MAX_DRAWN]
+        return [*direct, *(path for path in self.paths if path not in direct and path.counts())][:MAX_DRAWN]
 
     def _as_drawn(self, path: Path) -> DrawnPath:
         hops = (
-            Hop(short_relation(step.relation), step.inverse, entity.name, step.relation == REFERENCE)
+            Hop(short_relation(step.words or step.relation), step.inverse, entity.name, step.reference)
             for step, entity in zip(path.steps, path.entities[1:], strict=True)
         )
         begins = path.entities[0] == self.head
-        weight = [f"{path.weight:+.2f}"] if path.counts() else []
-        like = [f"like {path.like} of {self._compared()}"] if path.like else []
-        caption = ", ".join([*weight, *like, *([] if begins else ["from a reference"])])
+        caption = self._alike(path) if begins else f"from {self._one()}"
         return DrawnPath(tuple(hops), caption, path.weight or 0.0, None if begins else path.entities[0].name)
 
-    def _compared(self) -> str:
-        """The references that paths are compared with."""
-        return f"{self.compared} references" + (" looked at" if self.compared < self.given else "")
+    def _one(self) -> str:
+        return "a known pair" if self.relation else "an example"
+
+    def _those(self) -> str:
+        return "the known pairs" if self.relation else "your examples"
+
+    def _of(self, count: int, among: int) -> str:
+        """How many of the references, such as "2 of your 3 examples" or "2 of 3 known pairs"."""
+        if self.relation is not None:
+            return f"{count:,} of {among:,} known pairs"
+        return f"{count:,} of your {among:,} {'example' if among == 1 else 'examples'}"
+
+    def _compared(self, count: int) -> str:
+        """How many of the references that paths are compared with."""
+        if self.compared == self.given:
+            return self._of(count, self.given)
+        return f"{count:,} of {self.compared:,} {'known pairs' if self.relation else 'examples'} looked at"
+
+    def _told(self, path: Path) -> str:
+        """A path in English, and how many references are joined alike."""
+        text = (path.turned() if self.inverse else path).sentence()
+        if path.like is None or not self.given:
+            return text
+        alone = self.given == 1 and self.relation is None
+        if not path.like:
+            return f"{text}; {'your example is not' if alone else f'none of {self._those()} is'} joined in the same way"
+        if alone:
+            return f"{text}; your example is joined in the same way"
+        return f"{text}; {self._compared(path.like)} {'is' if path.like == 1 else 'are'} joined in the same way"
+
+    def _alike(self, path: Path) -> str:
+        return f"like {self._compared(path.like)}" if path.like else ""
+
+    def _chain(self, path: Path) -> str:
+        """A path as a chain; where it begins, or how many references are joined alike."""
+        if path.entities[0] != self.head:
+            return f"from {self._one()}, {path}"
+        chain = str(path.turned() if self.inverse else path)
+        return f"{chain} ({self._alike(path)})" if path.like else chain
 
     def _pair(self, head: Entity, tail: Entity) -> str:
         """A pair, written in the direction of the relation."""
@@ -234,53 +337,31 @@ class Explanation:
         """The user's word for this end of a pair."""
         return {"head": "tail", "tail": "head"}[end] if self.inverse else end
 
-    def _lead(self) -> list[str]:
-        """One sentence on what counts most; none for models without paths and shares."""
-        head, tail = self.head.name, self.tail.name
-        pair = self._pair(self.head, self.tail)
-        if any((r.head, r.tail) == (self.head, self.tail) for r in self.references):
-            return [f"{pair} is one of the references."]
-        if direct := self._direct():
-            return [f"{head} and {tail} are joined directly: {'; '.join(map(self._counted, direct))}."]
-        by_name = max((like.weight for like in self.names), default=0.0)
-        other_evidence = max((share for kind, share in self.shares.items() if kind != "names"), default=0.0)
-        if by_name >= MIN_WEIGHT and by_name > other_evidence:
-            return [f"{pair}: the name of {tail} counts most."]
-        best = self._best()
-        if best is not None and best.like:
-            same = f"{best.like} of {self._compared()} {'is' if best.like == 1 else 'are'} joined in the same way"
-            return [f"{pair}: {same}, by {best.relations()}."]
-        if self.same_tail and self.shares.get("references", 0.0) > self.shares.get("head", 0.0):
-            have = "has" if self.same_tail == 1 else "have"
-            same = f"{self.same_tail:,} of {self.given:,} references {have} the same {self._end('tail')}"
-            return [f"{pair}: {same}, which counts more than the paths from {head}."]
-        if best is not None:
-            through = next((i for i, step in enumerate(best.steps) if step.relation == REFERENCE), None)
-            if through is None:
-                return [f"{pair}: joined by {best.relations()}; no reference is joined in this way."]
-            first, second = best.entities[through : through + 2]
-            if best.steps[through].inverse:
-                first, second = second, first
-            return [f"{pair}: a path through the reference {first.name} → {second.name} counts most."]
-        if not self.measured:
-            return []
-        return [f"{pair}: {self._no_path()}"]
+    def _most(self, without: str = "") -> float:
+        """The largest share, but for that of one kind of evidence."""
+        return max((share for kind, share in self.shares.items() if kind != without), default=0.0)
+
+    def _like_name(self) -> LikeName | None:
+        """The name that the tail's name resembles, if this is a reason that convinces.
+
+        What it adds is measured against the largest share, and counts for less if the names have no word in common.
+        The name of the tail itself is none: that a reference has the same tail is not a matter of names.
+        """
+        words = _words(self.tail.name)
+        for like in sorted(self.names, key=lambda like: -like.weight):
+            least = (MIN_ALIKE if words & _words(like.entity.name) else MIN_UNLIKE) * self._most()
+            if like.entity != self.tail and like.weight >= max(least, MIN_WEIGHT):
+                return like
+        return None
 
     def _names(self) -> list[str]:
-        """The names that the tail's name resembles, and what this adds."""
-        sentences = []
-        for like in self.names:
-            if like.weight < MIN_WEIGHT:
-                continue
-            if like.of == "head":
-                names = f"resembles the {self._end('head')}'s: ‘{self.head.name}’ and ‘{self.tail.name}’"
-            elif like.entity == self.tail:
-                names = f"is that of a reference's {self._end('tail')}"
-            else:
-                end = self._end("tail")
-                names = f"resembles that of a reference's {end}: ‘{like.entity.name}’ and ‘{self.tail.name}’"
-            sentences.append(f"Its name {names} ({like.weight:+.2f}).")
-        return sentences
+        """The name that the tail's name resembles, if it is a reason."""
+        if (like := self._like_name()) is None:
+            return []
+        if like.of == "head":
+            return [f"The names ‘{self.head.name}’ and ‘{self.tail.name}’ are alike."]
+        end = self._end("tail")
+        return [f"The name ‘{self.tail.name}’ is like that of {self._one()}'s {end}, ‘{like.entity.name}’."]
 
     def _no_path(self) -> str:
         """Say that no path from the head counts, and what counts instead."""
@@ -288,98 +369,69 @@ class Explanation:
         if self.distance == 0 and abs(self.shares.get("head", 0.0)) < MIN_WEIGHT:
             why = f"no path of up to {MAX_HOPS} steps joins them in the graph, so nothing about {head} counts"
         elif self.distance == 0:
-            why = f"no path of up to {MAX_HOPS} steps joins them in the graph, only paths through references"
+            why = f"no path of up to {MAX_HOPS} steps joins them in the graph, only paths through {self._those()}"
         else:
             why = f"no single path from {head} counts much"
         helping = [edges for edges in self.at_tail if edges.weight >= MIN_WEIGHT]
         if not helping:
             return f"{why}."
-        kinds = ", ".join(
-            f"{edges.count:,} × {hop(edges.relation, edges.inverse)} ({edges.weight:+.2f})" for edges in helping
-        )
-        return f"{why}. The edges of {tail} count instead: {kinds}."
+        kinds = ", ".join(f"{edges.count:,} × {hop(edges.relation, edges.inverse)}" for edges in helping)
+        return f"{why}; the edges of {tail} count instead: {kinds}."
 
     def _direct(self) -> list[Path]:
         """The paths that are single edges of the graph from head to tail."""
         ends = self.head, self.tail
-        return [path for path in self.paths if path.entities == ends and path.steps[0].relation != REFERENCE]
+        return [path for path in self.paths if path.entities == ends and not path.steps[0].reference]
 
     def _best(self) -> Path | None:
-        """The path from the head that counts most, preferring those that join references if they count half as much."""
-        paths = [path for path in self.paths if path.entities[0] == self.head and path.counts()]
-        most = max((path.weight or 0.0 for path in paths), default=0.0)
-        like = [path for path in paths if path.like and (path.weight or 0.0) >= most / 2]
-        return max(like, key=lambda path: path.like or 0) if like else next(iter(paths), None)
+        """The first path from the head that counts."""
+        return next((path for path in self.paths if path.entities[0] == self.head and path.counts()), None)
+
+    def _other_paths(self) -> list[str]:
+        """Chains besides the path of the first sentence: one or two, if possible of other relations."""
+        first = next(iter(self._direct()), self._best())
+        others = [path for path in self.paths if path != first and (path.counts() or path in self._direct())]
+        kinds: dict[object, Path] = {first.kind(): first} if first else {}
+        for path in others:
+            kinds.setdefault(path.kind(), path)
+        unlike = [path for path in others if path in kinds.values()]
+        ordered = [*unlike, *(path for path in others if path not in unlike)]
+        own_first = sorted(ordered, key=lambda path: path.entities[0] != self.head)
+        room = MAX_LINES - 1 - len(self._names())
+        return [f"Also: {self._chain(replace(path, like=None))}." for path in own_first[:room]]
 
     def _paths(self) -> list[str]:
-        """The paths from the head, then those from references."""
-        direct, helping = self._direct(), [path for path in self.paths if path.counts()]
-        sides = {
-            f"From the {self._end('head')}": [p for p in helping if p not in direct and p.entities[0] == self.head],
-            "From the references": [p for p in helping if p.entities[0] != self.head],
-        }
-        sentences = [f"{side}: {'; '.join(map(self._counted, paths))}." for side, paths in sides.items() if paths]
-        return [*sentences, *self._without_paths(helping)]
+        """All paths, one for each line, and the score without them."""
+        paths = [path for path in self.paths if path.counts() or path in self._direct()]
+        return [*(f"Path: {self._chain(path)}." for path in paths), *self._without_paths()]
 
-    def _without_paths(self, helping: Sequence[Path]) -> list[str]:
+    def _without_paths(self) -> list[str]:
         """The score without the paths that count."""
+        helping = [path for path in self.paths if path.counts()]
         if self.together is not None and self.together >= MIN_WEIGHT and len(helping) > 1:
-            lower = f"the score would be {self.together:.2f} lower; the numbers are for each path alone"
-            return [f"Without all of these paths {lower}."]
-        if len(helping) == 1:
+            return [f"Without all of these paths the score would be {self.together:.2f} lower."]
+        if len(helping) == 1 and self.measured:
             return [f"Without this path the score would be {helping[0].weight:.2f} lower."]
         return []
 
-    def _counted(self, path: Path) -> str:
-        like = [f"like {path.like} of {self._compared()}"] if path.like else []
-        weight = [f"{path.weight:+.2f}"] if path.weight is not None and self.measured else []
-        return str(path) + (f" ({', '.join(like + weight)})" if like or weight else "")
-
-    def _kinds_of_paths(self) -> list[str]:
-        direct = self._direct()
-        helping = [path for path in self.paths if path.counts() and path not in direct][:MAX_MENTIONED]
-        if not helping:
-            return []
-        kind = "Paths" if len(helping) > 1 else "A path"
-        return [f"{kind} like those between the references: {'; '.join(map(str, helping))}."]
-
-    def _left_out(self) -> list[str]:
-        """The score without the reference that counts most."""
+    def _references(self, full: bool) -> list[str]:
+        """The reference that counts most."""
         weighed = [(r.weight, r) for r in self.references if r.weight is not None]
-        if not weighed:
+        if not weighed or self.given < 2:
             return []
         weight, most = max(weighed, key=lambda pair: pair[0])
-        if weight < MIN_WEIGHT:
-            return ["The score would not be lower without any single reference."]
-        pair = self._pair(most.head, most.tail)
-        return [f"Of the references, {pair} counts most: without it the score would be {weight:.2f} lower."]
-
-    def _evidence(self) -> list[str]:
-        """The evidence for the pair and the evidence against it."""
-        largest_first = self.shares.items()
-        sides = {
-            "Evidence for it": {kind: share for kind, share in largest_first if share >= MIN_WEIGHT},
-            "Evidence against it": {kind: share for kind, share in reversed(largest_first) if share <= -MIN_WEIGHT},
-        }
-        return [
-            f"{side}: {', '.join(f'{self._kind(kind)} ({share:+.2f})' for kind, share in shares.items())}."
-            for side, shares in sides.items()
-            if shares
-        ]
+        counts = f"Of {self._those()}, {self._pair(most.head, most.tail)} counts most"
+        if self.measured:
+            if weight < MIN_WEIGHT:
+                return [f"The score would not be lower without any single one of {self._those()}."] if full else []
+            return [f"{counts}: without it the score would be {weight:.2f} lower." if full else f"{counts}."]
+        if weight < 1.1 / len(weighed):
+            return [f"All of {self._those()} count about the same."]
+        return [f"{counts} ({weight:.0%} of the attention)."]
 
     def _kind(self, kind: str) -> str:
         """A kind of evidence in words."""
         return re.sub(r"\b(head|tail)", lambda end: self._end(end[0]), self.evidence.get(kind, kind))
-
-    def _references(self) -> list[str]:
-        weighed = [(r.weight, r) for r in self.references if r.weight is not None]
-        if len(weighed) < 2:
-            return []
-        weight, most = max(weighed, key=lambda pair: pair[0])
-        if weight < 1.1 / len(weighed):
-            return ["All references count about the same."]
-        pair = self._pair(most.head, most.tail)
-        return [f"Of the references, {pair} counts most ({weight:.0%} of the attention)."]
 
     def _neighbours(self, end: Entity, which: str) -> list[str]:
         nearby = [n for n in self.neighbours if n.of == which and n.weight > 0][:MAX_MENTIONED]
@@ -390,16 +442,28 @@ class Explanation:
             for n in nearby
         )
         if self.shared:
-            return [f"{end.name} shares with the references' {self._end('tail')}s: {named}."]
+            return [f"{end.name} shares with the {self._end('tail')}s of {self._those()}: {named}."]
         return [f"Neighbours of {end.name} with most attention: {named}."]
 
 
+def _words(name: str) -> set[str]:
+    """The words of a name that say something, in lower case."""
+    return {word for word in re.findall(r"\w+", fold(name)) if len(word) > 2}
+
+
 def explain_pair(
-    scorer: Scorer, graph: Graph, references: np.ndarray, head: int, tail: int, most: int = 5, inverse: bool = False
+    scorer: Scorer,
+    graph: Graph,
+    references: np.ndarray,
+    head: int,
+    tail: int,
+    most: int = 5,
+    inverse: bool = False,
+    relation: str | None = None,
 ) -> Explanation:
     """Explain the score of a pair, given references (K, 2); scorers without reasons explain nothing but the score.
 
-    If `inverse`, the pair and the references are read from tail to head.
+    `relation` is the name of the references' relation. If `inverse`, pair and references are read from tail to head.
     """
     if isinstance(scorer, ExplainingScorer):
         reasons, evidence = scorer.explain(references, head, tail, most), capabilities(scorer).evidence
@@ -415,13 +479,12 @@ def explain_pair(
             continue
         of_graph = walked[0] == head and max(relations) < 2 * len(graph.relations)
         like = joined(graph, compared, relations) if of_graph else None
-        path = path_of(graph, walked, relations, weight, like)
-        paths.append(replace(path, steps=tuple(map(_turned, path.steps))) if inverse else path)
+        paths.append(path_of(graph, walked, relations, weight, like, relation, inverse))
     direct = [path for path in paths if len(path.steps) == 1 and path.like is not None] or [
-        path_of(graph, [head, tail], [relation], None, joined(graph, compared, [relation]))
-        for relation in direct_relations(graph, head, tail)[:MAX_DIRECT_EDGES]
+        path_of(graph, [head, tail], [edge], None, joined(graph, compared, [edge]))
+        for edge in direct_relations(graph, head, tail)[:MAX_DIRECT_EDGES]
     ]
-    paths = [*direct, *(path for path in paths if path not in direct)]
+    paths = [*direct, *convincing_first([path for path in paths if path not in direct], graph.entities[head])]
     named = any(path.entities[0].id == graph.entities[head] and path.counts() for path in paths)
     return Explanation(
         entity_of(graph, head),
@@ -442,7 +505,23 @@ def explain_pair(
         int((references[:, 1] == tail).sum()),
         len(compared),
         inverse,
+        relation,
     )
+
+
+def convincing_first(paths: Sequence[Path], head: str) -> list[Path]:
+    """Convincing paths, the shortest first, of equal length those that join most references; then others, by weight.
+
+    A convincing path leads from the head, and neither its weight nor the number of references that it joins is far
+    below the largest.
+    """
+    own = [path for path in paths if path.entities[0].id == head]
+    weight = CONVINCING * max((path.weight or 0.0 for path in own), default=0.0)
+    like = max(1.0, CONVINCING * max((path.like or 0 for path in own), default=0))
+    first = [path for path in own if path.counts() and (path.weight or 0.0) >= weight and (path.like or 0) >= like]
+    first.sort(key=lambda path: (len(path.steps), -(path.like or 0), -(path.weight or 0.0)))
+    others = [path for path in paths if path not in first]
+    return [*first, *sorted(others, key=lambda path: -(path.weight or 0.0))]
 
 
 def joined(graph: Graph, references: np.ndarray, relations: Sequence[int]) -> int:
@@ -451,16 +530,33 @@ def joined(graph: Graph, references: np.ndarray, relations: Sequence[int]) -> in
 
 
 def path_of(
-    graph: Graph, walked: Sequence[int], relations: Sequence[int], weight: float | None, like: int | None
+    graph: Graph,
+    walked: Sequence[int],
+    relations: Sequence[int],
+    weight: float | None,
+    like: int | None,
+    asked: str | None = None,
+    inverse: bool = False,
 ) -> Path:
-    """A path through these entities along these relations, by name."""
-    steps = tuple(step_of(graph, relation) for relation in relations)
-    return Path(steps, weight, tuple(entity_of(graph, entity) for entity in walked), like)
+    """A path through these entities along these relations, by name.
+
+    `asked` is the name of the references' relation; if `inverse`, references are read from tail to head.
+    """
+    steps = []
+    for relation, before, after in zip(relations, walked, walked[1:], strict=False):
+        step = step_of(graph, relation)
+        if step.reference:
+            step = replace(step, relation=asked or REFERENCE, inverse=step.inverse != inverse)
+        first, last = (after, before) if step.inverse else (before, after)
+        words = without_kinds(step.relation, kinds_of(graph, first), kinds_of(graph, last))
+        steps.append(replace(step, words=words))
+    return Path(tuple(steps), weight, tuple(entity_of(graph, entity) for entity in walked), like)
 
 
-def _turned(step: Step) -> Step:
-    """A step of a query for heads, in which references are read from tail to head."""
-    return Step(REFERENCE, not step.inverse) if step.relation == REFERENCE else step
+def kinds_of(graph: Graph, entity: int) -> list[str]:
+    """The names of an entity's types."""
+    types = graph.types
+    return [types.names[int(kind)] for kind in types.of_entities(np.array([entity]))] if types else []
 
 
 def edges_of_tail(graph: Graph, relation: int, count: int, weight: float) -> EdgesAtTail:
@@ -473,7 +569,7 @@ def step_of(graph: Graph, relation: int) -> Step:
     """A step along a relation by name; numbers from 2R on are references and their inverse."""
     inverse, forward = divmod(relation, len(graph.relations))
     if inverse >= 2:
-        return Step(REFERENCE, relation > 2 * len(graph.relations))
+        return Step(REFERENCE, relation > 2 * len(graph.relations), reference=True)
     return Step(graph.relation_name(forward), bool(inverse))
 
 

@@ -14,6 +14,7 @@ from fewlink.core.errors import FewlinkError, shown
 from fewlink.curation.learning import LearningScorer
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
+from fewlink.graph.source import Reading
 from fewlink.linker import drawing, saving
 from fewlink.linker.adjustment import ProjectReading
 from fewlink.linker.answer_sets import answer_sets
@@ -35,6 +36,7 @@ from fewlink.linker.names import Names
 from fewlink.linker.predictions import Prediction, Predictions
 from fewlink.linker.query import (
     Choice,
+    Explain,
     Pairs,
     Query,
     References,
@@ -71,7 +73,7 @@ class QueryOptions(TypedDict, total=False):
     candidates: Choice
     exclude_known: bool
     relation: str | None
-    explain: bool
+    explain: Explain
     shots: int | None
     constraints: ConstraintChoice
     rejected: Pairs
@@ -275,7 +277,7 @@ class Linker:
         exclude_known  whether known pairs, which are the references and the pairs of the named relation, are left out
                        of the answer (default); in either case they do not compete
         relation       the name of the relation, if the graph or the benchmark has it
-        explain        add the reasons for each prediction
+        explain        add the reasons for the first prediction of each head; if "full", for every prediction
         shots          how many pairs of the relation are references, the first ones; by default all, or for a model
                        that cannot hide the relation those of its training if no references are given
         constraints    names from `fewlink.linker.constraints.KINDS`, "auto" or "none"; by default a head is not its own
@@ -470,7 +472,7 @@ class Linker:
         candidates: Choice = None,
         exclude_known: bool = True,
         relation: str | None = None,
-        explain: bool = False,
+        explain: Explain = False,
         shots: int | None = None,
         constraints: ConstraintChoice = None,
         rejected: Pairs = (),
@@ -723,6 +725,7 @@ class Linker:
             first = base[(pairs.ranks < 2) & (base > 0)]
             note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0, bool(base.any()))
         percentages_shown = note is not None and note.shown
+        explained = set(query.explained(pairs.heads).tolist())
         rows = []
         for i, (query_head, answer) in enumerate(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)):
             head, tail = (answer, query_head) if query.inverse else (query_head, answer)
@@ -737,7 +740,7 @@ class Linker:
                     probability=float(adjusted[i]) or None if adjusted is not None and percentages_shown else None,
                     known=bool(pairs.known[i]),
                     base_probability=None if base is None else float(base[i]),
-                    reasons=self.explain_pair(query.references, query_head, answer) if query.explain else None,
+                    reasons=self.explain_pair(query.references, query_head, answer) if i in explained else None,
                 )
             )
         notes = self._notes(query, pairs)
@@ -773,7 +776,9 @@ class Linker:
     def explain_pair(self, references: References, head: int, tail: int) -> Explanation:
         """Explain the score of a pair of ids, which is read from tail to head if the references are inverse."""
         model = self.model_for(references)
-        explanation = explain_pair(model, self.graph, references.ids, head, tail, inverse=references.inverse)
+        relation = references.relation.readable_name() if references.relation else None
+        ids, inverse = references.ids, references.inverse
+        explanation = explain_pair(model, self.graph, ids, head, tail, inverse=inverse, relation=relation)
         if not references.rejected:
             return explanation
         question = Question("", references.ids, np.array([head]), np.array([tail]))
@@ -822,6 +827,9 @@ def load(
     bench: str | Path | None = None,
     types: str | Path | None = None,
     names: str | Path | Literal[False] | None = None,
+    columns: str | Mapping[str, str | int] | None = None,
+    on_error: str = "stop",
+    literals: str = "drop",
     device: str = "cpu",
     text_model: str | Path | None = None,
     descriptions: str | Path | None = None,
@@ -833,15 +841,22 @@ def load(
     bench         the benchmark of a run, if it has moved
     types, names  files of entity types and readable names that describe a file of triples; with `names=False`, names
                   are not evidence
+    columns       the columns of a table of triples, such as "head=2,relation=1,tail=3" or
+                  {"head": "source", "relation": "type", "tail": "target"}, if its header does not tell them
+    on_error      "skip" leaves out bad lines of a file of triples
+    literals      "keep" reads relations whose tails are numbers, dates or truth values
     text_model    the folder of a sentence-transformers or model2vec model whose vectors of the names are evidence too
     descriptions  a file for the text model to read: an id, a tab and a text per line
     """
     read_names, names = names is not False, names or None
+    reading = Reading.of(columns, on_error, literals)
     if saving.is_model(source):
         if any(value is not None for value in (types, names, text_model, descriptions)):
             raise FewlinkError(f"{source} is a trained model: leave out types, names, text_model and descriptions")
+        if reading != Reading():
+            raise FewlinkError(f"{source} is a trained model: leave out columns, literals and on-error")
         return Linker.load(source, bench=bench, device=device, names=read_names)
     if bench is not None:
         raise FewlinkError(f"{source} is not a trained model: leave out bench, the benchmark of a trained model")
-    benchmark = saving.graph_of(source, types, names)
+    benchmark = saving.graph_of(source, types, names, reading)
     return Linker.shipped(benchmark, device=device, names=read_names, text_model=text_model, descriptions=descriptions)

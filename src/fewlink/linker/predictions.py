@@ -190,7 +190,7 @@ class Predictions(Sequence[Prediction]):
         cells += [Cell(f"{row.score:.2f}", "fl-number fl-soft"), *([Cell("yes" if row.known else "")] if known else [])]
         yield cells
         if row.reasons is not None:
-            summary = f"<summary>{drawing.escape(row.reasons.summary())}</summary>"
+            summary = f"<summary>{drawing.escape(row.reasons.sentence())}</summary>"
             details = f"<details{' open' * opened}>{summary}{row.reasons.details()}</details>"
             yield [Cell("", "fl-set" if row.in_set and self.sets else ""), Cell(details, columns=len(cells) - 1)]
 

@@ -7,7 +7,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fewlink.core.errors import FewlinkError, UnknownName, did_you_mean
 from fewlink.data import Benchmark, Task, candidates_of
 from fewlink.data.candidates import likely_tails, open_candidates
 from fewlink.graph import Graph
-from fewlink.linker.names import Names, fold
+from fewlink.linker.names import Names, fold, readable
 
 if TYPE_CHECKING:
     from fewlink.linker.adjustment import Adjustment
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CANDIDATE_WORDS = ("open", "full", "all")  # any other text names a type
 Pairs = Iterable[tuple[str, str]]
 Choice = str | Iterable[str] | Callable[[str], bool] | None
+Explain = bool | Literal["full"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,9 @@ class Relation:
     number: int = -1
     trained: bool = False
     inverse: bool = False
+
+    def readable_name(self) -> str:
+        return readable(self.name) if self.number < 0 else self.graph.relation_name(self.number)
 
     def inverted(self) -> Relation:
         return dataclasses.replace(self, inverse=not self.inverse)
@@ -151,7 +155,7 @@ class Query:
     candidates      "open", "full", "all", the name of a type, or ids
     exclude_known   whether known pairs are left out of the answer
     constraints     names of `fewlink.linker.constraints.KINDS`, "auto" or "none"
-    explain         whether each prediction comes with its reasons
+    explain         whether the first prediction of each head comes with its reasons; if "full", every prediction
     adjustment      the adjustment of probabilities by the decisions of a project
     answered        heads that have a true tail in the project
     notes           remarks on the query for its author; they do not count in comparisons
@@ -165,7 +169,7 @@ class Query:
     exclude_known: bool = True
     constraints: tuple[str, ...] = ()
     across_heads: bool = False
-    explain: bool = False
+    explain: Explain = False
     adjustment: Adjustment | None = None
     answered: frozenset[int] = frozenset()
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -180,6 +184,14 @@ class Query:
     def competing_heads(self) -> int:
         """The number of heads whose pairs may rule each other out."""
         return self.heads_in_all or len(self.heads)
+
+    def explained(self, heads: np.ndarray) -> np.ndarray:
+        """The places of the predictions that come with reasons, given the head (n,) of each."""
+        if not self.explain:
+            return np.zeros(0, int)
+        if self.explain == "full":
+            return np.arange(len(heads))
+        return np.arange(min(1, len(heads))) if self.across_heads else np.unique(heads, return_index=True)[1]
 
     def part(self, heads: Sequence[int]) -> Query:
         """The query for some of its heads. `Linker.rank` keeps as many tails of each head as the whole query needs."""

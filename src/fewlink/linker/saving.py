@@ -27,6 +27,7 @@ from fewlink.data.catalogue import check_source, open_graph
 from fewlink.data.nell_layout import is_layout
 from fewlink.data.training_graph import known_graph
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
+from fewlink.graph.source import Reading
 from fewlink.linker.card import CARD, UNKNOWN_LICENSE, saved_card
 from fewlink.models.trail.family import FAMILY as TRAIL
 from fewlink.models.trail.text import open_text_model, read_descriptions, text_vectors
@@ -140,14 +141,19 @@ def is_model(source: str | Path) -> bool:
     return is_folder_of(folder, FORMAT) or (os.path.isdir(folder) and (is_run(folder) or bool(runs_in(folder))))
 
 
-def graph_of(source: str | Path, types: str | Path | None = None, names: str | Path | None = None) -> Benchmark:
-    """Open a file of triples, a compiled graph or a benchmark; `types` and `names` belong to a file of triples."""
+def graph_of(
+    source: str | Path,
+    types: str | Path | None = None,
+    names: str | Path | None = None,
+    reading: Reading | None = None,
+) -> Benchmark:
+    """Open a file of triples, a compiled graph or a benchmark; the other arguments belong to a file of triples."""
     path, named = Path(source), str(source) in CATALOGUE
     check_source(source)
     formats = (BENCHMARK_FORMAT, GRAPH_FORMAT)
     if not named and path.is_dir() and not is_layout(path) and not any(is_folder_of(path, each) for each in formats):
         raise InputError(path, "is not a training run, a saved model, a compiled graph or a benchmark")
-    return open_graph(source, types=types, names=names)
+    return open_graph(source, types=types, names=names, reading=reading)
 
 
 def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> Benchmark:

@@ -6,19 +6,21 @@ calibration, `joined` says which heads have any evidence, and `expected_error` m
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from fewlink.core.metrics import realistic_rank
+from fewlink.core.threads import parallel_map
 from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.linker.predictions import TrustNote
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, score_heads
 from fewlink.models.trail.names import with_name_relations
-from fewlink.scorers import Question, Scorer
+from fewlink.scorers import Question, Scorer, capabilities
 
 IN_TURN, MAX_IN_TURN = 5, 3  # of up to five references, the first three are held out one after the other
 TOGETHER = 16  # of more, up to sixteen, evenly spaced, are held out at once
@@ -120,21 +122,27 @@ def measure_trust(
     tails, heads = (len(open_candidates(graph, each)) for each in (pairs, pairs[:, ::-1]))
     known = relation is not None and (relation.number >= 0 or relation.trained)
     whole = relation is not None and not known and 2 * len(pairs) >= len(relation.pairs())
-    ranks: list[float] = []
-    for places in [] if known else held_out(len(pairs)):
+
+    def ranks_of(places: np.ndarray) -> list[float]:
         rest = np.delete(pairs, places, axis=0)
         among = open_candidates(graph, rest) if candidates is None else candidates
         question = Question("", rest, np.unique(pairs[places, 0]), among)
         scores_of = {int(question.heads[at]): scores for at, scores in score_heads(scorer, question)}
+        ranks = []
         for head, tail in pairs[places].tolist():
             scores = scores_of[head]
             rivals = scores[~np.isin(among, references.known_tails(head))]
             score = scores[among == tail]  # (1,), or (0,) if the tail is not a candidate
             rank = realistic_rank((rivals > score).sum(), (rivals == score).sum()) if len(score) else np.inf
             ranks.append(float(rank))
+        return ranks
+
+    sets = [] if known else held_out(len(pairs))
+    side_by_side = len(sets) > 1 and capabilities(scorer).thread_safe
+    found = parallel_map(ranks_of, sets) if side_by_side else [ranks_of(places) for places in sets]
     return Trust(
         shots=len(pairs),
-        ranks=tuple(ranks),
+        ranks=tuple(itertools.chain(*found)),
         fan=float(np.log(max(tails, 1) / max(heads, 1))),
         known=known,
         largest=int(np.unique(pairs[:, 1], return_counts=True)[1].max()),

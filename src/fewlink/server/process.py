@@ -49,6 +49,9 @@ class ServeOptions:
     bench: str | None = None
     types: str | None = None
     names: str | Literal[False] | None = None
+    columns: str | None = None
+    on_error: str = "stop"
+    literals: str = "drop"
     project: str | None = None
     extensions: tuple[str, ...] = ()
     access_log: str | None = None
@@ -65,7 +68,8 @@ class ServeOptions:
         return (source.parent if source.exists() else Path()) / f"{source.name.replace(':', '-')}.decisions"
 
     def load(self) -> Linker:
-        linker = load(self.source, bench=self.bench, types=self.types, names=self.names, device=self.device)
+        how: dict[str, Any] = {"columns": self.columns, "on_error": self.on_error, "literals": self.literals}
+        linker = load(self.source, bench=self.bench, types=self.types, names=self.names, device=self.device, **how)
         linker.names.complete("a", 1)  # builds the search index before the first request
         return linker
 

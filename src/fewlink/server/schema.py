@@ -224,7 +224,12 @@ class ExplainAnswer(BaseModel):
     given: int = Field(description="The number of references; `references` lists at most 32.")
     same_tail: int = Field(description="The number of references with the same tail.")
     compared: int = Field(description="The number of references that `like` of a path counts.")
-    sentences: list[str]
+    relation: str | None = Field(description="The name of the relation, if it has one.")
+    parts: dict[str, float] = Field(
+        description="The score as a sum, to two decimals: what it loses without each kind of evidence, and the rest."
+    )
+    sentences: list[str] = Field(description="What counts most in one sentence, then at most three short ones.")
+    details: list[str] = Field(description="All reasons in sentences.")
 
 
 BASE: Any = Field(

@@ -59,6 +59,7 @@ from fewlink.models.baselines.embedding import EmbeddingScorer
 from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
 from fewlink.models.baselines.links import link_settings
 from fewlink.models.trail.learner import network_of
+from fewlink.models.trail.names import NAME_RELATIONS
 from fewlink.models.trail.network import TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
@@ -80,6 +81,7 @@ FEWEST_OTHERS = 5
 OWN_BEST, CURATED, FEWEST_CURATED = 10, 64, 20
 TOGETHER = 5  # relations that are hidden side by side from a model that is trained
 BATCH = 1000  # examples of a step of training
+NAME_EVIDENCE = ("same", "contain", "vectors")  # what TRAIL reads of names
 MODELS = ("trail", "trail-no-names", "ultra", "complex", *(name for name in LEARNING_FREE if name != "random"))
 Row = list[Figure]  # in the order of COLUMNS
 Rows = dict[str, Row]  # by the name of the references: a size, or a skewed set
@@ -95,7 +97,7 @@ class Listed(NamedTuple):
     about: dict[str, str]
 
     def graph(self) -> Graph:
-        return compile_graph([self.triples], names=self.names)
+        return compile_graph([self.triples], names=self.names, literals="keep")
 
 
 def suite(folder: Path, only: Sequence[str] = ()) -> list[Listed]:
@@ -133,11 +135,11 @@ class Hidden(NamedTuple):
         return self.pool if size == ALL else self.pool[: int(size)]
 
 
-def hidden_relations(graph: Graph, name: str) -> list[Hidden]:
-    """The relations of a graph that are hidden in turn, in the order of their ids."""
+def hidden_relations(graph: Graph, name: str, most: int = RELATIONS) -> list[Hidden]:
+    """The relations of a graph that are hidden in turn, at most so many, in the order of their ids."""
     triples = graph.triples()
     sizes = np.bincount(triples[:, 1], minlength=len(graph.relations))
-    drawn = generator(SEED, "unseen relations", name).permutation(np.flatnonzero(sizes >= FEWEST))[:RELATIONS]
+    drawn = generator(SEED, "unseen relations", name).permutation(np.flatnonzero(sizes >= FEWEST))[:most]
     everything = np.arange(len(graph.entities), dtype=np.int32)
     hidden = []
     for relation in np.sort(drawn).tolist():
@@ -280,15 +282,22 @@ def training_triples(graph: Graph, group: Sequence[Hidden], size: str) -> np.nda
 Model = Reader | Trained
 
 
-def trail_model(name: str, network: TrailNetwork, facts: dict[str, Any], device: str, *, names: bool) -> Reader:
-    """TRAIL with these weights, with or without names."""
+def trail_model(
+    name: str, network: TrailNetwork, facts: dict[str, Any], device: str, *, names: bool, without: Sequence[str] = ()
+) -> Reader:
+    """TRAIL with these weights, with or without names, or `without` a part of what it reads of them."""
     network = network.to(device)
 
     def on(graph: Graph) -> Callable[[Hidden], Scorer]:
         scorer = TrailScorer(name, network, ReadGraph.of(graph, names=names).to(device))
+        for evidence in without if scorer.graph.reads_names else ():
+            if evidence == "vectors":
+                scorer = scorer.with_vectors(None)
+            else:
+                scorer = scorer.without(NAME_RELATIONS[NAME_EVIDENCE.index(evidence)])
         return lambda hidden: scorer.without(hidden.name)
 
-    return Reader(name, {"weights": facts}, on)
+    return Reader(name, {"weights": facts, **({"without": list(without)} if without else {})}, on)
 
 
 def ultra_model(file: Path, device: str) -> Reader:
@@ -346,13 +355,14 @@ def measurements(
     ultra: Path | None = None,
     seeds: int = 1,
     label: str = "trail",
+    without: Sequence[str] = (),
 ) -> Iterator[Measurement]:
     """The models to measure by name, under each seed: TRAIL's n-th weights are of seed n."""
     for name in models:
         if name in ("trail", "trail-no-names"):
             names = name == "trail"
             for seed, file in enumerate(weights or [None]):
-                model = trail_model(name, *trail_network(file), device, names=names)
+                model = trail_model(name, *trail_network(file), device, names=names, without=without)
                 yield Measurement(label if names else f"{label}-no-names", seed, model)
         elif name == "ultra":
             if ultra is None:
@@ -380,11 +390,11 @@ def is_measured(path: Path, facts: dict[str, Any]) -> bool:
     return True
 
 
-def measure(each: Measurement, listed: Listed, results: Path, advance: Advanced) -> Path:
+def measure(each: Measurement, listed: Listed, results: Path, advance: Advanced, most: int = RELATIONS) -> Path:
     """Measure a model on a graph, and write the record."""
     graph = listed.graph()
     begin = time.monotonic()
-    hidden = hidden_relations(graph, listed.name)
+    hidden = hidden_relations(graph, listed.name, most)
     rows = each.model.measure(graph, hidden, advance)
     record = {
         "format": FORMAT,
@@ -423,8 +433,15 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def run(planned: Sequence[Measurement], graphs: Sequence[Listed], results: Path, *, replace: bool = False) -> None:
-    """Measure what has no record yet, graph by graph, the small ones first."""
+def run(
+    planned: Sequence[Measurement],
+    graphs: Sequence[Listed],
+    results: Path,
+    *,
+    replace: bool = False,
+    most: int = RELATIONS,
+) -> None:
+    """Measure what has no record yet, graph by graph, the small ones first, with at most so many relations of each."""
     todo = []
     for each in planned:
         for listed in graphs:
@@ -444,7 +461,7 @@ def run(planned: Sequence[Measurement], graphs: Sequence[Listed], results: Path,
                 left = (time.monotonic() - begin) * (sum(work) / reached - 1)
                 advance(reached, f"{title}, about {duration(left)} left")
 
-            path = measure(each, listed, results, told)
+            path = measure(each, listed, results, told, most)
             done += size
             tell(f"{path} ({duration(time.monotonic() - started)})")
 
@@ -462,6 +479,10 @@ def arguments() -> argparse.ArgumentParser:
         "--weights", nargs="+", type=Path, default=[], help="files or run folders of TRAIL, one for each seed"
     )
     parser.add_argument("--label", default="trail", help="name of these weights in records")
+    parser.add_argument(
+        "--without", nargs="+", default=[], choices=NAME_EVIDENCE, help="what TRAIL does not read of names"
+    )
+    parser.add_argument("--relations", type=int, default=RELATIONS, help="relations of a graph, at most")
     parser.add_argument("--ultra", type=Path, help="file of ULTRA's published weights")
     parser.add_argument("--seeds", type=int, default=1, help="number of trainings of ComplEx")
     parser.add_argument("--results", type=Path, default=Path("results/unseen-graphs"), help="folder of records")
@@ -485,8 +506,9 @@ def main(words: Sequence[str] | None = None) -> int:
             ultra=given.ultra,
             seeds=given.seeds,
             label=given.label,
+            without=given.without,
         )
-        run(list(planned), graphs, given.results, replace=given.replace)
+        run(list(planned), graphs, given.results, replace=given.replace, most=given.relations)
     except FewlinkError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -67,8 +67,8 @@ def test_they_are_the_last_two_relations_of_the_graph() -> None:
     added = {(named.name(h), named.relation_name(r), named.name(t)) for h, r, t in named.triples().tolist() if r > 0}
     assert added == {
         ("Springfield", "has the same name as", "springfield"),
-        ("Springfield Town Hall", "has in its name that of", "Springfield"),
-        ("Springfield Town Hall", "has in its name that of", "springfield"),
+        ("Springfield Town Hall", "contains the name of", "Springfield"),
+        ("Springfield Town Hall", "contains the name of", "springfield"),
     }
     read = ReadGraph.of(graph)
     half = len(named.relations)

@@ -1,4 +1,4 @@
-"""Tab- and comma-separated text, with or without a header row."""
+"""Tables of text, whatever their separator, quotes, header and order of columns."""
 
 from __future__ import annotations
 
@@ -6,42 +6,93 @@ import csv
 import itertools
 import re
 from collections import deque
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterable, Iterator
+from typing import IO, cast
 
 import numpy as np
 
-from fewlink.graph.source import HEADERS, MAX_NAME_BYTES, NEWLINE, Source, blocks_of, whole_lines
-from fewlink.graph.vocabulary import Block, is_text
+from fewlink.graph.columns import Layout
+from fewlink.graph.formats.dialect import Dialect, LineFeeds, Utf8OfUtf16, as_utf_8, check_text, dialect_of, utf_16_of
+from fewlink.graph.formats.json_rows import JSON_LINE, read_json
+from fewlink.graph.formats.rdf import read_rdf_lines
+from fewlink.graph.formats.sparql_results import RESULTS_HEADER, read_results
+from fewlink.graph.source import MAX_NAME_BYTES, NEWLINE, Peeked, Source, blocks_of, is_blank, whole_lines
+from fewlink.graph.vocabulary import Block, Interner, is_text
 
 PIECE_BYTES = 1 << 18
 MAX_ROW_LINES = 100  # a quoted field that spans more lines lacks its closing quote
 MAX_ROWS_IN_FIELD = 3  # a quoted field with more lines that look like rows has a stray quote
-IRI = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://\S+|urn:\S+")
+N_TRIPLES_LINE = re.compile(rb"\s*(<[^<>\s]+>|_:\S+)[ \t]+<[^<>\s]+>[ \t]+[<_\"][^\n]*[>\w\"][ \t]*\.[ \t]*\r?(\n|$)")
 RETURN = "\udc0d"  # replaces a lone carriage return, at which the csv module would end the row
 
 
 def read_delimited(source: Source, file: IO[bytes], separator: bytes) -> Iterator[Block]:
-    """Read separated text; a header row is recognised and left out."""
-    blocks = (block for block in _delimited_blocks(source, file, separator) if len(block.codes))
-    for first in blocks:
-        yield _without_header(source, first)
-        yield from blocks
+    """Read a table of text, whose separator, quotes, header and columns are found from its beginning.
+
+    `separator` is what the suffix promises. SPARQL results, JSON lines and RDF with a suffix of text are read as such.
+    """
+    peeked = Peeked(file)
+    check_text(source, peeked.peek())
+    source.facts.encoding = "UTF-8"
+    if encoding := utf_16_of(peeked.peek()):
+        source.facts.encoding = encoding.upper()
+        peeked = Peeked(cast("IO[bytes]", Utf8OfUtf16(source, peeked.as_file(), encoding)))
+    if b"\r" in peeked.peek() and b"\n" not in peeked.peek():
+        peeked = Peeked(cast("IO[bytes]", LineFeeds(peeked.as_file())))
+    begin, text = peeked.peek(), peeked.as_file()
+    if RESULTS_HEADER.match(begin):
+        return read_results(source, text, "TSV")
+    if JSON_LINE.match(begin):
+        return read_json(source, text)
+    if N_TRIPLES_LINE.match(begin):
+        source.facts.format = "N-Triples"
+        return read_rdf_lines(source, text, "N-Triples")
+    return _blocks(source, text, dialect_of(source, begin, separator))
 
 
-def _delimited_blocks(source: Source, file: IO[bytes], separator: bytes) -> Iterator[Block]:
+def _blocks(source: Source, file: IO[bytes], dialect: Dialect) -> Iterator[Block]:
     """Split each block of lines at once; split a block with a bad line line by line."""
-    chunks = whole_lines(source, file)
+    chunks = _after(source, as_utf_8(source, whole_lines(source, file)), dialect.begin)
     for raw in chunks:
-        if separator == b"," and b'"' in raw:  # the csv module reads the rest: a quoted field may contain line ends
-            yield from blocks_of(source, _quoted_rows(source, itertools.chain([raw], chunks)))
+        if dialect.quoted and b'"' in raw:  # the csv module reads the rest: a quoted field may contain line ends
+            rows = _quoted_rows(source, itertools.chain([raw], chunks), dialect)
+            yield from blocks_of(source, _triples(source, rows, dialect.layout))
             return
-        block = _split_whole(_without_empty_lines(raw), separator)
+        block = _split_whole(_without_empty_lines(raw), dialect) if dialect.is_plain else None
         if block is not None:
             yield block
         else:
-            yield from blocks_of(source, ((line, text.split(separator)) for line, text in source.lines(raw)))
+            lines = ((line, dialect.split(text)) for line, text in source.lines(raw))
+            yield from blocks_of(source, _triples(source, lines, dialect.layout))
         source.line += raw.count(b"\n")
+
+
+def _after(source: Source, chunks: Iterator[bytes], count: int) -> Iterator[bytes]:
+    """Blocks of lines without the first lines of the file."""
+    for raw in chunks:
+        while count and raw:
+            raw = raw[raw.index(b"\n") + 1 :]
+            source.line += 1
+            count -= 1
+        if raw:
+            yield raw
+
+
+def _triples(
+    source: Source, rows: Iterable[tuple[int, list[bytes]]], layout: Layout
+) -> Iterator[tuple[int, list[bytes]]]:
+    """The triples of rows with their line numbers; a row without its columns is a bad line."""
+    if layout.width == 3 and layout.places == (0, 1, 2):
+        yield from rows
+        return
+    for line, row in rows:
+        if is_blank(row):
+            continue
+        if not layout.shortest <= len(row) <= layout.width:
+            source.bad(f"has {len(row)} columns instead of {layout.width}", line)
+        else:
+            for triple in layout.triples(row):
+                yield line, triple
 
 
 def _without_empty_lines(raw: bytes) -> bytes:
@@ -51,21 +102,25 @@ def _without_empty_lines(raw: bytes) -> bytes:
     return bytes(np.frombuffer(raw, np.uint8)[~(is_end[1:] & is_end[:-1])].data)
 
 
-def _split_whole(raw: bytes, separator: bytes) -> Block | None:
-    """Split all lines at once; None if a line is not three non-empty fields of UTF-8 text."""
+def _split_whole(raw: bytes, dialect: Dialect) -> Block | None:
+    """Split all lines at once; None if a line has other columns, or a field of its triple is empty or not UTF-8."""
     data = np.frombuffer(raw, np.uint8)
+    separator, width, places = dialect.separator, dialect.layout.width, list(dialect.layout.places or ())
     ends = _field_ends(data, separator)
     if not len(ends):
         return Block([], np.zeros((0, 3), np.int32))
-    if len(ends) % 3 or not is_text(raw):
+    if len(ends) % width or not is_text(raw):
         return None
-    kinds = data[ends].reshape(-1, 3)
-    if (kinds[:, :2] != separator[0]).any() or (kinds[:, 2] != NEWLINE).any():
+    kinds = data[ends].reshape(-1, width)
+    if (kinds[:, :-1] != separator[0]).any() or (kinds[:, -1] != NEWLINE).any():
         return None
-    widths = np.diff(ends, prepend=-1)  # of each field with its separator
-    if widths.min() == 1 or widths.max() > MAX_NAME_BYTES + 1:
+    sizes = np.diff(ends, prepend=-1)  # of each field with its separator
+    if places != [0, 1, 2] or width > 3:
+        sizes = sizes.reshape(-1, width)[:, places]
+    if sizes.min() == 1 or sizes.max() > MAX_NAME_BYTES + 1:
         return None
-    return _encode(raw.replace(b"\n", separator), ends, separator)
+    block = _encode(raw.replace(b"\n", separator), ends, separator, width)
+    return block if places == [0, 1, 2] and width == 3 else Block(block.names, block.codes[:, places])
 
 
 def _field_ends(data: np.ndarray, separator: bytes) -> np.ndarray:
@@ -77,37 +132,26 @@ def _field_ends(data: np.ndarray, separator: bytes) -> np.ndarray:
     return np.concatenate(ends)
 
 
-def _encode(raw: bytes, ends: np.ndarray, separator: bytes) -> Block:
-    """Encode the fields that end at `ends`, with pyarrow if it is installed, otherwise with a Python dict."""
+def _encode(raw: bytes, ends: np.ndarray, separator: bytes, width: int) -> Block:
+    """Encode rows of fields that end at `ends`, with pyarrow if it is installed, otherwise with a Python dict."""
     try:
         import pyarrow
     except ImportError:
         fields = raw.split(separator)
         del fields[-1]
-        return Block.of(fields)
+        interner = Interner()
+        codes = interner.ids(fields).reshape(-1, width)
+        return Block(list(interner), codes)
     offsets = np.concatenate([[0], ends + 1]).astype(np.int32)  # each field keeps its separator, always the same byte
     buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(raw)]
     encoded = pyarrow.Array.from_buffers(pyarrow.binary(), len(ends), buffers).dictionary_encode()
     names = [name[:-1] for name in encoded.dictionary.to_pylist()]
     codes = np.frombuffer(encoded.indices.buffers()[1], np.int32, len(ends))  # to_numpy would import pandas
-    return Block(names, codes.reshape(-1, 3))
+    return Block(names, codes.reshape(-1, width))
 
 
-def _without_header(source: Source, block: Block) -> Block:
-    """The block without its first row if that names columns, or names variables of a query before rows of IRIs."""
-    first = [block.names[code] for code in block.codes[0]]
-    second = [block.names[code] for code in block.codes[min(1, len(block.codes) - 1)]]
-    iris = [[IRI.fullmatch(name) is not None for name in row[:2]] for row in (first, second)]
-    names_variables = not any(iris[0]) and all(iris[1]) and all(name.decode().isidentifier() for name in first)
-    if names_variables or all(name.lower() in known for name, known in zip(first, HEADERS, strict=True)):
-        header = b" ".join(first).decode()
-        source.report.headers.append(f"the first line of {source.path} was read as a header: {header}")
-        return Block(block.names, block.codes[1:])
-    return block
-
-
-def _quoted_rows(source: Source, chunks: Iterator[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the rows of a CSV file from its first block with a quote, with their line numbers.
+def _quoted_rows(source: Source, chunks: Iterator[bytes], dialect: Dialect) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the rows of a table from its first block with a quote, with their line numbers.
 
     A row may span `MAX_ROW_LINES` lines. A longer or invalid row is reported as one bad line, and reading continues
     with the next line, so that a stray quote costs one line.
@@ -115,17 +159,19 @@ def _quoted_rows(source: Source, chunks: Iterator[bytes]) -> Iterator[tuple[int,
     lines = (text for raw in chunks for text in raw.decode("utf-8", "surrogateescape").split("\n")[:-1])
     ahead: deque[str] = deque()  # lines that were read for a row that turned out shorter
     number = source.line + 1
+    mark, width = dialect.separator.decode(), dialect.layout.width
     while (first := ahead.popleft() if ahead else next(lines, None)) is not None:
         if '"' not in first:
-            yield number, [field.encode("utf-8", "surrogateescape") for field in first.split(",")]
+            yield number, dialect.split(first.encode("utf-8", "surrogateescape"))
             number += 1
             continue
         taken = [first]
         try:
-            row = next(csv.reader(_row_lines(taken, ahead, lines), strict=True))
-            if len(row) != 3 and len(taken) > 1:
+            spans = _row_lines(taken, ahead, lines)
+            row = next(csv.reader(spans, strict=True, delimiter=mark, skipinitialspace=dialect.padded))
+            if not dialect.layout.shortest <= len(row) <= width and len(taken) > 1:
                 raise csv.Error(f"{len(row)} columns on {len(taken)} lines")
-            if len(taken) > MAX_ROWS_IN_FIELD + 1 and all(line.count(",") == 2 for line in taken[1:-1]):
+            if len(taken) > MAX_ROWS_IN_FIELD + 1 and all(line.count(mark) == width - 1 for line in taken[1:-1]):
                 raise csv.Error(f"a quoted field of {len(taken)} lines that are rows themselves")
         except csv.Error as error:
             ahead.extendleft(reversed(taken[1:]))
@@ -133,7 +179,8 @@ def _quoted_rows(source: Source, chunks: Iterator[bytes]) -> Iterator[tuple[int,
             source.bad(problem, number)
             number += 1
         else:
-            yield number, [field.replace(RETURN, "\r").encode("utf-8", "surrogateescape") for field in row]
+            fields = [field.replace(RETURN, "\r").encode("utf-8", "surrogateescape") for field in row]
+            yield number, [field.strip() for field in fields] if dialect.padded else fields
             number += len(taken)
 
 

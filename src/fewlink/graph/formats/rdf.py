@@ -30,6 +30,7 @@ MAX_DEPTH = 10_000  # of nested elements
 
 def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
     """Read N-Triples or N-Quads; a block with a syntax error is parsed line by line."""
+    source.reject_columns()
     pyoxigraph = import_pyoxigraph(syntax)
     terms = RdfTerms(source)
     format = getattr(pyoxigraph.RdfFormat, PYOXIGRAPH_NAMES[syntax])
@@ -50,6 +51,7 @@ def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Blo
 
 def read_rdf(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
     """Read RDF that is not one statement per line; after a syntax error, continue where the parser can."""
+    source.reject_columns()
     pyoxigraph = import_pyoxigraph(syntax)
     terms = RdfTerms(source)
     format = getattr(pyoxigraph.RdfFormat, PYOXIGRAPH_NAMES[syntax])
@@ -90,6 +92,7 @@ class RdfTerms:
 
         if source.report.labels is None:
             source.report.labels = {}
+        self.keep_literals = source.reading.keep_literals
         self.report, self.labels, self.file = source.report, source.report.labels, source.path.name
         self.literal, self.blank_node = pyoxigraph.Literal, pyoxigraph.BlankNode
         self.unnamed: dict[str, bytes] = {}
@@ -101,8 +104,10 @@ class RdfTerms:
         fields, literal, name = self.fields, self.literal, self.name
         for quad in quads:
             if isinstance(quad.object, literal):
-                self.literals += not self.add_label(quad)
-                continue
+                is_label = self.add_label(quad)
+                if is_label or not self.keep_literals:
+                    self.literals += not is_label
+                    continue
             triple = (name(quad.subject), name(quad.predicate), name(quad.object))
             if max(map(len, triple)) > MAX_NAME_BYTES:
                 raise ValueError(f"a name of over {MAX_NAME_BYTES:,} bytes")

@@ -31,9 +31,10 @@ Triple = tuple[str, str, str]
 
 def read_stix(source: Source, file: IO[bytes]) -> Iterator[Block]:
     """Read a STIX bundle; the names and types of its entities go to the report."""
+    source.reject_columns()
     report = source.report
     bundle = read_bundle(source.path, lambda problem: source.bad(problem, None))
-    report.headers += bundle.remarks()
+    source.facts.notes += bundle.remarks()
     for name, text in bundle.names.items():
         report.descriptions[_utf8(name)] = _utf8(text), _utf8(bundle.kinds[name])
     yield from blocks_of(source, ((None, [_utf8(name) for name in triple]) for triple in bundle.triples))

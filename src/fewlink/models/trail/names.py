@@ -23,7 +23,7 @@ from fewlink.graph import Graph
 from fewlink.models.trail.built_in import built_in_file
 from fewlink.propagation.product import widened
 
-NAME_RELATIONS = ("has the same name as", "has in its name that of")  # `same` and `contain`, in explanations
+NAME_RELATIONS = ("has the same name as", "contains the name of")  # `same` and `contain`, in explanations
 FLAGS = len(NAME_RELATIONS)
 LARGEST_GROUP = 40  # entities with one name; larger groups are not joined
 MAX_CONTAINING = 60  # names that contain one; a name within more of them says little

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -70,7 +70,7 @@ class ReadGraph:
         if number is None:
             return self
         rest = self.graph.without(np.array([number]))
-        return ReadGraph(rest, rest.once(_sizes), rest.once(_together), self.flags.cpu(), self.vectors).to(self.device)
+        return self._with(graph=rest, sizes=rest.once(_sizes), together=rest.once(_together)).to(self.device)
 
     def hiding(self, relation: int) -> ReadGraph:
         """The same graph, in which a relation and its inverse are not read; what was counted with it stays."""
@@ -85,13 +85,23 @@ class ReadGraph:
             return self
         count = len(self.graph.relations)
         rest = self.graph.without(np.arange(count - FLAGS, count))
-        flags = torch.zeros_like(self.flags, device="cpu")
-        return ReadGraph(rest, rest.once(_sizes), rest.once(_together), flags, None).to(self.device)
+        counted = {"sizes": rest.once(_sizes), "together": rest.once(_together)}
+        return self._with(graph=rest, **counted, flags=torch.zeros_like(self.flags), vectors=None).to(self.device)
 
-    def with_vectors(self, vectors: np.ndarray) -> ReadGraph:
-        """The same graph with other vectors of names (entities, D)."""
-        own = torch.from_numpy(vectors).to(self.device)
-        return ReadGraph(self.graph, self.sizes, self.together, self.flags, own, self._edges)
+    def with_vectors(self, vectors: np.ndarray | None) -> ReadGraph:
+        """The same graph with other vectors of names (entities, D), or without any."""
+        other = copy.copy(self)
+        other.vectors = None if vectors is None else torch.from_numpy(vectors).to(self.device)
+        return other
+
+    def _with(self, **changes: Any) -> ReadGraph:
+        """The same graph with other values of its attributes, and with edges of its own unless they are given."""
+        other = copy.copy(self)
+        other._edges = None
+        other.__dict__.update(changes)
+        for cached in ("edges", "inverse"):
+            other.__dict__.pop(cached, None)
+        return other
 
     @property
     def degrees(self) -> np.ndarray:
@@ -111,7 +121,7 @@ class ReadGraph:
     def part(self, part: GraphPart) -> ReadGraph:
         """The same graph with some of its entities and edges only; what was counted is of the whole."""
         vectors = None if self.vectors is None else self.vectors[torch.from_numpy(part.nodes)]
-        return ReadGraph(self.graph, self.sizes, self.together, self.flags, vectors, part.edges)
+        return self._with(vectors=vectors, _edges=part.edges)
 
     @property
     def device(self) -> torch.device:
@@ -123,9 +133,9 @@ class ReadGraph:
         return len(self.sizes)
 
     def to(self, device: str | torch.device) -> ReadGraph:
+        moved = {name: getattr(self, name).to(device) for name in ("sizes", "together", "flags")}
         vectors = None if self.vectors is None else self.vectors.to(device)
-        sizes, together, flags = (each.to(device) for each in (self.sizes, self.together, self.flags))
-        return ReadGraph(self.graph, sizes, together, flags, vectors, self._edges)
+        return self._with(**moved, vectors=vectors, _edges=self._edges)
 
     @functools.cached_property
     def inverse(self) -> Tensor:

@@ -140,8 +140,8 @@ class TrailScorer:
         """The same model without the evidence of names."""
         return self._on(self.graph.without_names())
 
-    def with_vectors(self, vectors: np.ndarray) -> TrailScorer:
-        """The same model with other vectors of names (entities, D): see `fewlink.models.trail.text`."""
+    def with_vectors(self, vectors: np.ndarray | None) -> TrailScorer:
+        """The same model with other vectors of names (entities, D), see `fewlink.models.trail.text`, or without any."""
         return self._on(self.graph.with_vectors(vectors))
 
     def _on(self, graph: ReadGraph) -> TrailScorer:

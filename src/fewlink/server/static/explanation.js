@@ -1,9 +1,10 @@
-// The reasons of a prediction: a drawing, bars of evidence, and in words what these do not show.
+// The reasons of a prediction: one sentence and a drawing; unfolded, the score as a sum, and in words what these do not
+// show.
 
-import { about, call } from "./api.js";
+import { call } from "./api.js";
 import { $, element } from "./dom.js";
 import { relationName } from "./form.js";
-import { captionOf, drawPaths, LEAST_WEIGHT } from "./paths.js";
+import { drawPaths } from "./paths.js";
 import { formatScore, formatSigned, pathText, stepText } from "./text.js";
 
 const shown = new WeakMap(); // reasons by the element that shows them
@@ -31,28 +32,37 @@ function showReasons(container) {
   container.replaceChildren(...reasonElements(shown.get(container), width));
 }
 
+let unfolded = false; // whether details are shown, for this pair and the next
+
 function reasonElements(reasons, width) {
   const drawing = drawPaths(reasons, { relation: relationName(), width });
   const title = titleOf(reasons, drawing);
-  const { lead, others } = sentencesOf(reasons, drawing);
-  const enlargeButton = {
-    type: "button",
-    class: "quiet",
-    onclick: () => enlarge(reasons, title),
-  };
-  const elements = [];
-  if (lead) elements.push(element("p", { class: "lead" }, lead));
+  const elements = [element("p", { class: "lead" }, reasons.sentences[0])];
   if (drawing.picture) {
-    const button = element("button", enlargeButton, "Enlarge");
+    const onclick = () => enlarge(reasons, title);
+    const button = element("button", { type: "button", class: "quiet", onclick }, "Enlarge");
     elements.push(element("h4", {}, title));
     elements.push(element("div", { class: "drawing" }, drawing.picture, button));
   }
-  if (Object.keys(reasons.shares).length) {
-    elements.push(element("h4", {}, `Evidence in the score of ${formatScore(reasons.score)}`));
-    elements.push(evidenceBars(reasons.shares));
+  const details = detailElements(reasons, drawing);
+  if (details.length) {
+    const fold = element("details", {}, element("summary", {}, "Details"), ...details);
+    fold.open = unfolded;
+    fold.addEventListener("toggle", () => (unfolded = fold.open));
+    elements.push(fold);
   }
-  if (others.length) {
-    const items = others.map((text) => element("li", {}, text));
+  return elements;
+}
+
+function detailElements(reasons, drawing) {
+  const elements = [];
+  if (Object.keys(reasons.parts).length) {
+    const title = `The score of ${formatScore(reasons.score)} is the sum of`;
+    elements.push(element("h4", {}, title), bars(reasons.parts));
+  }
+  const sentences = otherSentences(reasons, drawing);
+  if (sentences.length) {
+    const items = sentences.map((text) => element("li", {}, text));
     elements.push(element("h4", {}, "In words"), element("ul", { class: "sentences" }, ...items));
   }
   return elements;
@@ -67,9 +77,7 @@ function titleOf(reasons, { paths }) {
     : "Neighbours with the most attention";
 }
 
-const evidenceName = (kind) => about.evidence[kind] || kind;
-
-function evidenceBars(shares) {
+function bars(shares) {
   const values = Object.values(shares);
   const low = Math.min(0, ...values);
   const span = Math.max(0, ...values) - low || 1;
@@ -83,7 +91,7 @@ function evidenceBars(shares) {
       "--zero": length(-low),
     };
     return [
-      element("dt", {}, evidenceName(kind)),
+      element("dt", {}, kind),
       element("dd", bar, element("i")),
       element("dd", {}, formatSigned(value)),
     ];
@@ -91,36 +99,22 @@ function evidenceBars(shares) {
   return element("dl", { class: "shares" }, ...rows);
 }
 
-// The sentences that say more than the row, the drawing and the bars: `lead` goes first.
-function sentencesOf(reasons, drawing) {
-  const shares = Object.entries(reasons.shares).map(([kind, value]) => {
-    return `${evidenceName(kind)} (${value < 0 ? "-" : "+"}${Math.abs(value).toFixed(2)})`;
-  });
+// The sentences that say more than the first one, the drawing and the bars.
+function otherSentences(reasons, drawing) {
   const neighbourText = (one) => `${stepText(one)} ${one.entity.name}`;
-  const paths = reasons.paths.filter((path) => path.entities.length > 1);
-  const visible = [...shares, ...paths.map(pathText), ...drawing.neighbours.map(neighbourText)];
-  const isVisible = (sentence) => visible.some((text) => sentence.includes(text));
-  const score = ` has a score of ${reasons.score.toFixed(2)}.`;
-  const sentences = reasons.sentences.filter((sentence) => !sentence.endsWith(score));
-  const [first = ""] = sentences;
-  const hasLead =
-    first.startsWith(reasons.head.name) && !shares.some((share) => first.includes(share));
-  const lead = hasLead ? sentences.shift() : "";
-  const others = sentences.filter((sentence) => !isVisible(sentence));
-  const notDrawn = paths.filter(
-    (path) => path.weight >= LEAST_WEIGHT && !drawing.paths.includes(path),
-  );
-  for (const path of notDrawn.slice(0, 2)) {
-    others.push(`Another path: ${pathText(path)} (${captionOf(path, reasons)}).`);
-  }
+  const visible = [...drawing.paths.map(pathText), ...drawing.neighbours.map(neighbourText)];
+  if (Object.keys(reasons.parts).length) visible.push(" has a score of ");
+  const sentences = reasons.details
+    .slice(1)
+    .filter((sentence) => !visible.some((text) => sentence.includes(text)));
   const more = drawing.neighbours.length
     ? reasons.neighbours.filter((one) => one.weight > 0 && !drawing.neighbours.includes(one))
     : [];
   if (more.length) {
     const texts = more.map((one) => `${reasons[one.of].name} ${neighbourText(one)}`);
-    others.push(`Further neighbours: ${texts.join("; ")}.`);
+    sentences.push(`Further neighbours: ${texts.join("; ")}.`);
   }
-  return { lead, others };
+  return sentences;
 }
 
 let drawEnlarged = () => {};

@@ -1,9 +1,7 @@
 // The drawing of what joins a head and a tail: one lane for each path, or for the neighbours of both.
 
 import { svgElement as svg } from "./dom.js";
-import { formatPercent, formatSigned, pathText, plural, shortRelation } from "./text.js";
-
-export const LEAST_WEIGHT = 0.005; // smaller contributions to the score are not mentioned
+import { formatPercent, pathText, plural, shortRelation } from "./text.js";
 
 const FONTS = { node: "12px", end: "600 12px", edge: "11px" };
 const MIN_EDGE = 86; // least length of an edge from left to right
@@ -17,7 +15,7 @@ let drawings = 0;
 // to bottom, and the head and the tail reach over all lanes: labels cannot overlap.
 // Returns the SVG element (null if there is nothing to draw), and which paths and neighbours it shows.
 export function drawPaths(reasons, { relation, width, maxLanes = 3 }) {
-  const sketch = sketchPaths(reasons) || sketchNeighbours(reasons, relation);
+  const sketch = sketchPaths(reasons, relation) || sketchNeighbours(reasons, relation);
   if (!sketch) return { picture: null, paths: [], neighbours: [] };
   const layout = layOut(sketch, width, maxLanes);
   const { lanes, height } = layout;
@@ -52,15 +50,12 @@ export function drawPaths(reasons, { relation, width, maxLanes = 3 }) {
   };
 }
 
-export function captionOf(path, reasons) {
-  const weight = Math.abs(path.weight) >= LEAST_WEIGHT ? formatSigned(path.weight) : "";
-  let origin = "";
-  if (path.entities[0].id !== reasons.head.id) origin = "from a reference";
-  else if (path.like) {
-    const lookedAt = reasons.compared < reasons.given ? " looked at" : "";
-    origin = `like ${path.like} of ${plural(reasons.compared, "reference")}${lookedAt}`;
-  }
-  return [weight, origin].filter(Boolean).join(", ");
+function captionOf(path, reasons) {
+  const one = reasons.relation ? "known pair" : "example";
+  if (path.entities[0].id !== reasons.head.id) return `from ${reasons.relation ? "a" : "an"} ${one}`;
+  if (!path.like) return "";
+  const lookedAt = reasons.compared < reasons.given ? " looked at" : "";
+  return `like ${path.like} of ${plural(reasons.compared, one)}${lookedAt}`;
 }
 
 // A sketch has lanes of nodes, at 0 ≤ position ≤ 1 along the lane, and edges between them. All lanes share both ends.
@@ -71,12 +66,14 @@ function endsOf(reasons, head = 0, tail = 1) {
   };
 }
 
-function sketchPaths(reasons) {
+function sketchPaths(reasons, relation) {
   const startsAtHead = (path) => path.entities[0].id === reasons.head.id;
   const isDirect = (path) => path.steps.length === 1 && startsAtHead(path);
-  const paths = reasons.paths
-    .filter((path) => path.entities.length > 1 && (path.weight > 0 || isDirect(path)))
-    .sort((one, other) => isDirect(other) - isDirect(one) || other.weight - one.weight);
+  const paths = reasons.paths.filter(
+    (path) => path.entities.length > 1 && (path.weight > 0 || isDirect(path)),
+  );
+  const nameOf = (step) =>
+    step.reference && !reasons.relation ? relation : shortRelation(step.words || step.relation);
   if (!paths.length) return null;
   const ends = endsOf(reasons);
   const lanes = paths.map((path) => {
@@ -89,7 +86,7 @@ function sketchPaths(reasons) {
     if (!offset) nodes[0] = ends.head;
     nodes[nodes.length - 1] = ends.tail;
     const edges = path.steps.map((step, i) => ({
-      label: shortRelation(step.relation),
+      label: nameOf(step),
       inverse: step.inverse,
       from: nodes[i],
       to: nodes[i + 1],

@@ -42,8 +42,10 @@ export function shortRelation(relation) {
   return ends.join(" / ") || relation;
 }
 
-export const stepText = ({ relation, inverse }) =>
-  inverse ? `←${shortRelation(relation)}—` : `—${shortRelation(relation)}→`;
+export function stepText({ relation, words, inverse }) {
+  const name = shortRelation(words || relation);
+  return inverse ? `←${name}—` : `—${name}→`;
+}
 
 export const pathText = ({ entities, steps }) =>
   entities

@@ -1,0 +1,102 @@
+"""JSON lines and JSON arrays of triples: objects with a key for head, relation and tail, or lists of three."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import IO, Any
+
+from fewlink.core.errors import InputError
+from fewlink.graph.columns import PLAIN, Layout, named_layout
+from fewlink.graph.source import Source, blocks_of, numbered_lines
+from fewlink.graph.vocabulary import Block
+
+JSON_LINE = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{"])')  # an object, or a list of text, lists or objects
+MAX_ARRAY_BYTES = 1 << 28
+
+
+def read_json(source: Source, file: IO[bytes]) -> Iterator[Block]:
+    """Read JSON lines, or one array of the same."""
+    source.facts.format = "JSON lines"
+    return blocks_of(source, _triples(source, _values(source, file)))
+
+
+def _values(source: Source, file: IO[bytes]) -> Iterator[tuple[int | None, Any]]:
+    """The values of lines with their numbers, or the elements of an array; a bad line is reported."""
+    first = True
+    lines = numbered_lines(source, file)
+    for line, text in lines:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if first:  # the lines together may be one array
+                yield from _elements(source, [text, *_texts(source, lines)], error)
+                return
+            source.bad(f"is not valid JSON ({error})", line)
+            continue
+        if first and isinstance(value, list) and value and all(isinstance(each, list | dict) for each in value):
+            source.facts.format = "JSON"
+            yield from ((None, each) for each in value)
+        else:
+            yield line, value
+        first = False
+
+
+def _texts(source: Source, lines: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
+    size = 0
+    for _, text in lines:
+        size += len(text)
+        if size > MAX_ARRAY_BYTES:
+            raise InputError(source.path, f"is JSON of over {MAX_ARRAY_BYTES:,} bytes: write one object on each line")
+        yield text
+
+
+def _elements(source: Source, texts: list[bytes], error: Exception) -> Iterator[tuple[None, Any]]:
+    """The elements of an array that spans lines."""
+    try:
+        values = json.loads(b"\n".join(texts))
+    except (ValueError, RecursionError) as whole:
+        place = getattr(whole, "lineno", 1)
+        raise InputError(source.path, f"is neither JSON lines ({error}) nor a JSON array ({whole})", place) from None
+    if not isinstance(values, list):
+        raise InputError(source.path, "is one JSON object: write one object with head, relation and tail on each line")
+    source.facts.format = "JSON"
+    yield from ((None, each) for each in values)
+
+
+def _triples(source: Source, values: Iterator[tuple[int | None, Any]]) -> Iterator[tuple[int | None, list[bytes]]]:
+    """The triples of objects, whose first one tells the keys, or of lists."""
+    layout: Layout | None = None
+    for line, value in values:
+        if not isinstance(value, dict | list):
+            source.bad("is neither a JSON object nor a list", line)
+            continue
+        if layout is None:
+            layout = _layout(source, value)
+            source.facts.add(layout)
+        if isinstance(value, dict):
+            cells = [value.get(name) for name in layout.names] if layout.names else list(value.values())
+        else:
+            cells = value
+        if layout.shortest <= len(cells) <= layout.width and not any(isinstance(c, dict | list) for c in cells):
+            yield from ((line, triple) for triple in layout.triples([_text(cell) for cell in cells]))
+        elif len(cells) > layout.width or len(cells) < layout.shortest:
+            source.bad(f"has {len(cells)} values instead of {layout.width}", line)
+        else:
+            source.bad("has a list or an object as a value: write text or numbers", line)
+
+
+def _layout(source: Source, value: dict[str, Any] | list[Any]) -> Layout:
+    columns = source.reading.columns
+    if isinstance(value, dict):
+        return named_layout(source.path, list(value), columns)
+    return PLAIN if columns is None else columns.layout(source.path, len(value), ())
+
+
+def _text(value: Any) -> bytes:
+    """A value as text; null is empty."""
+    if value is None:
+        return b""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,95 @@
+"""Paths as English: what a relation says of its two ends, and a path as one sentence.
+
+A relation is read as a verb ("uses"), as a state ("is part of", from "part of") or as a noun ("has the genre", from
+"genre"). Other names, such as two paths of Freebase in one, are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+LONGEST = 3  # hops of a path that one sentence tells
+EXAMPLE = "is joined by your example to"
+PREPOSITIONS = frozenset({"at", "by", "for", "from", "in", "into", "of", "on", "through", "to", "under", "with"})
+AUXILIARIES = frozenset({"can", "did", "had", "has", "is", "may", "was", "will"})
+NO_VERB = ("ss", "us", "is")  # endings of nouns that a third person does not have
+
+_HUMP = re.compile(r"(?<=[a-z])[A-Z](?=[a-z])")
+_WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*")
+
+
+class Hop(NamedTuple):
+    """A step of a path in words: what it says, whether it is read against its direction, and where it leads."""
+
+    words: str
+    inverse: bool
+    to: str
+
+
+class Predicate(NamedTuple):
+    """What stands between a subject and an object; the `noun` in it, if it names what the object is."""
+
+    verb: str
+    noun: str = ""
+
+    def also(self) -> str:
+        """The verb of a second subject of which the same is said."""
+        first, _, others = self.verb.partition(" ")
+        return f"{first} also {others}" if first in AUXILIARIES else f"also {self.verb}"
+
+
+def without_kinds(relation: str, heads: Iterable[str], tails: Iterable[str]) -> str:
+    """A relation without the kinds of its ends: "uses" for "group uses malware" between a group and malware."""
+    words = relation.split()
+    lower = [word.lower() for word in words]
+    begin = max((n for kind in heads if (n := len(kind.split())) and lower[:n] == kind.lower().split()), default=0)
+    end = max((n for kind in tails if (n := len(kind.split())) and lower[-n:] == kind.lower().split()), default=0)
+    inner = words[begin : len(words) - end]
+    return " ".join(inner) if inner and begin and end else relation
+
+
+def predicate_of(words: str) -> Predicate | None:
+    """How a relation is read; None if it cannot be."""
+    text = _HUMP.sub(lambda letter: f" {letter[0].lower()}", words).strip()
+    if words == EXAMPLE:
+        return Predicate(EXAMPLE)
+    if not _WORDS.fullmatch(text):
+        return None
+    text = text.lower() if text.isupper() else text
+    first, last = text.split()[0], text.split()[-1]
+    if first in AUXILIARIES or (len(first) > 3 and first.endswith("s") and not first.endswith(NO_VERB)):
+        return Predicate(text)
+    if last in PREPOSITIONS:
+        return Predicate(f"is {text}")
+    return Predicate(text) if first.endswith("ed") else Predicate(f"has the {text}", text)
+
+
+def sentence_of(start: str, hops: Sequence[Hop]) -> str | None:
+    """A path as a sentence without its full stop: "A uses B, which runs on C"; None if it is long or cannot be read.
+
+    A step backwards is told of its other end: "B uses A and runs on C", "A uses B, which C also uses".
+    """
+    predicates = [predicate_of(hop.words) for hop in hops]
+    if not 0 < len(hops) <= LONGEST or not all(predicates):
+        return None
+    text, here, told = "", start, ""  # `told`: how the sentence ended on the entity that the next step leaves
+    for place, (hop, predicate) in enumerate(zip(hops, predicates, strict=True)):
+        assert predicate is not None
+        same = place > 0 and hop.words == hops[place - 1].words
+        if hop.inverse and told == "object":
+            if predicate.noun:
+                text += f", which is {'also ' * same}the {predicate.noun} of {hop.to}"
+            else:
+                text += f", which {hop.to} {predicate.also() if same else predicate.verb}"
+                told = "relative"
+        elif hop.inverse:
+            text += f"{', and ' if text else ''}{hop.to} {predicate.verb} {here}"
+            told = "subject"
+        else:
+            joint = {"": here, "object": ", which", "subject": " and", "relative": f", and {here}"}[told]
+            text += f"{joint} {predicate.verb} {hop.to}"
+            told = "object"
+        here = hop.to
+    return text
