@@ -34,12 +34,13 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.storage import MANIFEST, open_folder, read_json
 from fewlink.core.storage.checksums import sha256_json
 from fewlink.curation import exports, imports
+from fewlink.curation.stix import read_links
 from fewlink.curation.store import ProjectFile
 from fewlink.data.nell_layout import read_layout
 from fewlink.evaluation.records import RecordStore, read_records
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.graph.formats import read_triples
-from fewlink.graph.formats.stix import read_bundle, read_links
+from fewlink.graph.formats.stix import read_bundle
 from fewlink.graph.labels import labels_from
 from fewlink.graph.side_files import check_side_files, read_pairs_table
 from fewlink.graph.source import Reading
@@ -289,6 +290,11 @@ def readers(place: Place) -> list[Reader]:
         Reader("side file", [SIDE], lambda content, rng: _side(place, content)),
         Reader("references", [b"ann\toslo\nbob\trome\n"], lambda content, rng: _references(place, content)),
         Reader("decisions tsv", [DECISIONS], lambda content, rng: _decisions(place, content, "tsv", rng)),
+        Reader(
+            "decisions csv",
+            [DECISIONS.replace(b"\t", b",")],
+            lambda content, rng: _decisions(place, content, "csv", rng),
+        ),
         Reader("decisions nt", [TRUE_PAIRS], lambda content, rng: _decisions(place, content, "nt", rng)),
         Reader(
             "decisions json", [json.dumps(LOG).encode()], lambda content, rng: _decisions(place, content, "json", rng)
