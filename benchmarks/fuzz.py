@@ -33,7 +33,7 @@ from typing import Any
 from fewlink.core.errors import FewlinkError
 from fewlink.core.storage import MANIFEST, open_folder, read_json
 from fewlink.core.storage.checksums import sha256_json
-from fewlink.curation import exchange
+from fewlink.curation import exports, imports
 from fewlink.curation.store import ProjectFile
 from fewlink.data.nell_layout import read_layout
 from fewlink.evaluation.records import RecordStore, read_records
@@ -103,7 +103,7 @@ STIX = json.dumps(
     }
 ).encode()
 LOG = {
-    "format": exchange.FORMAT,
+    "format": exports.JSON_FORMAT,
     "name": "lives",
     "description": "where people live",
     "made": "2026-01-01T00:00:00.000Z",
@@ -339,10 +339,10 @@ def _decisions(place: Place, content: bytes, format: str, rng: random.Random) ->
     path = place.file(f"decisions.{format}", content)
     if rng.random() < 0.9:
         with contextlib.suppress(UnicodeDecodeError):
-            return exchange.READERS[format](path, content.decode("utf-8-sig"), "me")
+            return imports.READERS[format](path, content.decode("utf-8-sig"), "me")
     with tempfile.TemporaryDirectory(dir=place.folder) as folder, ProjectFile(Path(folder) / "p") as file:
-        exchange.import_file(file, "p", path)
-        return [exchange.export(file, "p", each) for each in ("tsv", "nt", "json")]
+        imports.import_file(file, "p", path)
+        return [exports.export(file, "p", each) for each in ("tsv", "csv", "nt", "turtle", "json")]
 
 
 def _layout_files() -> list[bytes]:
