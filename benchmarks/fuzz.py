@@ -33,18 +33,20 @@ from typing import Any
 from fewlink.core.errors import FewlinkError
 from fewlink.core.storage import MANIFEST, open_folder, read_json
 from fewlink.core.storage.checksums import sha256_json
-from fewlink.curation import exchange
+from fewlink.curation import exports, imports
+from fewlink.curation.stix import read_links
 from fewlink.curation.store import ProjectFile
 from fewlink.data.nell_layout import read_layout
 from fewlink.evaluation.records import RecordStore, read_records
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.graph.formats import read_triples
-from fewlink.graph.formats.stix import read_bundle, read_links
+from fewlink.graph.formats.stix import read_bundle
 from fewlink.graph.labels import labels_from
 from fewlink.graph.side_files import check_side_files, read_pairs_table
 from fewlink.graph.source import Reading
 from fewlink.graph.types import types_from_file, types_from_triples
 
+MESSY = Path(__file__).parents[1] / "tests" / "graph" / "messy"  # files as people have them
 SLOW = 5.0  # seconds of the processor for one input
 LIMIT = 60.0  # seconds after which an input is given up
 OUTCOMES = ("inputs", "accepted", "refused", "failures")
@@ -102,7 +104,7 @@ STIX = json.dumps(
     }
 ).encode()
 LOG = {
-    "format": exchange.FORMAT,
+    "format": exports.JSON_FORMAT,
     "name": "lives",
     "description": "where people live",
     "made": "2026-01-01T00:00:00.000Z",
@@ -258,6 +260,8 @@ def readers(place: Place) -> list[Reader]:
     formats = {
         "tsv": [TSV, TSV.replace(b"\n", b"\r\n"), RESULTS_TSV],
         "csv": [TSV.replace(b"\t", b","), b'"a, b","r ""q""","two\nlines"\na,r,b\n' * 3],
+        "txt": [path.read_bytes() for path in sorted(MESSY.glob("[a-z]*"))],
+        "jsonl": [path.read_bytes() for path in sorted(MESSY.glob("*.*js*"))],
         "nt": [NT],
         "nq": [NT.replace(b" .\n", b" <http://g> .\n"), NT],
         "ttl": [TURTLE, NT],
@@ -286,6 +290,11 @@ def readers(place: Place) -> list[Reader]:
         Reader("side file", [SIDE], lambda content, rng: _side(place, content)),
         Reader("references", [b"ann\toslo\nbob\trome\n"], lambda content, rng: _references(place, content)),
         Reader("decisions tsv", [DECISIONS], lambda content, rng: _decisions(place, content, "tsv", rng)),
+        Reader(
+            "decisions csv",
+            [DECISIONS.replace(b"\t", b",")],
+            lambda content, rng: _decisions(place, content, "csv", rng),
+        ),
         Reader("decisions nt", [TRUE_PAIRS], lambda content, rng: _decisions(place, content, "nt", rng)),
         Reader(
             "decisions json", [json.dumps(LOG).encode()], lambda content, rng: _decisions(place, content, "json", rng)
@@ -336,10 +345,10 @@ def _decisions(place: Place, content: bytes, format: str, rng: random.Random) ->
     path = place.file(f"decisions.{format}", content)
     if rng.random() < 0.9:
         with contextlib.suppress(UnicodeDecodeError):
-            return exchange.READERS[format](path, content.decode("utf-8-sig"), "me")
+            return imports.READERS[format](path, content.decode("utf-8-sig"), "me")
     with tempfile.TemporaryDirectory(dir=place.folder) as folder, ProjectFile(Path(folder) / "p") as file:
-        exchange.import_file(file, "p", path)
-        return [exchange.export(file, "p", each) for each in ("tsv", "nt", "json")]
+        imports.import_file(file, "p", path)
+        return [exports.export(file, "p", each) for each in ("tsv", "csv", "nt", "turtle", "json")]
 
 
 def _layout_files() -> list[bytes]:

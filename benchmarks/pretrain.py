@@ -151,7 +151,7 @@ def nell_without_folds() -> Graph:
 def freebase_without_test(folder: Path) -> Graph:
     """The known graph of FB15k-237's tasks without the triples that are not in FB15k-237's training split."""
     graph = known_graph(benchmark_of(FREEBASE))
-    train = compile_graph([folder / "train.tsv.gz"])
+    train = compile_graph([folder / "train.tsv.gz"], literals="keep")
     heads, relations, tails = train.triples().T
     entities, names = list(train.entities), list(train.relations)
     seen = {(entities[h], names[r], entities[t]) for h, r, t in zip(heads, relations, tails, strict=True)}
@@ -315,7 +315,7 @@ def measure_links(options: argparse.Namespace) -> None:
     if len(test) > options.most:
         test = test[np.sort(np.random.default_rng(0).choice(len(test), options.most, replace=False))]
     if options.names:
-        graph = compile_graph([options.links[0]], names=options.names)
+        graph = compile_graph([options.links[0]], names=options.names, literals="keep")
     order = np.argsort(test[:, 1], kind="stable")
     jobs = [(weights, graph, test[order], known, options) for weights in options.weights]
     side_by_side(links_of, jobs, options.jobs)

@@ -40,7 +40,7 @@ def read(layout: Path) -> Figures:
     """Read the background triples into a graph in memory."""
     from fewlink.graph import compile_graph
 
-    graph = compile_graph([layout / "path_graph"])
+    graph = compile_graph([layout / "path_graph"], literals="keep")
     return {"relations": len(graph.relations)}
 
 

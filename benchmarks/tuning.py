@@ -58,7 +58,7 @@ def main() -> None:
     words = parser.parse_args()
     torch.set_num_threads(1)
     name = words.graph.name.partition(".")[0]
-    held = hold_out(compile_graph([words.graph], names=words.names), name, 0)
+    held = hold_out(compile_graph([words.graph], names=words.names, literals="keep"), name, 0)
     settings, start = tuning_settings(words.set), shipped().weights
     before = ranks_of(held, trail_scorer(held, settings, start, Path(name)))
     graphs = graphs_of(held, settings)

@@ -9,7 +9,8 @@ from starlette.testclient import TestClient
 
 import fewlink
 from fewlink.core.errors import FewlinkError
-from fewlink.curation.exchange import import_text, write_export
+from fewlink.curation.exports import write_export
+from fewlink.curation.imports import import_text
 from fewlink.curation.store import ProjectFile
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app

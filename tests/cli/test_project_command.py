@@ -53,6 +53,32 @@ def test_export_import_and_undo(path: Path, tmp_path: Path) -> None:
         assert file.pairs("cures", "rejected") == []
 
 
+def test_exports_have_names_of_the_graph_that_the_file_is_named_after(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a\tknows\tb\nc\tknows\td\nc\tknows\te\n")
+    (tmp_path / "a.names.tsv").write_text("a\tAnna\nb\tBob\n")
+    call(
+        "project",
+        "export",
+        path,
+        "--out",
+        tmp_path / "x.csv",
+        "--relation",
+        "heals",
+        "--names",
+        tmp_path / "a.names.tsv",
+    )
+    assert (tmp_path / "x.csv").read_text("utf-8-sig").splitlines()[1].startswith("a,Anna,heals,b,Bob,reference,,ann,")
+
+
+def test_what_cannot_be_exported_leaves_no_file(path: Path, tmp_path: Path) -> None:
+    for name, problem in (("x.qs", "'a' is none"), ("x.stix.json", "'a' has no type"), ("x.xls", r"use \.tsv")):
+        with pytest.raises(FewlinkError, match=problem):
+            call("project", "export", path, "--out", tmp_path / name)
+        assert not (tmp_path / name).exists()
+    with pytest.raises(FewlinkError, match=r"unknown format 'tvs'; did you mean 'tsv'"):
+        call("project", "export", path, "--out", tmp_path / "x.tsv", "--format", "tvs")
+
+
 def test_one_of_several_projects_must_be_named(path: Path, tmp_path: Path) -> None:
     with ProjectFile(path) as file:
         file.add_project("causes")

@@ -17,7 +17,7 @@ from tests.conftest import Answer, Fewlink
 
 from fewlink import cli
 from fewlink.core.errors import FewlinkError
-from fewlink.curation.exchange import to_triples
+from fewlink.curation.exports import export
 from fewlink.curation.store import ProjectFile
 
 CLIPBOARD = "\x1b]52;c;ZXZpbA==\x07"  # OSC 52: the terminal puts "evil" on the clipboard
@@ -127,7 +127,7 @@ def test_triples_with_a_tab_in_a_name_are_not_exported(tmp_path: Path) -> None:
     with ProjectFile(tmp_path / "x.decisions") as file:
         file.add_project("cures", [("a\tb", "c")])
         with pytest.raises(FewlinkError, match=r"'a\\tb'"):
-            to_triples(file, "cures")
+            export(file, "cures", "triples")
 
 
 def test_tables_for_spreadsheets_have_no_formulas(graph: Path, fewlink: Fewlink) -> None:

@@ -63,6 +63,13 @@ def test_entities_that_occur_only_in_tasks_follow_those_of_the_graph(tmp_path: P
     assert graph.degrees[-1] == 0
 
 
+def test_numbers_in_a_benchmark_are_entities(tmp_path: Path) -> None:
+    """A published benchmark has them, and its fingerprint counts them."""
+    scores = "".join(f"a\tscore\t{number}\n" for number in range(5))
+    folder = write_layout(tmp_path, {"path_graph": LAYOUT["path_graph"] + scores})
+    assert "score" in read_layout(folder)[0].graph.relations
+
+
 def test_ranges_and_known_answers_are_rebuilt_if_their_files_are_absent(tmp_path: Path) -> None:
     benchmark, _ = read_layout(write_layout(tmp_path))
     assert tails(benchmark, "visited") == CITIES  # the entities in the slots of oslo and rome

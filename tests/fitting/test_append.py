@@ -13,7 +13,7 @@ from tests.conftest import benchmark_of, graph_of, named, quickly, town_lines, w
 from tests.fitting.fits import fitted
 
 from fewlink.core.errors import FewlinkError
-from fewlink.curation.exchange import write_export
+from fewlink.curation.exports import write_export
 from fewlink.curation.store import ProjectFile
 from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings

@@ -196,6 +196,23 @@ def test_wrong_columns_are_an_error_that_says_what_there_is(columns: str) -> Non
         read("header.tsv", columns=columns)
 
 
+@pytest.mark.parametrize("first", ["source,knows,target", "r,h,t", "person,relation,thing"])
+def test_a_first_line_that_may_be_a_header_is_read_as_the_user_says(first: str) -> None:
+    content = f"{first}\nAnna,knows,Ben\nAnna,lives in,Oslo\nBen,lives in,Rome\n".encode()
+    with pytest.raises(InputError, match=r"g.csv:1: .*--columns head=1,relation=2,tail=3"):
+        compiled(content, "g.csv")
+    assert len(named(compiled(content, "g.csv", columns="head=1,relation=2,tail=3")[0])) == 4
+    head, relation, tail = first.split(",")
+    columns = {"head": head, "relation": relation, "tail": tail}
+    assert named(compiled(content, "g.csv", columns=columns)[0]) == PEOPLE
+
+
+def test_a_header_that_is_clear_is_not_a_triple_if_columns_are_numbers() -> None:
+    content = b"id,source,how,target\n1,Anna,knows,Ben\n2,Anna,lives in,Oslo\n3,Ben,lives in,Rome\n"
+    assert named(compiled(content, "g.csv", columns="head=2,relation=3,tail=4")[0]) == PEOPLE
+    assert read("header.tsv", columns="head=1,relation=2,tail=3") == PEOPLE
+
+
 def test_columns_of_a_format_without_columns_are_an_error() -> None:
     with pytest.raises(InputError, match="leave out --columns"):
         compiled(b"<x:a> <x:r> <x:b> .\n", "g.nt", columns="head=1,relation=2,tail=3")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import Fewlink
 
-from fewlink.core.errors import InputError, UnknownName
+from fewlink.core.errors import FewlinkError, InputError
+from fewlink.curation.stix import Link, read_links, relationships
 from fewlink.graph import CompileReport, compile_graph
-from fewlink.graph.formats.stix import Link, is_bundle, read_bundle, read_links, relationships
+from fewlink.graph.formats.stix import is_bundle, read_bundle
 
 Write = Callable[..., Path]
 
@@ -187,11 +187,12 @@ def test_the_commands_read_a_bundle(write: Write, fewlink: Fewlink) -> None:
 
 
 def test_links_are_written_with_confidence_and_provenance(write: Write) -> None:
-    bundle, now = read_bundle(write()), datetime(2026, 1, 2, tzinfo=UTC)
+    bundle, now = read_bundle(write()), "2026-01-02T00:00:00Z"
     links = [Link("S9001", "malware_uses_technique", "T9001", 0.834), Link("G9001", "related_to", "S9001")]
     written = relationships(links, bundle, author="me", note="why", now=now)
     assert (written["type"], written["id"][:8]) == ("bundle", "bundle--")
-    maker, first, second = written["objects"]
+    maker, first, second, *joined = written["objects"]
+    assert joined == [MALWARE, TECHNIQUE, GROUP]
     assert (maker["type"], maker["name"], maker["identity_class"]) == ("identity", "me", "system")
     assert {key: first[key] for key in ("relationship_type", "source_ref", "target_ref", "confidence")} == {
         "relationship_type": "uses",
@@ -202,7 +203,7 @@ def test_links_are_written_with_confidence_and_provenance(write: Write) -> None:
     assert (first["created_by_ref"], first["spec_version"]) == (maker["id"], "2.1")
     assert first["created"] == "2026-01-02T00:00:00.000Z"
     assert (second["relationship_type"], "confidence" in second) == ("related-to", False)
-    again = relationships(links, bundle, author="me", note="why", now=datetime.now(UTC))
+    again = relationships(links, bundle, author="me", note="why", now="2026-01-03T00:00:00Z")
     assert [each["id"] for each in again["objects"]] == [each["id"] for each in written["objects"]]
 
 
@@ -217,8 +218,10 @@ def test_links_are_written_with_confidence_and_provenance(write: Write) -> None:
 def test_a_link_of_no_object_is_an_error_that_does_not_list_the_whole_bundle(
     write: Write, head: str, token: str
 ) -> None:
-    with pytest.raises(UnknownName, match=token):
-        relationships([Link(head, "x", "T9001")], read_bundle(write()), author="me", note="", now=datetime.now(UTC))
+    with pytest.raises(FewlinkError, match=token):
+        relationships(
+            [Link(head, "x", "T9001")], read_bundle(write()), author="me", note="", now="2026-01-03T00:00:00Z"
+        )
 
 
 def test_links_of_windows_programs_are_read(tmp_path: Path) -> None:

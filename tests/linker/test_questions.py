@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import json
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.linker.linkers import REFERENCES
 
 import fewlink
 from fewlink.core.errors import FewlinkError, InputError
+from fewlink.curation.exports import COLUMNS
+from fewlink.curation.imports import import_file
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
 from fewlink.linker.complete import plausible_heads
@@ -94,6 +97,19 @@ def test_all_heads_are_completed_and_the_file_says_how(tmp_path: Path) -> None:
     assert [(row.head, row.tail) for row in pairs] == [(row.head, row.tail) for row in found]
     with pytest.raises(InputError, match=out.name):
         linker.complete(REFERENCES, top=5, k=3, out=out)
+
+
+def test_completed_pairs_are_decided_in_a_spreadsheet(tmp_path: Path) -> None:
+    out = tmp_path / "missing.csv"
+    found = umls().complete(REFERENCES, top=3, k=3, out=out)
+    header, *rows = csv.reader(out.read_text("utf-8-sig").splitlines())
+    assert tuple(header) == COLUMNS
+    assert [row[:5] for row in rows] == [[row.head, row.head_name, "", row.tail, row.tail_name] for row in found]
+    rows[1][5] = "accepted"
+    out.write_text("\n".join(map(",".join, [header, *rows])))
+    with ProjectFile(tmp_path / "p.decisions") as file:
+        assert import_file(file, "eats", out, who="eve").added == 1
+        assert file.pairs("eats", "accepted") == [(found[1].head, found[1].tail)]
 
 
 def _heads(linker: Linker) -> np.ndarray:

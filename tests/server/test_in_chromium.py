@@ -11,6 +11,7 @@ import pytest
 from tests.server.browser import Browser
 from tests.server.servers import on_a_port, trail
 
+from fewlink.curation.exports import COLUMNS, FORMATS
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
 
@@ -92,11 +93,20 @@ def test_references_are_completed_ranked_explained_decided_and_exported(window: 
     assert seen == [["row yes", False], ["row no", True], ["row", False], ["row", False]]  # rejected ones vanish
     assert window.texts("#accepted-list li span") == [f"alga → {expected[0].tail_name}"]
 
-    window.click("#export-tsv")
-    lines = [line.split("\t") for line in downloaded(window, "tsv").read_text().splitlines()]
-    assert ["alga", expected[0].tail, "accepted"] in [line[:3] for line in lines]
-    window.click("#export-nt")
+    save_as(window, "tsv")
+    offered = window.run("return [...document.querySelectorAll('#export-format option')].map(o => o.value)")
+    assert offered == list(FORMATS)
+    header, *lines = [line.split("\t") for line in downloaded(window, "tsv").read_text().splitlines()]
+    assert tuple(header) == COLUMNS
+    row = ["alga", "alga", "grows in <b>", expected[0].tail, expected[0].tail_name, "accepted"]
+    assert row in [line[:6] for line in lines]
+    window.until(lambda: not window.run("return document.querySelector('#export').open"))
+    save_as(window, "nt")
     assert "grows%20in%20%3Cb%3E" in downloaded(window, "nt").read_text()
+    save_as(window, "quickstatements")
+    window.until(lambda: "items of Wikidata" in window.text("#export-format-error"))
+    assert any("422" in line for line in window.console_errors())
+    window.press("Escape")
     window.click("#rank-again")
     window.until(lambda: window.run("return document.querySelector('#stale').hidden"))
     ranked = window.until(lambda: names(window))
@@ -114,6 +124,18 @@ def test_a_relation_of_the_graph_needs_no_references(window: Browser) -> None:
     assert names(window) == [row.tail_name for row in trail().predict(heads="alga", relation="affects")]
     window.press("e")
     window.until(lambda: window.texts(".shares dt"))
+
+
+def save_as(window: Browser, format: str) -> None:
+    """Export the open project in a format."""
+    window.click("#export-open")
+    window.until(lambda: window.run("return document.querySelector('#export').open"))
+    window.run(
+        "const menu = document.querySelector('#export-format');"
+        "menu.value = arguments[0]; menu.dispatchEvent(new Event('change'))",
+        format,
+    )
+    window.click("#export-form .primary")
 
 
 def downloaded(window: Browser, ending: str) -> Path:

@@ -176,7 +176,7 @@ def test_every_endpoint_is_in_the_schema() -> None:
         openapi = client.get("/openapi.json").json()
         assert client.get("/redoc").status_code == 404
     endings = ("", "/decisions", "/undo", "/log", "/export", "/import", "/next")
-    projects = {"/projects", *(f"/projects/{{number}}{ending}" for ending in endings)}
+    projects = {"/formats", "/projects", *(f"/projects/{{number}}{ending}" for ending in endings)}
     questions = {"/health", "/about", "/entities", "/entity", "/types", "/example", "/predict", "/explain"}
     assert set(openapi["paths"]) == questions | projects
     for path, methods in openapi["paths"].items():

@@ -22,6 +22,7 @@ from tests.linker.linkers import umls
 from tests.server.servers import PAIRS, asking, small
 
 from fewlink.core.errors import InputError
+from fewlink.curation.exports import COLUMNS, FORMATS
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
 from fewlink.linker.adjustment import adjustment
@@ -152,12 +153,34 @@ def test_pairs_that_teach_come_in_another_order(client: TestClient) -> None:
     assert len(teach) == 10
 
 
-@pytest.mark.parametrize("format", ["tsv", "nt", "json"])
+def test_the_formats_of_exports_are_listed(client: TestClient) -> None:
+    listed = client.get("/formats").json()["formats"]
+    assert [each["name"] for each in listed] == list(FORMATS)
+    assert listed[0]["suffixes"] == [".tsv", ".txt"] and all(each["title"] and each["about"] for each in listed)
+
+
+def test_an_export_has_names_relation_and_a_type(client: TestClient) -> None:
+    number = started(client)
+    decide(client, number, "ann", ("rejected", "alga", "body_part_organ_or_organ_component"))
+    answer = client.get(f"/projects/{number}/export?relation=P31")
+    assert answer.headers["content-type"].startswith("text/tab-separated-values")
+    header, *rows = [line.split("\t") for line in answer.text.splitlines()]
+    assert tuple(header) == COLUMNS
+    end = ["body_part_organ_or_organ_component", "body part organ or organ component"]
+    assert rows[-1][:6] == ["alga", "alga", "P31", *end, "rejected"]
+    for format, problem in (("quickstatements", "items of Wikidata"), ("stix", "STIX"), ("xml", "format")):
+        refused = client.get(f"/projects/{number}/export?format={format}&relation=P31")
+        assert refused.status_code == 422 and problem in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("format", ["tsv", "csv", "nt", "turtle", "json"])
 def test_a_project_is_exported_and_imported(client: TestClient, format: str) -> None:
     number = started(client)
     decide(client, number, "ann", ("accepted", "alga", "cell"), ("rejected", "alga", "plant"))
     answer = client.get(f"/projects/{number}/export?format={format}")
-    assert answer.headers["content-disposition"] == f'attachment; filename="project-{number}.{format}"'
+    assert (
+        answer.headers["content-disposition"] == f'attachment; filename="project-{number}{FORMATS[format].suffixes[0]}"'
+    )
     other = client.post("/projects", json={"name": "copy"}).json()["number"]
     body = {"format": format, "text": answer.text, "who": "bob"}
     done = client.post(f"/projects/{other}/import", json=body).json()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ TRIPLES = typer.Argument(
     help="Triples: a table of text, JSON lines, RDF, SPARQL results or Parquet, plain or compressed.",
 )
 SMALLEST = typer.Option(50, help="Fewest triples of a task relation.")
+MAX_GROUPS = 10  # of similar names
 LARGEST = typer.Option(500, help="Most triples of a task relation.")
 
 
@@ -166,6 +167,8 @@ def check(
     largest_relations = report["largest_relations"]
     rows = [relation.values() for relation in largest_relations]
     common.print_table(list(largest_relations[0]), rows, title="Largest relations")
+    if report["similar_names"]:
+        _print_similar(report["similar_names"])
     tasks = report["possible_tasks"]
     print(
         f"{len(tasks)} relations of {smallest} to {largest} triples could be few-shot tasks"
@@ -191,6 +194,18 @@ def _print_preview(report: Mapping[str, Any]) -> None:
     print(report["file"])
     common.print_table(["how", "it is read"], [row for row in rows if row[1]])
     common.print_table(["head", "relation", "tail"], report["first_triples"], title="First triples")
+
+
+def _print_similar(groups: Sequence[Mapping[str, Any]]) -> None:
+    """Groups of names that differ little, each name with its number of triples."""
+    title = "Names that differ only in case, accents or spaces, with their triples"
+    if len(groups) > MAX_GROUPS:
+        title += f": {MAX_GROUPS} of {len(groups):,} groups"
+    rows = [
+        [group["what"], ", ".join(f"{name!r} {count:,}" for name, count in group["names"].items())]
+        for group in groups[:MAX_GROUPS]
+    ]
+    common.print_table(["what", "names"], rows, title=title)
 
 
 @app.command()

@@ -224,7 +224,9 @@ def complete(
     reference: list[str] = typer.Option([], metavar="'HEAD => TAIL'", help="A reference; repeatable."),
     project: Path = PROJECT,
     project_name: str = PROJECT_NAME,
-    out: Path = typer.Option(..., help="File to write: .tsv, or .jsonl for JSON lines. An interrupted run resumes."),
+    out: Path = typer.Option(
+        ..., help="File to write: .tsv, .jsonl, or .csv with a column to decide in. An interrupted run resumes."
+    ),
     top: int = typer.Option(1000, min=1, help="Number of pairs."),
     min_probability: float = typer.Option(0.0, min=0.0, max=1.0, help="Minimum probability of a pair."),
     per_head: int = typer.Option(10, min=1, help="Maximum number of pairs per head."),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fewlink.cli import common
 from fewlink.cli.predict import SOURCE
+
+if TYPE_CHECKING:
+    from fewlink.curation.exports import Described
 
 app = typer.Typer(
     help="Project files, which store curators' decisions: list, log, export, import, undo.", no_args_is_help=True
@@ -59,27 +63,80 @@ def show_log(file: Path = FILE, project: str = PROJECT, json: bool = common.JSON
 @app.command("export")
 def export_project(
     file: Path = FILE,
-    out: Path = typer.Option(..., help="File to write: .tsv (decisions), .nt (true pairs) or .json (the whole log)."),
+    out: Path = typer.Option(
+        ..., help="File to write. Its suffix gives the format: .tsv, .csv, .nt, .ttl, .qs, .stix.json or .json."
+    ),
     project: str = PROJECT,
     format: str = typer.Option(
-        None, help="triples: write the true pairs as triples, for data append, to-stix and to-neo4j."
+        None, help="The format: tsv, csv, triples, nt, turtle, quickstatements, stix or json, whatever the suffix."
     ),
+    relation: str = typer.Option(
+        None, help="The relation to write instead of the project's name: P106 for Wikidata, an IRI, a verb of STIX."
+    ),
+    graph: str = typer.Option(
+        None,
+        metavar="GRAPH|RUN",
+        help="The graph: names, types and STIX objects of entities. By default the one that FILE is named after.",
+    ),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
 ) -> None:
-    """Export a project: its decisions, its true pairs as N-Triples or triples, or its whole log.
+    """Export a project: its decisions (TSV, CSV, RDF), its true pairs (triples, Wikidata, STIX) or its whole log.
 
-    Example: `fewlink project export my-graph.tsv.decisions --project cures --out cures.nt`
+    tsv and csv have names, relation, decision, probability, curator and time. turtle is RDF with provenance (PROV-O).
+    quickstatements, stix, nt and triples have the references and accepted pairs only.
+
+    Example: `fewlink project export my-graph.tsv.decisions --project cures --out cures.csv`
+
+    Example: `fewlink project export attack.decisions --out accepted.stix.json --relation uses`
     """
-    from fewlink.curation.exchange import write_export
+    from fewlink.core.errors import choose
+    from fewlink.curation.exports import FORMATS, Described, format_of, write_export
     from fewlink.curation.store import ProjectFile
 
+    chosen = format or format_of(out)
+    wants_graph = choose("format", chosen, FORMATS).described
+    if graph is not None:
+        common.check_graph_or_run(graph)
+    common.check_files(types, names)
+    how = common.how_to_read(columns, on_error, literals)
     with ProjectFile(file, write=False) as opened:
-        print(write_export(opened, opened.only(project), out, format))
+        name = opened.only(project)
+        source = graph or _graph_of(file)
+        described = _described(source, types=types, names=names, **how) if source and wants_graph else Described()
+        print(write_export(opened, name, out, chosen, relation=relation, described=described))
+
+
+def _graph_of(file: Path) -> str | None:
+    """The graph or run that a project file is named after, as `fewlink serve` names it; None if there is none."""
+    from fewlink.data.catalogue import CATALOGUE
+
+    beside = file.with_suffix("")
+    if file.suffix != ".decisions":
+        return None
+    if beside.exists():
+        return str(beside)
+    return beside.name if beside.name in CATALOGUE and CATALOGUE[beside.name].address is None else None
+
+
+def _described(graph: str, **options: Any) -> Described:
+    """The graph for an export, with the name of the model that answers on it."""
+    from fewlink.curation.exports import Described
+    from fewlink.linker import load
+
+    linker = load(graph, **options)
+    return Described(linker.graph, linker.benchmark.source, linker.scorer.name)
 
 
 @app.command("import")
 def import_project(
     file: Path = FILE,
-    source: Path = typer.Argument(..., metavar="EXPORT", help="A .tsv, .nt or .json export, or pairs as a TSV file."),
+    source: Path = typer.Argument(
+        ..., metavar="EXPORT", help="A .tsv, .csv, .nt, .ttl or .json export, or pairs as a table."
+    ),
     project: str = PROJECT,
     who: str = typer.Option("", metavar="NAME", help="Curator of decisions without a name."),
     graph: str = typer.Option(
@@ -90,7 +147,7 @@ def import_project(
 
     Example: `fewlink project import my-graph.tsv.decisions cures.json --project cures`
     """
-    from fewlink.curation.exchange import import_file
+    from fewlink.curation.imports import import_file
     from fewlink.curation.store import ProjectFile
 
     common.check_files(source)

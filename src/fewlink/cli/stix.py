@@ -19,16 +19,16 @@ def to_stix(
         help="Description of the relationships.",
     ),
 ) -> None:
-    """Write accepted links as STIX 2.1 relationships, with a confidence from 0 to 100 and their author.
+    """Write accepted links as STIX 2.1 relationships, with a confidence from 0 to 100, their author and their objects.
 
     Example: `fewlink data to-stix accepted.tsv --bundle enterprise-attack.json --out accepted.json`
     """
-    from datetime import UTC, datetime
-
     from fewlink.core.storage import write_json
-    from fewlink.graph.formats.stix import read_bundle, read_links, relationships
+    from fewlink.curation.stix import read_links, relationships
+    from fewlink.curation.store import now
+    from fewlink.graph.formats.stix import read_bundle
 
     accepted = read_links(links)
-    written = relationships(accepted, read_bundle(bundle), author=author, note=note, now=datetime.now(UTC))
+    written = relationships(accepted, read_bundle(bundle), author=author, note=note, now=now())
     write_json(out, written)
     print(f"{out}: {len(accepted):,} relationships")

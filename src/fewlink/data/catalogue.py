@@ -223,7 +223,7 @@ def attack_graph() -> Graph:
         path = stack.enter_context(as_file(builtin / "attack.tsv.xz"))
         names = stack.enter_context(as_file(builtin / "attack.names.tsv.xz"))
         types = stack.enter_context(as_file(builtin / "attack.types.tsv.xz"))
-        return compile_graph([path], types=types, names=names)
+        return compile_graph([path], types=types, names=names, literals="keep")
 
 
 def attack_dates() -> list[str]:
@@ -243,7 +243,7 @@ def open_attack_few() -> Benchmark:
 def open_umls() -> Benchmark:
     """UMLS, with about half of its relations carved into tasks."""
     with as_file(files("fewlink") / "builtin" / "umls.tsv.gz") as path:
-        graph = compile_graph([path])
+        graph = compile_graph([path], literals="keep")
     benchmark, _ = carve(graph, "umls", CarveSettings(dev_share=0.2, test_share=0.3))
     return benchmark
 

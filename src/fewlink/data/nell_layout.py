@@ -51,7 +51,7 @@ def read_layout(path: Path, name: str | None = None) -> tuple[Benchmark, list[st
     if missing:
         raise InputError(path, f"is not in the NELL-One layout: add {', '.join(missing)}")
     report = CompileReport()
-    graph = compile_graph([path / "path_graph"], report=report)
+    graph = compile_graph([path / "path_graph"], literals="keep", report=report)
     raw = {split: _task_triples(path / f"{split}_tasks.json") for split in SPLITS}
     graph = _with_task_entities(graph, raw)
     texts = [file for file in (path / "entity2text.txt", path / "relation2text.txt") if file.exists()]

@@ -19,10 +19,10 @@ QUERIES_AT_ONCE = 256  # queries scored together
 
 def read_splits(train: Path, valid: Path, test: Path) -> tuple[Graph, dict[str, np.ndarray]]:
     """Read the training graph and all three splits as ids (n, 3), dropping triples with names that training lacks."""
-    graph = compile_graph([train])
+    graph = compile_graph([train], literals="keep")
     splits = {"train": graph.triples()}
     for split, path in (("valid", valid), ("test", test)):
-        other = compile_graph([path])
+        other = compile_graph([path], literals="keep")
         entities = _training_ids(graph.entities, other.entities)
         relations = _training_ids(graph.relations, other.relations)
         heads, middles, tails = other.triples().T

@@ -45,6 +45,7 @@ def check_graph(
     order = np.argsort(-sizes, kind="stable")
     tasks = [graph.relations[r] for r in order if smallest <= sizes[r] <= largest]
     components = _component_sizes(graph)
+    similar = _similar(graph, triples)
     counts = {
         "triples": graph.triple_count,
         "entities": len(graph.entities),
@@ -81,8 +82,8 @@ def check_graph(
         "degrees": _degree_table(graph.degrees),
         "largest_relations": relations,
         "possible_tasks": tasks,
-        "similar_names": _similar(graph, triples),
-        "problems": _problems(graph, triples, report, len(tasks), smallest, largest),
+        "similar_names": similar,
+        "problems": _problems(graph, triples, report, similar, len(tasks), smallest, largest),
     }
 
 
@@ -124,7 +125,13 @@ def _component_sizes(graph: Graph) -> np.ndarray:
 
 
 def _problems(
-    graph: Graph, triples: np.ndarray, report: CompileReport, tasks: int, smallest: int, largest: int
+    graph: Graph,
+    triples: np.ndarray,
+    report: CompileReport,
+    similar: list[dict[str, Any]],
+    tasks: int,
+    smallest: int,
+    largest: int,
 ) -> list[str]:
     problems: list[str] = []
     if report.problems:
@@ -142,7 +149,7 @@ def _problems(
         problems.append(
             f"{len(both):,} names are both entity and relation ({some_names(both)}): check the order of the columns"
         )
-    if similar := _similar(graph, triples):
+    if similar:
         examples = ["/".join(map(repr, row["names"])) for row in similar[:MAX_EXAMPLES]]
         more = ", …" if len(similar) > MAX_EXAMPLES else ""
         problems.append(

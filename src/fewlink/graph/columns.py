@@ -16,16 +16,18 @@ BASE_WORDS = {
     "tail": "tail object target to end destination obj dst entity2 node2 arg2 t o e2 tgt dest",
 }  # a head and a tail at the same place belong together
 ENDINGS = ("id", "name", "label", "entity", "node", "type", "uri", "iri")
-VAGUE_WORDS = {"head": "", "relation": "type label kind", "tail": "value"}
-TIERS = tuple(
-    {role: frozenset(words(role)) for role in ROLES}
-    for words in (
-        lambda role: BASE_WORDS[role].split(),
-        lambda role: (word + end for word in BASE_WORDS[role].split() if len(word) > 1 for end in ENDINGS),
-        lambda role: VAGUE_WORDS[role].split(),
-    )
-)  # the clearest names first
-NOT_RELATED = {"headtype", "subjecttype", "sourcetype", "starttype", "tailtype", "objecttype", "targettype", "endtype"}
+VAGUE_WORDS = {"relation": "type label kind", "tail": "value"}
+OTHER_WORDS = {"headtype", "subjecttype", "sourcetype", "starttype", "tailtype", "objecttype", "targettype", "endtype"}
+
+
+def _tiers(role: str) -> tuple[set[str], set[str], set[str]]:
+    """The names of columns for a role: the clearest ones, those with an ending such as `id`, and vague ones."""
+    words = set(BASE_WORDS[role].split())
+    ended = {word + ending for word in words if len(word) > 1 for ending in ENDINGS} - OTHER_WORDS
+    return words, ended, set(VAGUE_WORDS.get(role, "").split())
+
+
+TIERS = {role: _tiers(role) for role in ROLES}
 REST = "rest"  # as the tail: all other columns, whose names are the relations
 HOW = "head=1,relation=2,tail=3"
 MAX_LISTED_COLUMNS = 12
@@ -36,12 +38,12 @@ def normal(name: str) -> str:
     return re.sub(r"\([^)]*\)$|[\W_]+", "", name.strip().lower())
 
 
-def columns_by_role(names: Sequence[str], tiers: int = len(TIERS)) -> list[list[int]]:
-    """For each role, the columns with the clearest names for it."""
+def columns_by_role(names: Sequence[str], vague: bool = True) -> list[list[int]]:
+    """For each role, the columns with the clearest names for it; without `vague`, those like `type` do not count."""
     plain = [normal(name) for name in names]
     found = []
     for role in ROLES:
-        by_tier = ([i for i, name in enumerate(plain) if name in tier[role] - NOT_RELATED] for tier in TIERS[:tiers])
+        by_tier = ([i for i, name in enumerate(plain) if name in tier] for tier in TIERS[role][: 3 if vague else 2])
         found.append(next(filter(None, by_tier), []))
     return found
 
@@ -236,6 +238,9 @@ def _option(text: str) -> str:
 
 def no_roles(path: Path, names: Sequence[str], header: bool = True) -> InputError:
     """The error for a table whose columns do not tell head, relation and tail; `names` are its first row."""
+    if len(names) < 2:
+        what = f"only the column {listed(names)}" if names else "no columns"
+        return InputError(path, f"has {what}: give a head, a relation and a tail")
     found = columns_by_role(names) if header else [[], [], []]
     places = [each[0] if each else None for each in found]
     if len(names) == 2:

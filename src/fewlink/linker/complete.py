@@ -18,10 +18,12 @@ import numpy as np
 
 from fewlink.core.errors import FewlinkError, InputError, json_shown
 from fewlink.core.storage import with_sha256, without_sha256, write_bytes
+from fewlink.curation.exports import csv_text
+from fewlink.curation.rows import Row as ExportRow
 from fewlink.data.candidates import by_similarity, open_candidates
 from fewlink.graph import Graph
 from fewlink.linker.calibration import Calibration
-from fewlink.linker.predictions import Predictions
+from fewlink.linker.predictions import Prediction, Predictions
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
@@ -99,14 +101,35 @@ def _pairs_of(rows: Sequence[Row]) -> RankedPairs:
 
 
 def write_completion(out: Path, predictions: Predictions, facts: Mapping[str, Any], *, exact: bool = False) -> None:
-    """Write the result: the facts of the query in the first line, then a row for each pair."""
+    """Write the result: the facts of the query in the first line, then a row for each pair.
+
+    CSV has the columns of an exported project: curators fill in `decision`, and `fewlink project import` reads it.
+    """
     if out.suffix.lower() in JSON_LINES:
         lines = [json.dumps({"made_with": facts}, ensure_ascii=False)]
         lines += [json.dumps(row, ensure_ascii=False) for row in predictions.to_dicts()]
         finish(out, "".join(line + "\n" for line in lines))
+    elif out.suffix.lower() == ".csv":
+        relation = str(facts.get("relation") or facts.get("project") or "")
+        finish(out, csv_text(undecided(row, relation) for row in predictions.rows))
     else:
         made_with = json_shown(json.dumps(facts, ensure_ascii=False))
         finish(out, f"# made with {made_with}\n{predictions.to_tsv(exact=exact)}")
+
+
+def undecided(row: Prediction, relation: str) -> ExportRow:
+    """A predicted pair for a curator to decide."""
+    return ExportRow(
+        head=row.head,
+        head_name=row.head_name,
+        relation=relation,
+        tail=row.tail,
+        tail_name=row.tail_name,
+        decision="",
+        probability=row.probability,
+        who="",
+        time="",
+    )
 
 
 def answer_batches(

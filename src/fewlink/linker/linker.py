@@ -359,10 +359,10 @@ class Linker:
     ) -> Predictions:
         """The `top` best missing pairs of a relation, for all entities like its heads or for `heads`, names or a type.
 
-        Each head contributes up to k pairs, those of `predict`. With `out`, pairs are written to that file (JSON lines
-        or TSV, by its suffix), and an interrupted call resumes where it stopped; `exact` is as in `Predictions.to_tsv`.
-        `on_heads` is called with the number of heads done and their total. With a project (`with_project`), decided
-        pairs are left out.
+        Each head contributes up to k pairs, those of `predict`. With `out`, pairs are written to that file (JSON lines,
+        CSV or TSV, by its suffix), and an interrupted call resumes where it stopped; `exact` is as in
+        `Predictions.to_tsv`. `on_heads` is called with the number of heads done and their total. With a project
+        (`with_project`), decided pairs are left out.
         """
         top, k, file = check_count(top, "top"), check_count(k), None if out is None else Path(out)
         if file is not None:

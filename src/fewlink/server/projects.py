@@ -7,14 +7,16 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import FastAPI
+from fastapi import Query as Parameter
 from starlette.responses import Response
 
 from fewlink.core.errors import FewlinkError
-from fewlink.curation.exchange import export, import_text
+from fewlink.curation.exports import FORMATS, Described, FormatName, export
+from fewlink.curation.imports import import_text
 from fewlink.curation.learning import learn, units_of
 from fewlink.curation.next_pair import suggest
 from fewlink.curation.schema import Decision, Event
@@ -30,6 +32,7 @@ from fewlink.server.errors import ApiError, as_json
 from fewlink.server.schema import (
     DecisionList,
     EventList,
+    FormatList,
     ImportAnswer,
     ImportRequest,
     NewDecisions,
@@ -47,9 +50,11 @@ from fewlink.server.service import Service, adjusted, adjustment_facts
 SUGGESTED_TAILS = 50  # of each head
 REFERENCE_STEP = 5  # accepted pairs become references in groups of this size; until then they only correct the scores
 CACHED_RANKINGS = 8
+FORMAT_FACTS = [
+    {"name": name, "title": format.title, "about": format.about, "suffixes": list(format.suffixes)}
+    for name, format in FORMATS.items()
+]
 DECIDED_PENALTY = -1e9  # added to the scores of decided pairs, so that they do not compete
-MEDIA_TYPES = {"nt": "application/n-triples", "json": "application/json"}  # other formats are tab-separated
-Format = Literal["tsv", "triples", "nt", "json"]
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,11 @@ class Projects:
 
     def facts(self, number: int) -> dict[str, Any]:
         return asdict(self.file.project(number))
+
+    @property
+    def described(self) -> Described:
+        """The graph of the server, for exports."""
+        return Described(self.linker.graph, self.linker.benchmark.source, self.linker.scorer.name)
 
     def id_of(self, name: str, what: str) -> str:
         return self.linker.graph.entities[self.linker.names.find(name, what)]
@@ -300,6 +310,11 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
         """All projects of the server, with the number of decided pairs."""
         return as_json({"projects": projects.all_facts()})
 
+    @app.get("/formats", response_model=FormatList)
+    def formats() -> Response:
+        """The formats of exports."""
+        return as_json({"formats": FORMAT_FACTS})
+
     @app.post("/projects", response_model=ProjectFacts, status_code=201)
     def add_project(body: NewProject) -> Response:
         """Create a project: a relation to complete."""
@@ -340,12 +355,17 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
         return as_json({"project": projects.facts(number), "log": events})
 
     @app.get("/projects/{number}/export", response_class=Response)
-    def export_project(number: int, format: Format = "tsv") -> Response:
-        """The decisions as a file: `tsv`, `triples` or `nt` (the true pairs), or `json` (the whole log)."""
-        content = export(projects.file, number, format).encode("utf-8", "surrogatepass")
-        disposition = f'attachment; filename="project-{number}.{format if format in MEDIA_TYPES else "tsv"}"'
-        kind = MEDIA_TYPES.get(format, "text/tab-separated-values")
-        return Response(content, headers={"Content-Disposition": disposition}, media_type=kind)
+    def export_project(
+        number: int,
+        format: FormatName = "tsv",
+        relation: Annotated[str | None, Parameter(description="Written in place of the project's name.")] = None,
+    ) -> Response:
+        """The project as a file in one of the formats that `GET /formats` lists."""
+        chosen = FORMATS[format]
+        text = export(projects.file, number, format, relation=relation, described=projects.described)
+        disposition = f'attachment; filename="project-{number}{chosen.suffixes[0]}"'
+        content = text.encode("utf-8", "surrogatepass")
+        return Response(content, headers={"Content-Disposition": disposition}, media_type=chosen.media_type)
 
     @app.post("/projects/{number}/import", response_model=ImportAnswer)
     def import_project(number: int, body: ImportRequest) -> Response:

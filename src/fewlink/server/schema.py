@@ -176,7 +176,7 @@ class UndoRequest(Body):
 
 
 class ImportRequest(Body):
-    format: Literal["tsv", "nt", "json"]
+    format: Literal["tsv", "csv", "nt", "turtle", "json"]
     text: str
     who: Who = WHO
 
@@ -271,6 +271,19 @@ class ProjectFacts(BaseModel):
     rejected: int
     conflicts: int
     events: int
+
+
+class ExportFormat(BaseModel):
+    """A format of exports; new files get the first of its suffixes."""
+
+    name: str
+    title: str
+    about: str
+    suffixes: list[str]
+
+
+class FormatList(BaseModel):
+    formats: list[ExportFormat]
 
 
 class ProjectList(BaseModel):

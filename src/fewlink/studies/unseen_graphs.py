@@ -97,7 +97,7 @@ class Listed(NamedTuple):
     about: dict[str, str]
 
     def graph(self) -> Graph:
-        return compile_graph([self.triples], names=self.names)
+        return compile_graph([self.triples], names=self.names, literals="keep")
 
 
 def suite(folder: Path, only: Sequence[str] = ()) -> list[Listed]:

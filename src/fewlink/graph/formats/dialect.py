@@ -300,8 +300,8 @@ def _layout(source: Source, rows: list[list[str]], width: int) -> tuple[Layout, 
         names = ["", *names]
     chosen = source.reading.columns
     if chosen is not None:
-        words = [name for name in names if len(name) > 1 and _is_role_word(name)]
-        header = chosen.needs_header() or len(words) > 1
+        words = sum(len(name) > 1 and any(columns_by_role([name])) for name in names)
+        header = chosen.needs_header() or words > (1 if width > 3 else 2)
         return chosen.layout(source.path, max(width, len(names)) if header else width, names if header else ()), header
     if len(names) == width and (layout := _by_header(source, names, below)):
         return layout, True
@@ -313,10 +313,6 @@ def _layout(source: Source, rows: list[list[str]], width: int) -> tuple[Layout, 
     return _by_place(source, rows, names, width), False
 
 
-def _is_role_word(name: str) -> bool:
-    return any(columns_by_role([name]))
-
-
 def _by_header(source: Source, names: list[str], below: list[list[str]]) -> Layout | None:
     """The layout by the first line, or None if that is a row. Raise if it may be either."""
     layout = complete_header(source.path, names)
@@ -325,7 +321,7 @@ def _by_header(source: Source, names: list[str], below: list[list[str]]) -> Layo
         return layout
     if not layout and len(names) == 3 and _names_variables(names, below):
         return Layout(3, 0, 1, 2, tuple(names))
-    found = columns_by_role([name if len(name) > 1 else "" for name in names], tiers=2)
+    found = columns_by_role([name if len(name) > 1 else "" for name in names], vague=False)
     roles = sum(map(bool, found))
     if letters or roles > 1 or (roles == 1 and len(names) == 3 and _is_alone(names, found, below)):
         if layout:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from fewlink.core.errors import InputError, UnknownName, did_you_mean, read_file, unique_keys
+from fewlink.core.errors import InputError, read_file, unique_keys
 from fewlink.graph.source import Source, blocks_of
 from fewlink.graph.vocabulary import Block
 
@@ -25,7 +23,6 @@ KINDS = {"attack-pattern": "technique", "intrusion-set": "group", "course-of-act
 CAPEC_KIND = "attack_pattern"  # the kind of an attack-pattern with a CAPEC id
 PUBLIC_SOURCES = ("mitre", "capec", "cwe")  # prefixes of sources whose ids become entity ids
 NOT_ENTITIES = {"relationship", "sighting", "bundle", "marking-definition", "extension-definition", "language-content"}
-NAMESPACE = uuid.UUID("00abedb4-aa42-466c-9c01-fed23315a9b7")  # for ids made from content: STIX 2.1, section 2.9
 BEGIN = re.compile(rb'\s*\{.{0,2000}?"type"\s*:\s*"bundle"', re.DOTALL)
 MAX_LISTED_IDS = 3
 
@@ -52,6 +49,7 @@ class Bundle:
     """The triples and entities of a bundle.
 
     `names`, `kinds` and `refs` (STIX ids) are by entity; entities made from properties, such as platforms, have no ref.
+    `objects` are all objects by STIX id, in their last modified versions.
     `left_out` lists the STIX ids of objects that are not in the graph, by reason.
     """
 
@@ -59,6 +57,7 @@ class Bundle:
     names: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
+    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     left_out: dict[str, list[str]] = field(default_factory=dict)
 
     def leave_out(self, reason: str, identifier: str) -> None:
@@ -96,7 +95,7 @@ def read_bundle(path: Path, on_problem: Callable[[str], None] | None = None) -> 
         raise InputError(path, f"is not valid JSON ({error})") from None
     if not isinstance(content, dict) or not isinstance(content.get("objects", []), list):
         raise InputError(path, "is not a STIX bundle: it must be a JSON object with a list 'objects'")
-    objects = _by_id(content.get("objects", []), report)
+    objects = bundle.objects = _by_id(content.get("objects", []), report)
     entity_of = _add_entities(bundle, objects)
     tactics = {
         str(each.get("x_mitre_shortname")): entity_of[each["id"]]
@@ -213,93 +212,3 @@ def _kind(each: dict[str, Any], public: str | None) -> str:
 
 def _word(text: str) -> str:
     return re.sub(r"[^\w]+", "_", text).strip("_")
-
-
-@dataclass(frozen=True)
-class Link:
-    """A link to write, in the graph's names; its probability is None if unknown."""
-
-    head: str
-    relation: str
-    tail: str
-    probability: float | None = None
-
-
-def read_links(path: Path) -> list[Link]:
-    """Read links from lines of head, relation, tail and optionally a probability, separated by tabs."""
-    links = []
-    lines = read_file(path).decode("utf-8-sig", "replace").split("\n")  # names may contain other line separators
-    for line, text in enumerate(lines, 1):
-        row = text.removesuffix("\r").split("\t")
-        if not text.strip():
-            continue
-        if len(row) < 3 or not all(row[:3]):
-            raise InputError(path, "needs a head, a relation and a tail, separated by tabs", line)
-        probability = _probability(row[3], path, line) if len(row) > 3 and row[3] else None
-        links.append(Link(row[0], row[1], row[2], probability))
-    return links
-
-
-def _probability(text: str, path: Path, line: int) -> float:
-    try:
-        probability = float(text)
-    except ValueError:
-        probability = -1.0
-    if not 0 <= probability <= 1:
-        raise InputError(path, f"has the probability '{text}': it must be from 0 to 1", line)
-    return probability
-
-
-def relationships(links: Iterable[Link], bundle: Bundle, *, author: str, note: str, now: datetime) -> dict[str, Any]:
-    """A bundle of relationships between objects of another bundle, with confidence and author.
-
-    The id of a relationship depends on its content: a link has the same id in every export.
-    """
-    moment = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
-    common = {"spec_version": "2.1", "created": moment, "modified": moment}
-    identity = {
-        "type": "identity",
-        **common,
-        "id": _made_id("identity", author),
-        "name": author,
-        "identity_class": "system",
-    }
-    objects: list[dict[str, Any]] = [identity]
-    for link in links:
-        source = _ref(bundle, link.head)
-        target = _ref(bundle, link.tail)
-        verb = _verb(link.relation, bundle.kinds[link.head], bundle.kinds[link.tail])
-        relationship: dict[str, Any] = {
-            "type": "relationship",
-            **common,
-            "id": _made_id("relationship", f"{source} {verb} {target}"),
-            "created_by_ref": identity["id"],
-            "relationship_type": verb,
-            "source_ref": source,
-            "target_ref": target,
-            "description": note,
-            "labels": ["fewlink"],
-        }
-        if link.probability is not None:
-            relationship["confidence"] = round(100 * link.probability)
-        objects.append(relationship)
-    return {"type": "bundle", "id": _made_id("bundle", moment + author), "objects": objects}
-
-
-def _ref(bundle: Bundle, entity: str) -> str:
-    """The STIX id of an entity. Raise if the bundle lacks it, or has it only as a property of objects."""
-    if entity in bundle.refs:
-        return bundle.refs[entity]
-    if entity in bundle.names:
-        raise UnknownName(f"'{entity}' is a property, not an object of the bundle: leave out links to it")
-    raise UnknownName(f"unknown entity '{entity}': the bundle lacks it{did_you_mean(entity, bundle.refs)}")
-
-
-def _verb(relation: str, head: str, tail: str) -> str:
-    """The verb of a relation: `uses` for `group_uses_malware`; a relation of another form is its own verb."""
-    middle = re.fullmatch(f"{re.escape(head)}_(.+)_{re.escape(tail)}", relation)
-    return re.sub(r"[^a-z0-9]+", "-", (middle[1] if middle else relation).lower()).strip("-")
-
-
-def _made_id(kind: str, content: str) -> str:
-    return f"{kind}--{uuid.uuid5(NAMESPACE, content)}"

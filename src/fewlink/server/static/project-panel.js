@@ -1,10 +1,11 @@
-// The panel of the open project, its history, import and export, and the lists of accepted and rejected pairs.
+// The panel of the open project, its history, imports, and the lists of accepted and rejected pairs.
 
-import { call, Problem, request } from "./api.js";
+import { call, Problem } from "./api.js";
 import { takeBack, undo } from "./decisions.js";
 import { $, announce, element } from "./dom.js";
 import { entityButton } from "./entity.js";
 import { on } from "./events.js";
+import { openExport } from "./export.js";
 import { newProject } from "./new-project.js";
 import {
   conflicts,
@@ -22,7 +23,15 @@ import { asSentence, formatCount, pairText, plural } from "./text.js";
 
 const PAGE = 100; // pairs of a list that are shown at first
 const HISTORY_PAGE = 300;
-const FORMATS = { tsv: "tsv", txt: "tsv", nt: "nt", ntriples: "nt", json: "json" }; // by the ending of a file
+const FORMATS = {
+  tsv: "tsv",
+  txt: "tsv",
+  csv: "csv",
+  nt: "nt",
+  ntriples: "nt",
+  ttl: "turtle",
+  json: "json",
+}; // of imports, by the ending of a file
 
 let remaining = null; // {label, count}: suggestions that are left to decide on
 let listed = PAGE;
@@ -187,19 +196,10 @@ function historyItem(event, undone) {
   );
 }
 
-async function exportProject(format) {
-  const response = await request(`projects/${project.number}/export?format=${format}`);
-  const name = project.name.replace(/[^\p{L}\p{N}_-]+/gu, "-").slice(0, 60) || "project";
-  const url = URL.createObjectURL(await response.blob());
-  element("a", { href: url, download: `${name}.${format}` }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
-  announce(`Saved as ${name}.${format}.`);
-}
-
 async function importFile(file) {
   const format = FORMATS[file.name.split(".").at(-1).toLowerCase()];
   if (!format) {
-    throw new Problem({ message: `${file.name}: the file name must end in .tsv, .nt or .json.` });
+    throw new Problem({ message: `${file.name}: the file name must end in .tsv, .csv, .nt, .ttl or .json.` });
   }
   const body = { format, text: await file.text(), who: curator() };
   const answer = await call(`projects/${project.number}/import`, body);
@@ -244,12 +244,7 @@ $("who").addEventListener("change", () => {
 });
 $("undo").addEventListener("click", undo);
 $("history-open").addEventListener("click", attempt(showHistory));
-for (const format of ["tsv", "nt", "json"]) {
-  $(`export-${format}`).addEventListener(
-    "click",
-    attempt(() => exportProject(format)),
-  );
-}
+$("export-open").addEventListener("click", attempt(openExport));
 $("import").addEventListener("click", () => $("import-file").click());
 $("import-file").addEventListener(
   "change",

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.curation import store
-from fewlink.curation.exchange import ENTITY, RELATION, export, import_file, import_text, iri, of_iri, write_export
+from fewlink.curation.exports import ESCAPES, export, write_export
+from fewlink.curation.imports import import_file, import_text
+from fewlink.curation.rdf import ENTITY, RELATION, iri, of_iri
 from fewlink.curation.store import ProjectFile
 
 ODD = 'a "b"\t<c> \\n ü'
@@ -40,8 +42,9 @@ def test_exports_without_probabilities_are_read(file: ProjectFile, tmp_path: Pat
         assert "probability" in event
         del event["probability"]
     (tmp_path / "old.json").write_text(json.dumps(old))
-    lines = [line.rsplit("\t", 1)[0] for line in export(file, "can cure", "tsv").splitlines()]
-    (tmp_path / "old.tsv").write_text("\n".join(lines))
+    rows = [(s.head, s.tail, s.kind, s.who, s.time) for s in file.decisions("can cure")]
+    lines = [("head", "tail", "decision", "who", "time"), *rows]
+    (tmp_path / "old.tsv").write_text("".join("\t".join(c.translate(ESCAPES) for c in line) + "\n" for line in lines))
     with ProjectFile(tmp_path / "b.fewlink") as other:
         for name in ("old.json", "old.tsv"):
             import_file(other, name, tmp_path / name)
@@ -49,7 +52,7 @@ def test_exports_without_probabilities_are_read(file: ProjectFile, tmp_path: Pat
             assert [s.pair for s in other.decisions(name)] == [s.pair for s in file.decisions("can cure")]
 
 
-@pytest.mark.parametrize("format", ["tsv", "json"])
+@pytest.mark.parametrize("format", ["tsv", "csv", "ttl", "json"])
 def test_decisions_survive_export_and_import(file: ProjectFile, tmp_path: Path, format: str) -> None:
     path = write_export(file, "can cure", tmp_path / f"out.{format}")
     with ProjectFile(tmp_path / "b.fewlink") as other:
@@ -108,8 +111,8 @@ def test_what_was_rejected_is_not_exported_as_true(file: ProjectFile) -> None:
     assert export(file, "can cure", "triples") == "http://x.org/a\tcan cure\tb\nx\tcan cure\tz\n"
     lines = export(file, "can cure", "nt").splitlines()
     assert [line.split()[0] for line in lines] == ["<http://x.org/a>", f"<{ENTITY}x>"]
-    rejected = [line.split("\t")[:3] for line in export(file, "can cure", "tsv").splitlines() if "rejected" in line]
-    assert [row[1:] for row in rejected] == [["pair", "rejected"], ["y", "rejected"]]
+    rejected = [line.split("\t") for line in export(file, "can cure", "tsv").splitlines() if "rejected" in line]
+    assert [row[3:6] for row in rejected] == [["pair", "pair", "rejected"], ["y", "y", "rejected"]]
 
 
 def test_ntriples_parse_elsewhere(file: ProjectFile) -> None:
@@ -191,7 +194,15 @@ def test_what_two_curators_undid_is_undone_once(file: ProjectFile, tmp_path: Pat
         ("x.json", json.dumps({"format": "fewlink-project/1", "log": [{"kind": "x"}]}), "is a damaged export"),
         ("x.tsv", "a\tb\taccepted\tann\t2026\t1.5", "the probability '1.5' is not a number from 0 to 1"),
         ("x.tsv", "a\tb\taccepted\tann\t2026\thigh", "the probability 'high' is not a number from 0 to 1"),
-        ("x.csv", "a,b", "use .tsv, .nt or .json"),
+        ("x.xls", "a,b", r"use \.tsv, .*\.csv"),
+        ("x.csv", "a,b,maybe", r"x\.csv:1: .*'maybe'"),
+        ("x.csv", "head,relation,tail\na,r,b\na,s,b\n", "has 2 relations"),
+        ("x.tsv", "head\trelation\ttail\na\tr\n", r"x\.tsv:2: .*write head, relation, tail"),
+        ("x.tsv", "head\trank\ttail\na\t1\tb\n", "lists predictions: add a column 'decision'"),
+        ("x.csv", "head,tail,decision\na,b,\n", "has no decisions"),
+        ("x.ttl", "<a:b> <c:d> .", r"x\.ttl:1: is not Turtle"),
+        ("x.ttl", "<a:b> <c:d> <e:f> .", "has no decisions"),
+        ("x.ttl", "[] a <http://www.w3.org/1999/02/22-rdf-syntax-ns#Statement> .", "statement 1 has no subject"),
     ],
 )
 def test_what_cannot_be_imported_is_named_and_changes_nothing(

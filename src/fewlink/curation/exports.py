@@ -1,0 +1,307 @@
+"""Exports of a project: the table of formats, which the command, Python, the server and its page share."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from fewlink.core.errors import FORMULA, FewlinkError, InputError, choose
+from fewlink.core.storage import write_bytes
+from fewlink.curation import rdf, stix
+from fewlink.curation.rows import Row
+from fewlink.curation.schema import Event, Project
+from fewlink.curation.store import ProjectFile
+from fewlink.graph import Graph
+from fewlink.graph.formats.stix import Bundle, is_bundle, read_bundle
+
+JSON_FORMAT = "fewlink-project/2"
+COLUMNS = ("head", "head_name", "relation", "tail", "tail_name", "decision", "probability", "who", "time")
+ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+WIKIDATA = re.compile(
+    r"(?:https?://www\.wikidata\.org/(?:entity|wiki|prop/direct)/(?:Property:)?|wdt?:)?([QP][1-9][0-9]*)"
+)
+BYTE_ORDER_MARK = "\ufeff"  # tells spreadsheets that a CSV file is UTF-8
+FormatName = Literal["tsv", "csv", "triples", "nt", "turtle", "quickstatements", "stix", "json"]
+
+
+@dataclass(frozen=True)
+class Described:
+    """What exports say about entities beyond their ids.
+
+    graph   has names and types of entities; without it, the name of an entity is its id
+    source  the file that the graph was read from: a STIX bundle has the objects of the entities
+    model   the name of the model that answers on the graph
+    """
+
+    graph: Graph | None = None
+    source: str = ""
+    model: str = ""
+
+    def name(self, entity: str) -> str:
+        """The readable name of an entity."""
+        number = None if self.graph is None else self.graph.entities.find(entity)
+        return entity if self.graph is None or number is None else self.graph.name(number)
+
+    def types(self, entity: str) -> list[str]:
+        """The types of an entity."""
+        number = None if self.graph is None else self.graph.entities.find(entity)
+        if self.graph is None or self.graph.types is None or number is None:
+            return []
+        table = self.graph.types
+        return [table.names[kind] for kind in table.of_entities(np.array([number])).tolist()]
+
+    def bundle(self, entities: Sequence[str]) -> Bundle:
+        """The STIX objects of entities: those of the bundle that the graph came from, or made from names and types."""
+        if self.source and is_bundle(Path(self.source)):
+            return read_bundle(Path(self.source))
+        return stix.made_bundle((entity, self.name(entity), self.types(entity)) for entity in entities)
+
+
+@dataclass(frozen=True)
+class Content:
+    """A project as a format writes it: `rows` are its decided pairs, `log` all its events."""
+
+    project: Project
+    rows: list[Row]
+    log: list[Event]
+    described: Described = field(default_factory=Described)
+
+    @property
+    def true(self) -> list[Row]:
+        """The references and accepted pairs."""
+        return [row for row in self.rows if row.decision != "rejected"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of exports.
+
+    title       what menus call it
+    about       what it holds and where it is read
+    suffixes    endings of file names; the first one is given to new files
+    media_type  of HTTP answers
+    write       turns the content of a project into text
+    described   whether it writes more about entities than their ids, so that the graph is worth opening
+    """
+
+    title: str
+    about: str
+    suffixes: tuple[str, ...]
+    media_type: str
+    write: Callable[[Content], str]
+    described: bool = True
+
+
+def export(
+    file: ProjectFile,
+    project: str | int,
+    format: str,
+    *,
+    relation: str | None = None,
+    described: Described | None = None,
+) -> str:
+    """A project as text in one of the `FORMATS`.
+
+    relation   is written in place of the project's name: a property of Wikidata, an IRI, a verb of STIX
+    described  the graph, for names, types and STIX objects
+    """
+    chosen = choose("format", format, FORMATS)
+    described = described or Described()
+    facts = file.project(project)
+    relation = relation or facts.name
+    rows = [
+        Row(
+            head=each.head,
+            head_name=described.name(each.head),
+            relation=relation,
+            tail=each.tail,
+            tail_name=described.name(each.tail),
+            decision=each.kind,
+            probability=each.probability,
+            who=each.who,
+            time=each.time,
+        )
+        for each in file.decisions(project)
+    ]
+    return chosen.write(Content(facts, rows, file.log(project), described))
+
+
+def write_export(
+    file: ProjectFile,
+    project: str | int,
+    path: Path,
+    format: str | None = None,
+    *,
+    relation: str | None = None,
+    described: Described | None = None,
+) -> Path:
+    """Write an export atomically; by default, the suffix of the file decides the format."""
+    text = export(file, project, format or format_of(path), relation=relation, described=described)
+    write_bytes(path, text.encode("utf-8", "surrogatepass"))
+    return path
+
+
+def format_of(path: Path) -> str:
+    """The format of a file by its suffix; raises if the suffix is unknown."""
+    endings = {suffix: name for name, format in FORMATS.items() for suffix in format.suffixes}
+    for suffix in sorted(endings, key=len, reverse=True):
+        if path.name.lower().endswith(suffix):
+            return endings[suffix]
+    raise InputError(path, f"has an unknown suffix: use {', '.join(endings)}")
+
+
+def cells_of(row: Row) -> list[str]:
+    """The cells of a row, in the order of `COLUMNS`."""
+    values = (getattr(row, column) for column in COLUMNS)
+    return ["" if value is None else repr(value) if isinstance(value, float) else str(value) for value in values]
+
+
+def to_tsv(content: Content) -> str:
+    """A header and a line for each decided pair; tabs, line ends and backslashes in names are escaped."""
+    rows = [list(COLUMNS), *map(cells_of, content.rows)]
+    return "".join("\t".join(cell.translate(ESCAPES) for cell in row) + "\n" for row in rows)
+
+
+def to_csv(content: Content) -> str:
+    """The same table for spreadsheets."""
+    return csv_text(content.rows)
+
+
+def csv_text(rows: Iterable[Row]) -> str:
+    """A table for spreadsheets: an apostrophe goes before text that they would run as a formula."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([list(COLUMNS), *([guarded(cell) for cell in cells_of(row)] for row in rows)])
+    return BYTE_ORDER_MARK + text.getvalue()
+
+
+def guarded(cell: str) -> str:
+    """A cell with an apostrophe in front if a spreadsheet would run it as a formula; `unguarded` is the inverse."""
+    return f"'{cell}" if cell.lstrip("'").startswith(FORMULA) else cell
+
+
+def unguarded(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and cell.lstrip("'").startswith(FORMULA) else cell
+
+
+def to_triples(content: Content) -> str:
+    """References and accepted pairs as lines of head, relation and tail, which all commands read as triples.
+
+    Names are not escaped; raises if one contains a tab or line break.
+    """
+    rows = [row.triple for row in content.true]
+    if broken := next((name for row in rows for name in row if re.search("[\t\n\r]", name)), None):
+        raise FewlinkError(f"'{broken}' contains a tab or line break: export .nt or .json instead")
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def to_ntriples(content: Content) -> str:
+    """References and accepted pairs as N-Triples; an id that is not an IRI becomes a URN."""
+    return rdf.ntriples(content.true)
+
+
+def to_turtle(content: Content) -> str:
+    """References and accepted pairs as triples, and each decision as a statement with its provenance."""
+    facts = content.project
+    return rdf.turtle(content.rows, facts.name, facts.description, content.described.model)
+
+
+def to_quickstatements(content: Content) -> str:
+    """References and accepted pairs as commands of QuickStatements, version 1: item, property and item."""
+    return "".join(
+        f"{_wikidata(row.head, 'Q')}\t{_wikidata(row.relation, 'P')}\t{_wikidata(row.tail, 'Q')}\n"
+        for row in content.true
+    )
+
+
+def _wikidata(text: str, letter: str) -> str:
+    """The id of Wikidata in an id or IRI; raises unless it is one of an item (Q) or a property (P)."""
+    found = WIKIDATA.fullmatch(text)
+    if found and found[1].startswith(letter):
+        return found[1]
+    if letter == "P":
+        raise FewlinkError(f"QuickStatements needs a property of Wikidata such as P31, not '{text}': give the relation")
+    raise FewlinkError(f"QuickStatements needs items of Wikidata such as Q42, and '{text}' is none: use another format")
+
+
+def to_stix(content: Content) -> str:
+    """References and accepted pairs as STIX relationships, with the objects that they join."""
+    ends = list(dict.fromkeys(end for row in content.true for end in (row.head, row.tail)))
+    links = [stix.Link(*row.triple, row.probability, row.who, row.time) for row in content.true]
+    note = f"{content.project.description}\n\n" if content.project.description else ""
+    written = stix.relationships(
+        links,
+        content.described.bundle(ends),
+        author="fewlink",
+        note=f"{note}Decided in the project '{content.project.name}' of fewlink.",
+        now=content.project.made,
+    )
+    return json.dumps(written, indent=1, ensure_ascii=True) + "\n"
+
+
+def to_json(content: Content) -> str:
+    """The project and its whole log."""
+    facts = content.project
+    whole = {
+        "format": JSON_FORMAT,
+        "name": facts.name,
+        "description": facts.description,
+        "made": facts.made,
+        "log": [asdict(event) for event in content.log],
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=True) + "\n"
+
+
+FORMATS: dict[str, Format] = {
+    "tsv": Format(
+        "TSV",
+        "All decisions with names, in tab-separated columns.",
+        (".tsv", ".txt"),
+        "text/tab-separated-values",
+        to_tsv,
+    ),
+    "csv": Format("CSV", "All decisions with names, for spreadsheets.", (".csv",), "text/csv", to_csv),
+    "triples": Format(
+        "Triples",
+        "True pairs as head, relation, tail, for data append and to-neo4j.",
+        (".triples.tsv",),
+        "text/tab-separated-values",
+        to_triples,
+        described=False,
+    ),
+    "nt": Format(
+        "N-Triples", "True pairs as RDF.", (".nt", ".ntriples"), "application/n-triples", to_ntriples, described=False
+    ),
+    "turtle": Format(
+        "RDF with provenance",
+        "All decisions as Turtle: who, when and how probable, in PROV-O.",
+        (".ttl",),
+        "text/turtle",
+        to_turtle,
+    ),
+    "quickstatements": Format(
+        "QuickStatements",
+        "True pairs for Wikidata: items (Q…), and a property (P…) as relation.",
+        (".qs",),
+        "text/plain",
+        to_quickstatements,
+        described=False,
+    ),
+    "stix": Format(
+        "STIX 2.1",
+        "True pairs as relationships with a confidence, for OpenCTI and others.",
+        (".stix.json", ".stix"),
+        "application/stix+json",
+        to_stix,
+    ),
+    "json": Format(
+        "JSON", "The whole log, undone decisions included.", (".json",), "application/json", to_json, described=False
+    ),
+}

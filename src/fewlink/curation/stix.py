@@ -1,0 +1,193 @@
+"""Links as a STIX 2.1 bundle: relationships with confidence and author, and the objects that they join.
+
+Ids depend on content alone: a link has the same id in every export, so that platforms such as OpenCTI update it.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fewlink.core.errors import FewlinkError, InputError, UnknownName, did_you_mean, read_file
+from fewlink.graph.formats.stix import CAPEC_KIND, KINDS, Bundle
+
+NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://github.com/fewlink/fewlink")  # STIX reserves its own: section 2.9
+TYPES = {kind: type for type, kind in KINDS.items()} | {CAPEC_KIND: "attack-pattern"}
+NAMED_TYPES = (  # types of STIX whose objects need a name and nothing that a graph lacks
+    "attack-pattern",
+    "campaign",
+    "course-of-action",
+    "identity",
+    "infrastructure",
+    "intrusion-set",
+    "malware",
+    "threat-actor",
+    "tool",
+    "vulnerability",
+)
+PUBLIC_IDS = {  # sources of public ids, as MITRE's bundles name them
+    "mitre-attack": re.compile(r"[A-Z]{1,3}\d{4}(\.\d{3})?"),
+    "capec": re.compile(r"CAPEC-\d+"),
+    "cwe": re.compile(r"CWE-\d+"),
+    "cve": re.compile(r"CVE-\d{4}-\d+"),
+}
+EARLIEST = "1970-01-01T00:00:00.000Z"  # of objects made from names: the same in every export, older than all others
+TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?Z")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link to write, in the graph's names; its probability is None if unknown, its curator and time empty."""
+
+    head: str
+    relation: str
+    tail: str
+    probability: float | None = None
+    who: str = ""
+    time: str = ""
+
+
+def read_links(path: Path) -> list[Link]:
+    """Read links from lines of head, relation, tail and optionally a probability, separated by tabs."""
+    links = []
+    lines = read_file(path).decode("utf-8-sig", "replace").split("\n")  # names may contain other line separators
+    for line, text in enumerate(lines, 1):
+        row = text.removesuffix("\r").split("\t")
+        if not text.strip():
+            continue
+        if len(row) < 3 or not all(row[:3]):
+            raise InputError(path, "needs a head, a relation and a tail, separated by tabs", line)
+        probability = _probability(row[3], path, line) if len(row) > 3 and row[3] else None
+        links.append(Link(row[0], row[1], row[2], probability))
+    return links
+
+
+def _probability(text: str, path: Path, line: int) -> float:
+    try:
+        probability = float(text)
+    except ValueError:
+        probability = -1.0
+    if not 0 <= probability <= 1:
+        raise InputError(path, f"has the probability '{text}': it must be from 0 to 1", line)
+    return probability
+
+
+def made_bundle(entities: Iterable[tuple[str, str, Sequence[str]]]) -> Bundle:
+    """A bundle of objects made from entities (id, name, types); an entity of no type of STIX becomes no object."""
+    bundle = Bundle()
+    for entity, name, kinds in entities:
+        bundle.names[entity], bundle.kinds[entity] = name, kinds[0] if kinds else ""
+        types = ((kind, TYPES.get(kind, kind.lower().replace("_", "-"))) for kind in kinds)
+        kind, type = next((each for each in types if each[1] in NAMED_TYPES), ("", ""))
+        if not type:
+            continue
+        made: dict[str, Any] = {
+            "type": type,
+            "spec_version": "2.1",
+            "id": _made_id(type, entity),
+            "created": EARLIEST,
+            "modified": EARLIEST,
+            "name": name,
+        }
+        if type == "malware":
+            made["is_family"] = True
+        source = next((source for source, form in PUBLIC_IDS.items() if form.fullmatch(entity)), None)
+        if source:
+            made["external_references"] = [{"source_name": source, "external_id": entity}]
+        bundle.kinds[entity], bundle.refs[entity], bundle.objects[made["id"]] = kind, made["id"], made
+    return bundle
+
+
+def relationships(links: Sequence[Link], bundle: Bundle, *, author: str, note: str, now: str) -> dict[str, Any]:
+    """A bundle of relationships between objects of another bundle, with these objects.
+
+    The curator of a link is its author, or else the system `author`; a link without a time was made `now`.
+    """
+    system = _identity(author, "system")
+    identities: dict[str, dict[str, Any]] = {}
+    written = []
+    kinds = {bundle.kinds.get(end, "") for link in links for end in (link.head, link.tail)}
+    for link in links:
+        source, target = _ref(bundle, link.head), _ref(bundle, link.tail)
+        verb = _verb(link.relation, kinds)
+        time = _time(link.time) or _time(now) or EARLIEST
+        maker = _identity(link.who, "individual") if link.who else system
+        identities[maker["id"]] = maker
+        relationship: dict[str, Any] = {
+            "type": "relationship",
+            "spec_version": "2.1",
+            "created": time,
+            "modified": time,
+            "id": _made_id("relationship", f"{source} {verb} {target}"),
+            "created_by_ref": maker["id"],
+            "relationship_type": verb,
+            "source_ref": source,
+            "target_ref": target,
+            "description": note,
+            "labels": ["fewlink"],
+        }
+        if link.probability is not None:
+            relationship["confidence"] = round(100 * link.probability)
+        written.append(relationship)
+    objects = [*identities.values(), *written, *_joined(written, bundle)]
+    content = " ".join(f"{each['id']} {each.get('modified', '')}" for each in objects)
+    return {"type": "bundle", "id": _made_id("bundle", content), "objects": objects}
+
+
+def _identity(name: str, kind: str) -> dict[str, Any]:
+    return {
+        "type": "identity",
+        "spec_version": "2.1",
+        "created": EARLIEST,
+        "modified": EARLIEST,
+        "id": _made_id("identity", name if kind == "system" else f"{kind} {name}"),
+        "name": name,
+        "identity_class": kind,
+    }
+
+
+def _joined(written: Sequence[dict[str, Any]], bundle: Bundle) -> Iterator[dict[str, Any]]:
+    """The objects that relationships join, then their authors and markings, as far as the bundle has them."""
+    wanted = dict.fromkeys(each[end] for each in written for end in ("source_ref", "target_ref"))
+    for identifier in list(wanted):
+        each = bundle.objects[identifier]
+        markings = each.get("object_marking_refs")
+        for other in [each.get("created_by_ref"), *(markings if isinstance(markings, list) else [])]:
+            if isinstance(other, str) and other in bundle.objects:
+                wanted[other] = None
+    return (bundle.objects[identifier] for identifier in wanted)
+
+
+def _ref(bundle: Bundle, entity: str) -> str:
+    """The STIX id of an entity. Raise if the bundle lacks it, or has it only as a property of objects."""
+    if entity in bundle.refs:
+        return bundle.refs[entity]
+    if kind := bundle.kinds.get(entity):
+        raise FewlinkError(f"'{entity}' is a {kind}, which is no object of STIX: use another format for its links")
+    if entity in bundle.names:
+        raise FewlinkError(f"'{entity}' has no type, and STIX needs one: give the graph types such as malware or tool")
+    raise UnknownName(f"unknown entity '{entity}': the bundle lacks it{did_you_mean(entity, bundle.refs)}")
+
+
+def _verb(relation: str, kinds: Iterable[str]) -> str:
+    """The verb of a relation: `uses` for `group_uses_malware`; a relation of another form is its own verb."""
+    kind = "|".join(map(re.escape, kinds))
+    middle = re.fullmatch(f"(?:{kind})[_ ](.+)[_ ](?:{kind})", relation)
+    verb = re.sub(r"[^a-z0-9]+", "-", (middle[1] if middle else relation).lower()).strip("-")
+    if not verb:
+        raise FewlinkError(f"STIX needs a relation of Latin letters such as uses, not '{relation}': give the relation")
+    return verb
+
+
+def _time(text: str) -> str:
+    """A time in UTC with milliseconds; empty if the text is none."""
+    found = TIME.fullmatch(text)
+    return f"{found[1]}.{((found[2] or '.') + '000')[1:4]}Z" if found else ""
+
+
+def _made_id(kind: str, content: str) -> str:
+    return f"{kind}--{uuid.uuid5(NAMESPACE, content)}"
