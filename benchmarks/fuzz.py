@@ -34,12 +34,13 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.storage import MANIFEST, open_folder, read_json
 from fewlink.core.storage.checksums import sha256_json
 from fewlink.curation import exports, imports
+from fewlink.curation.stix import read_links
 from fewlink.curation.store import ProjectFile
 from fewlink.data.nell_layout import read_layout
 from fewlink.evaluation.records import RecordStore, read_records
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.graph.formats import read_triples
-from fewlink.graph.formats.stix import read_bundle, read_links
+from fewlink.graph.formats.stix import read_bundle
 from fewlink.graph.labels import labels_from
 from fewlink.graph.side_files import check_side_files, read_pairs_table
 from fewlink.graph.source import Reading
