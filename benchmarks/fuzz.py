@@ -290,6 +290,11 @@ def readers(place: Place) -> list[Reader]:
         Reader("side file", [SIDE], lambda content, rng: _side(place, content)),
         Reader("references", [b"ann\toslo\nbob\trome\n"], lambda content, rng: _references(place, content)),
         Reader("decisions tsv", [DECISIONS], lambda content, rng: _decisions(place, content, "tsv", rng)),
+        Reader(
+            "decisions csv",
+            [DECISIONS.replace(b"\t", b",")],
+            lambda content, rng: _decisions(place, content, "csv", rng),
+        ),
         Reader("decisions nt", [TRUE_PAIRS], lambda content, rng: _decisions(place, content, "nt", rng)),
         Reader(
             "decisions json", [json.dumps(LOG).encode()], lambda content, rng: _decisions(place, content, "json", rng)

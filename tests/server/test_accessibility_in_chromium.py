@@ -90,9 +90,10 @@ def states(browser: Browser, address: str, size: tuple[int, int], theme: str) ->
         ("#bulk-open", "bulk"),
         ("#history-open", "history"),
         (".row:not([hidden]) .entity", "entity"),
+        ("#export-open", "export"),
     ):
         browser.click(button)
-        browser.until(lambda dialog=dialog: browser.texts(f"#{dialog} li"))
+        browser.until(lambda dialog=dialog: browser.texts(f"#{dialog} li, #{dialog} option"))
         yield dialog
         browser.press("Escape")
     browser.press("?")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -78,6 +78,9 @@ def export_project(
         metavar="GRAPH|RUN",
         help="The graph: names, types and STIX objects of entities. By default the one that FILE is named after.",
     ),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
     types: Path = common.TYPES,
     names: Path = common.NAMES,
 ) -> None:
@@ -99,10 +102,11 @@ def export_project(
     if graph is not None:
         common.check_graph_or_run(graph)
     common.check_files(types, names)
+    how = common.how_to_read(columns, on_error, literals)
     with ProjectFile(file, write=False) as opened:
         name = opened.only(project)
         source = graph or _graph_of(file)
-        described = _described(source, types, names) if source and wants_graph else Described()
+        described = _described(source, types=types, names=names, **how) if source and wants_graph else Described()
         print(write_export(opened, name, out, chosen, relation=relation, described=described))
 
 
@@ -118,12 +122,12 @@ def _graph_of(file: Path) -> str | None:
     return beside.name if beside.name in CATALOGUE and CATALOGUE[beside.name].address is None else None
 
 
-def _described(graph: str, types: Path | None, names: Path | None) -> Described:
+def _described(graph: str, **options: Any) -> Described:
     """The graph for an export, with the name of the model that answers on it."""
     from fewlink.curation.exports import Described
     from fewlink.linker import load
 
-    linker = load(graph, types=types, names=names)
+    linker = load(graph, **options)
     return Described(linker.graph, linker.benchmark.source, linker.scorer.name)
 
 

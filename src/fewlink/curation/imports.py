@@ -109,17 +109,18 @@ def _table(path: Path, rows: Iterable[tuple[int, list[str]]], who: str) -> list[
     relations: set[str] = set()
     columns: tuple[str, ...] = WITHOUT_HEADER
     time = now()
+    header = False
     for place, (number, cells) in enumerate(rows):
         if place == 0 and {"head", "tail"} <= set(cells):
-            columns = tuple(cells)
+            header, columns = True, tuple(cells)
             if "rank" in columns and "decision" not in columns:
                 raise InputError(path, "lists predictions: add a column 'decision' with accepted or rejected", number)
             continue
         row = dict(zip(columns, cells, strict=False))
         if len(cells) > len(columns) or not row.get("head") or not row.get("tail"):
-            expected = ", ".join(columns if columns != WITHOUT_HEADER else COLUMNS)
+            expected = ", ".join(columns if header else COLUMNS)
             raise InputError(path, f"has {len(cells)} columns: write {expected}", number)
-        if columns != WITHOUT_HEADER and row.get("decision") == "":
+        if header and "decision" in columns and not row.get("decision"):
             continue
         relations |= {row["relation"]} if row.get("relation") else set()
         events.append(_decision(path, number, row, who, time))
