@@ -31,6 +31,7 @@ from fewlink.graph import Graph
 from fewlink.linker import Explanation, Linker
 from fewlink.linker.explanation import Path
 from fewlink.linker.query import Query, References, find_relation
+from fewlink.models.trail.names import with_name_relations
 from measure import print_table, read_record, write_record
 
 BENCHMARKS = ["nell-one", "fb15k-237-few", "codex-s-few", "attack-few"]
@@ -53,7 +54,7 @@ class Checked:
 
 def sample(benchmark: Benchmark, linker: Linker, count: int, shots: int) -> Iterator[Checked]:
     """Checked explanations of `count` pairs, spread over the relations of dev and test."""
-    graph, rng = known_graph(benchmark), np.random.default_rng(SEED)
+    graph, rng = with_name_relations(known_graph(benchmark)), np.random.default_rng(SEED)
     edges = Edges(graph)
     tasks = [*benchmark.split("dev"), *benchmark.split("test")]
     for number in range(count):

@@ -57,12 +57,7 @@ print(f"\nWhy does it say that {EXPLAINED[0]} runs on {EXPLAINED[1]}? Because of
 paths = linker.explain(REFERENCES, *EXPLAINED).paths
 examples = max(path.like or 0 for path in paths)
 for path in [path for path in paths if path.like == examples][:3]:
-    steps = [" ".join(step.relation.split()[1:-1]) for step in path.steps]  # "tool uses technique": uses
-    hops = (
-        f"←{step}— {entity.name}" if hop.inverse else f"—{step}→ {entity.name}"
-        for hop, step, entity in zip(path.steps, steps, path.entities[1:], strict=True)
-    )
-    print(f"    {path.entities[0].name} {' '.join(hops)}")
+    print(f"    {path}")
 print(f"\n    Chains like these also lead from {examples} of the {len(REFERENCES)} examples to their platforms.")
 
 clone = Path(".venv/bin/fewlink").exists()

@@ -196,7 +196,7 @@ def test_the_shortest_convincing_path_is_first() -> None:
     explanation = explain_pair(Told(reasons), graph, np.array([[c, d]]), a, b)
     assert [path.weight for path in explanation.paths] == [0.5, 1.0, 0.9]  # no reference is joined by v, then w
     weak = replace(reasons, paths=[*reasons.paths[:2], ((r, u), 0.1)])
-    assert [path.weight for path in explain_pair(Told(weak), graph, np.array([[c, d]]), a, b).paths] == [1.0, 0.9, 0.1]
+    assert [path.weight for path in explain_pair(Told(weak), graph, np.array([[c, d]]), a, b).paths] == [1.0, 0.1, 0.9]
 
 
 def test_references_are_called_by_the_name_of_their_relation() -> None:
@@ -210,7 +210,7 @@ def test_references_are_called_by_the_name_of_their_relation() -> None:
         ("infects", True),
     ]
     assert str(explanation.paths[0]) == "virus ←is— ann ←infects— flu —infects→ human"
-    assert explanation.sentence() == "ann is virus, and flu infects ann and infects human."
+    assert explanation.sentence() == "ann is virus, and flu infects ann and human."
     unnamed = explain_pair(Told(reasons), VIRUSES, given, virus, human)
     assert {step.relation for step in unnamed.paths[0].steps} == {"is", "reference"}
 

@@ -56,6 +56,7 @@ def test_a_relation_is_a_verb_a_state_or_a_noun(words: str, verb: str | None) ->
         ("←uses— b", "b uses a"),
         ("—uses→ b —runs on→ c", "a uses b, which runs on c"),
         ("←uses— b —runs on→ c", "b uses a and runs on c"),
+        ("←uses— b —uses→ c —runs on→ d", "b uses a and c, which runs on d"),
         ("—uses→ b ←uses— c", "a uses b, which c also uses"),
         ("—uses→ b ←contains— c —runs on→ d", "a uses b, which c contains, and c runs on d"),
         ("←uses— b ←contains— c —runs on→ d", "b uses a, and c contains b and runs on d"),

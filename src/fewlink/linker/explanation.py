@@ -388,17 +388,18 @@ class Explanation:
         return next((path for path in self.paths if path.entities[0] == self.head and path.counts()), None)
 
     def _other_paths(self) -> list[str]:
-        """Chains besides the path of the first sentence: one or two, if possible of other relations."""
+        """Chains besides the path of the first sentence: one or two, the shortest first, then of other relations."""
         first = next(iter(self._direct()), self._best())
         others = [path for path in self.paths if path != first and (path.counts() or path in self._direct())]
         kinds: dict[object, Path] = {first.kind(): first} if first else {}
         for path in others:
             kinds.setdefault(path.kind(), path)
-        unlike = [path for path in others if path in kinds.values()]
-        ordered = [*unlike, *(path for path in others if path not in unlike)]
-        own_first = sorted(ordered, key=lambda path: path.entities[0] != self.head)
+        new = [path in kinds.values() for path in others]
+        order = sorted(
+            range(len(others)), key=lambda i: (others[i].entities[0] != self.head, len(others[i].steps), not new[i])
+        )
         room = MAX_LINES - 1 - len(self._names())
-        return [f"Also: {self._chain(replace(path, like=None))}." for path in own_first[:room]]
+        return [f"Also: {self._chain(replace(path, like=None))}." for path in (others[i] for i in order[:room])]
 
     def _paths(self) -> list[str]:
         """All paths, one for each line, and the score without them."""
@@ -510,18 +511,20 @@ def explain_pair(
 
 
 def convincing_first(paths: Sequence[Path], head: str) -> list[Path]:
-    """Convincing paths, the shortest first, of equal length those that join most references; then others, by weight.
+    """Convincing paths from the head, then its other paths, then those from references; each time the shortest first.
 
-    A convincing path leads from the head, and neither its weight nor the number of references that it joins is far
-    below the largest.
+    Neither the weight of a convincing path nor the number of references that it joins is far below the largest. Of
+    paths of one length, those that join most references come first, then those with the largest weight.
     """
     own = [path for path in paths if path.entities[0].id == head]
     weight = CONVINCING * max((path.weight or 0.0 for path in own), default=0.0)
-    like = max(1.0, CONVINCING * max((path.like or 0 for path in own), default=0))
-    first = [path for path in own if path.counts() and (path.weight or 0.0) >= weight and (path.like or 0) >= like]
-    first.sort(key=lambda path: (len(path.steps), -(path.like or 0), -(path.weight or 0.0)))
-    others = [path for path in paths if path not in first]
-    return [*first, *sorted(others, key=lambda path: -(path.weight or 0.0))]
+    like = CONVINCING * max((path.like or 0 for path in own), default=0)
+
+    def order(path: Path) -> tuple[float, ...]:
+        weak = not path.counts() or (path.weight or 0.0) < weight or (path.like or 0) < like
+        return path.entities[0].id != head, weak, len(path.steps), -(path.like or 0), -(path.weight or 0.0)
+
+    return sorted(paths, key=order)
 
 
 def joined(graph: Graph, references: np.ndarray, relations: Sequence[int]) -> int:

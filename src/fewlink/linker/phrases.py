@@ -89,7 +89,7 @@ def sentence_of(start: str, hops: Sequence[Hop]) -> str | None:
             told = "subject"
         else:
             joint = {"": here, "object": ", which", "subject": " and", "relative": f", and {here}"}[told]
-            text += f"{joint} {predicate.verb} {hop.to}"
+            text += f"{joint} {hop.to}" if told == "subject" and same else f"{joint} {predicate.verb} {hop.to}"
             told = "object"
         here = hop.to
     return text

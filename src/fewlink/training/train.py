@@ -214,7 +214,7 @@ def _open_or_carve(source: Source, settings: ModelSettings, out: Path) -> Benchm
     if not Path(source).is_file() or is_benchmark(Path(source)):
         return open_benchmark(source)
     report, folder = CompileReport(), out / BENCHMARK
-    graph = compile_graph([Path(source)], report=report)
+    graph = compile_graph([Path(source)], literals="keep", report=report)
     carved, remarks = carve_for_run(graph, out, settings.seed, lambda benchmark: check(benchmark, settings))
     expected = carved.fingerprint
     if is_run(out):
