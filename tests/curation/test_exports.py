@@ -68,7 +68,7 @@ def test_wikidata_gets_statements(file: ProjectFile, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pair", "relation", "problem"),
     [
-        (("Q1", "Q2"), None, r"property of Wikidata such as P31, not 'label': give the relation"),
+        (("Q1", "Q2"), None, r"property of Wikidata, not 'label': name one, as in --relation P31"),
         (("Q1", "Q2"), "Q264", r"not 'Q264'"),
         (("Q1", "P2"), "P264", r"items of Wikidata such as Q42, and 'P2' is none"),
         (("http://example.org/Q1", "Q2"), "P264", r"'http://example.org/Q1' is none"),

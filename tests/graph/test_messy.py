@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import re
 import shlex
@@ -127,6 +128,11 @@ def test_every_messy_file_has_its_test() -> None:
 @pytest.mark.parametrize("name", READ)
 def test_a_messy_file_is_read_at_the_first_try(name: str) -> None:
     assert read(name) == READ[name]
+
+
+@pytest.mark.parametrize("name", ["another-order.csv", "unicode-text.txt", "latin-1.csv", "mac.csv", "array.json"])
+def test_a_messy_file_is_read_compressed(name: str) -> None:
+    assert named(compiled(gzip.compress((MESSY / name).read_bytes()), f"{name}.gz")[0]) == READ[name]
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -227,7 +227,9 @@ def _wikidata(text: str, letter: str) -> str:
     if found and found[1].startswith(letter):
         return found[1]
     if letter == "P":
-        raise FewlinkError(f"QuickStatements needs a property of Wikidata such as P31, not '{text}': give the relation")
+        raise FewlinkError(
+            f"QuickStatements needs a property of Wikidata, not '{text}': name one, as in --relation P31"
+        )
     raise FewlinkError(f"QuickStatements needs items of Wikidata such as Q42, and '{text}' is none: use another format")
 
 

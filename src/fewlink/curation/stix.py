@@ -179,7 +179,7 @@ def _verb(relation: str, kinds: Iterable[str]) -> str:
     middle = re.fullmatch(f"(?:{kind})[_ ](.+)[_ ](?:{kind})", relation)
     verb = re.sub(r"[^a-z0-9]+", "-", (middle[1] if middle else relation).lower()).strip("-")
     if not verb:
-        raise FewlinkError(f"STIX needs a relation of Latin letters such as uses, not '{relation}': give the relation")
+        raise FewlinkError(f"STIX needs a relation of Latin letters, not '{relation}': name one, as in --relation uses")
     return verb
 
 

@@ -148,10 +148,16 @@ class Layout:
         return None
 
     @property
+    def used(self) -> list[int]:
+        """The places that are read."""
+        if self.tail is None:
+            return list(range(self.width))
+        return [place for place in (self.head, self.relation, self.tail) if isinstance(place, int)]
+
+    @property
     def shortest(self) -> int:
         """The number of columns that a row must have."""
-        used = [self.head, self.relation, self.tail] if self.tail is not None else [self.width - 1]
-        return 1 + max(place for place in used if isinstance(place, int))
+        return 1 + max(self.used)
 
     def triples(self, row: Sequence[bytes]) -> Iterator[list[bytes]]:
         """The triples of a row; empty cells beside the head are left out if each column is a relation."""
@@ -176,8 +182,7 @@ class Layout:
 
     def ignored(self, blank: Collection[int] = ()) -> list[str]:
         """The columns that are not read; `blank` ones do not count."""
-        used = {self.head, self.relation, self.tail, *blank}
-        return [self.column(place) for place in range(self.width) if place not in used] if self.tail is not None else []
+        return [self.column(place) for place in range(self.width) if place not in {*self.used, *blank}]
 
 
 PLAIN = Layout(3, 0, 1, 2)

@@ -358,7 +358,9 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
     def export_project(
         number: int,
         format: FormatName = "tsv",
-        relation: Annotated[str | None, Parameter(description="Written in place of the project's name.")] = None,
+        relation: Annotated[
+            str | None, Parameter(max_length=500, description="Written in place of the project's name.")
+        ] = None,
     ) -> Response:
         """The project as a file in one of the formats that `GET /formats` lists."""
         chosen = FORMATS[format]

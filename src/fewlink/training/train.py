@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fewlink.core import distributed
-from fewlink.core.errors import FewlinkError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.progress import tell
 from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors
 from fewlink.core.storage import exists
@@ -214,7 +214,11 @@ def _open_or_carve(source: Source, settings: ModelSettings, out: Path) -> Benchm
     if not Path(source).is_file() or is_benchmark(Path(source)):
         return open_benchmark(source)
     report, folder = CompileReport(), out / BENCHMARK
-    graph = compile_graph([Path(source)], report=report)
+    try:
+        graph = compile_graph([Path(source)], literals="keep", report=report)
+    except InputError as error:
+        remedy = "make a benchmark of it with fewlink data carve, which has these options"
+        raise InputError(error.path, f"{error.problem} ({remedy})", error.line) from None
     carved, remarks = carve_for_run(graph, out, settings.seed, lambda benchmark: check(benchmark, settings))
     expected = carved.fingerprint
     if is_run(out):

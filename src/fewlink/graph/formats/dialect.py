@@ -26,6 +26,7 @@ from fewlink.graph.columns import (
 )
 from fewlink.graph.literals import is_literal
 from fewlink.graph.source import Source
+from fewlink.graph.vocabulary import is_text
 
 SEPARATORS = {b"\t": "tab", b",": "comma", b";": "semicolon", b"|": "bar"}
 WHITE_SPACE = b" "
@@ -153,19 +154,13 @@ def as_utf_8(source: Source, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 def is_windows_1252(raw: bytes) -> bool:
     """Whether text is not UTF-8, and each of its bytes above ASCII is a letter next to a letter, or punctuation."""
+    if is_text(raw):
+        return False
     high = re.findall(rb"[\x80-\xff]+", raw)
-    if any(_is_utf_8(each) for each in high):
+    if any(map(is_text, high)):
         return False
     letters = re.findall(rb"(?:[A-Za-z' -][\xc0-\xff]{1,3}|[\xc0-\xff]{1,3}[a-z]|[\x82-\x8c\x91-\x9c\xa0-\xbf])", raw)
     return sum(map(len, high)) <= sum(sum(byte > 127 for byte in each) for each in letters)
-
-
-def _is_utf_8(raw: bytes) -> bool:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def dialect_of(source: Source, begin: bytes, usual: bytes) -> Dialect:

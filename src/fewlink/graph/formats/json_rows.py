@@ -79,12 +79,12 @@ def _triples(source: Source, values: Iterator[tuple[int | None, Any]]) -> Iterat
             cells = [value.get(name) for name in layout.names] if layout.names else list(value.values())
         else:
             cells = value
-        if layout.shortest <= len(cells) <= layout.width and not any(isinstance(c, dict | list) for c in cells):
-            yield from ((line, triple) for triple in layout.triples([_text(cell) for cell in cells]))
-        elif len(cells) > layout.width or len(cells) < layout.shortest:
+        if not layout.shortest <= len(cells) <= layout.width:
             source.bad(f"has {len(cells)} values instead of {layout.width}", line)
+        elif any(isinstance(cells[place], dict | list) for place in layout.used if place < len(cells)):
+            source.bad("has a list or an object where a name should be", line)
         else:
-            source.bad("has a list or an object as a value: write text or numbers", line)
+            yield from ((line, triple) for triple in layout.triples([_text(cell) for cell in cells]))
 
 
 def _layout(source: Source, value: dict[str, Any] | list[Any]) -> Layout:
