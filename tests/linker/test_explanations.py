@@ -301,6 +301,10 @@ def test_a_path_through_a_reference_or_unlike_all_references() -> None:
     sentences = explain_pair(Told(through), graph, np.array([[ann, italy]]), bob, italy).sentences()
     assert sentences == ["bob likes ann, which is joined by your example to italy."]
     alone = Reasons(1.0, paths=[((0, 1), 0.5)], entities=[(ann, rome, italy)], measured=True)
+    by_tail = replace(alone, shares={"head": 0.1, "references": 2.0})
+    sentences = explain_pair(Told(by_tail), graph, np.array([[eve, italy]]), ann, italy).sentences()
+    assert sentences[0].startswith("ann → italy: 1 of your 1 example has the same tail, which counts more")
+    assert sentences[1:] == ["Also: ann —born in→ rome —in→ italy."]
     sentences = explain_pair(Told(alone), graph, np.array([[eve, oslo]]), ann, italy).sentences()
     assert sentences == ["ann is born in rome, which is in italy; your example is not joined in the same way."]
 

@@ -206,25 +206,27 @@ class Explanation:
 
     def sentence(self) -> str:
         """What counts most, in one sentence."""
+        return self._lead()[0]
+
+    def _lead(self) -> tuple[str, Path | None]:
+        """The first sentence, and the path that it tells."""
         head, tail = self.head.name, self.tail.name
         pair = self._pair(self.head, self.tail)
         if any((r.head, r.tail) == (self.head, self.tail) for r in self.references):
-            return f"{pair} is one of {self._those()}."
+            return f"{pair} is one of {self._those()}.", None
         if direct := self._direct():
-            return f"{head} and {tail} are joined directly: {self._told(direct[0])}."
+            return f"{head} and {tail} are joined directly: {self._told(direct[0])}.", direct[0]
         if (like := self._like_name()) is not None and like.weight > self._most(without="names"):
-            return self._names()[0]
-        if (best := self._best()) is not None and best.like:
-            return f"{self._told(best)}."
-        if self.same_tail and self.shares.get("references", 0.0) > self.shares.get("head", 0.0):
+            return self._names()[0], None
+        best = self._best()
+        by_tail = self.same_tail and self.shares.get("references", 0.0) > self.shares.get("head", 0.0)
+        if best is not None and (best.like or not by_tail):
+            return f"{self._told(best)}.", best
+        if by_tail:
             have = "has" if self.same_tail == 1 else "have"
             same = f"{self._of(self.same_tail, self.given)} {have} the same {self._end('tail')}"
-            return f"{pair}: {same}, which counts more than the paths from {head}."
-        if best is not None:
-            return f"{self._told(best)}."
-        if self.measured:
-            return f"{pair}: {self._no_path()}"
-        return self._sum()
+            return f"{pair}: {same}, which counts more than the paths from {head}.", None
+        return f"{pair}: {self._no_path()}" if self.measured else self._sum(), None
 
     def to_svg(self) -> str:
         """Draw the paths that count most, in the colour of the surrounding text; empty if there are none."""
@@ -389,7 +391,7 @@ class Explanation:
 
     def _other_paths(self) -> list[str]:
         """Chains besides the path of the first sentence: one or two, the shortest first, then of other relations."""
-        first = next(iter(self._direct()), self._best())
+        _, first = self._lead()
         others = [path for path in self.paths if path != first and (path.counts() or path in self._direct())]
         kinds: dict[object, Path] = {first.kind(): first} if first else {}
         for path in others:
