@@ -271,7 +271,7 @@ def test_deployed_rules_answer_wherever_a_run_does(tmp_path: Path, monkeypatch: 
     protocol = Protocol("dev", 3, "open")
     measured = evaluate(benchmark, learning_free("rules", training_graph.known_graph(benchmark)), protocol)
     np.testing.assert_array_equal(measured.tasks[0].ranks, evaluate(benchmark, hidden.scorer, protocol).tasks[0].ranks)
-    rows = linker.predict(**QUERY, explain=True)
+    rows = linker.predict(**QUERY, explain="full")
     assert rows.trust is not None and all(row.reasons is not None for row in rows)
     saved = Linker.load(linker.save_pretrained(tmp_path / "saved"))
     assert saved.scorer.name == "rules" and saved.predict(**QUERY) == linker.predict(**QUERY)

@@ -15,7 +15,7 @@ from typing import Any
 from fewlink.core.errors import FewlinkError, InputError, UnknownName, did_you_mean, read_file
 from fewlink.graph.formats.stix import CAPEC_KIND, KINDS, Bundle
 
-NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://github.com/fewlink/fewlink")  # STIX reserves its own: section 2.9
+NAMESPACE = uuid.UUID("3142d46c-2289-5e59-9278-44eb5bd8ee53")  # fewlink's own: STIX reserves another one, section 2.9
 TYPES = {kind: type for type, kind in KINDS.items()} | {CAPEC_KIND: "attack-pattern"}
 NAMED_TYPES = (  # types of STIX whose objects need a name and nothing that a graph lacks
     "attack-pattern",
