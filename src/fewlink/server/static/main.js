@@ -33,10 +33,10 @@ function showAbout() {
   const facts = [
     plural(graph.entities, "entity", "entities"),
     plural(graph.relations, "relation"),
-    !calibration || calibration.rough
-      ? "ranks without percentages"
-      : `percentages off by ${Math.round(100 * calibration.error)} points on average`,
   ];
+  if (!calibration || calibration.rough) {
+    facts.push("ranks without percentages");
+  }
   $("about").replaceChildren(
     element("b", {}, MODELS[model] || model),
     " on ",
