@@ -249,7 +249,7 @@ def test_the_wheel_is_enough_for_the_first_commands_of_the_readme(built: Path, t
 
     done = subprocess.run(["bash", "-c", ask], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"Sandworm Team +1 +Windows", done.stdout) and "references are joined" in done.stdout
+    assert re.search(r"Sandworm Team +1 +Windows", done.stdout) and "examples are joined" in done.stdout
 
     command = ["bash", "-c", f"exec {serve} --port 0"]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as server:
