@@ -2,13 +2,15 @@
 
     python benchmarks/pretrain.py train GRAPHS OUT [--variants main …] [--seeds 0 1 …] [--steps 5000]
     python benchmarks/pretrain.py tune GRAPHS OUT WEIGHTS … --on nell-one [--steps 600]
-    python benchmarks/pretrain.py evaluate OUT WEIGHTS … --on nell-one [--shots 1 3 5] [--links TRAIN VALID TEST]
+    python benchmarks/pretrain.py evaluate OUT WEIGHTS … --on nell-one [--shots 1 3 5]
+    python benchmarks/pretrain.py links OUT WEIGHTS … --links TRAIN VALID TEST
 
 GRAPHS is a folder of graphs with an INDEX.tsv. `train` reads those in `POOL`, whose stated licences allow weights to be
 shipped, NELL-One without the relations of its folds, and the known graph of FB15k-237's tasks without the test triples
 of FB15k-237: so folds, tests and FB15k-237's own test are unseen. Every variant and seed is a process on one GPU, side
 by side. `tune` goes on with weights on the known graph of one benchmark. `evaluate` stores a record for each
-measurement in OUT, with names and without.
+measurement in OUT, with names and without; `links` ranks both ends of the test triples of an ordinary graph, with all
+known pairs of a relation as its references.
 """
 
 from __future__ import annotations
@@ -50,12 +52,35 @@ from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, write_weights
 from fewlink.scorers import Question
 
-POOL = (
-    *("wd50k", "wikitopics-loc", "wikitopics-people", "wikitopics-org", "wikitopics-art", "wikitopics-award"),
-    *("wikitopics-infra", "wikitopics-sci", "pedia-de", "jf17k", "openflights", "obo-anatomy", "human-gem"),
-    *("ras-machine", "misp-galaxy", "nuclei-templates", "d3fend", "fibo", "china-stocks", "pokeapi", "worldcup-db"),
-    *("homebrew", "qudt", "metafam", "kinships", "mkr-music", "chinook"),
-)
+POOL = [
+    "wd50k",
+    "wikitopics-loc",
+    "wikitopics-people",
+    "wikitopics-org",
+    "wikitopics-art",
+    "wikitopics-award",
+    "wikitopics-infra",
+    "wikitopics-sci",
+    "pedia-de",
+    "jf17k",
+    "openflights",
+    "obo-anatomy",
+    "human-gem",
+    "ras-machine",
+    "misp-galaxy",
+    "nuclei-templates",
+    "d3fend",
+    "fibo",
+    "china-stocks",
+    "pokeapi",
+    "worldcup-db",
+    "homebrew",
+    "qudt",
+    "metafam",
+    "kinships",
+    "mkr-music",
+    "chinook",
+]
 NELL, FREEBASE = "nell-one", "fb15k-237-few"
 NAMED_SHARES = {NELL: 0.16, FREEBASE: 0.09}  # of steps; the graphs of the pool share the rest by domain
 DOMAINS = ("wikidata", "dbpedia", "freebase", "bio", "cyber", "finance", "sport", "games", "kin", "software")
@@ -64,7 +89,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "few-references": {"most_references": 16, "many": 0.0},
     "no-skew": {"skewed": 0.0},
     "few-graphs": {},
-    "no-names": {"names": False},
+    "no-names": {"without_names": 1.0},
 }
 Sources = Mapping[str, EpisodeSource]
 
@@ -167,9 +192,10 @@ def benchmark_graph(folder: Path, name: str) -> Graph:
 
 
 def benchmark_of(name: str) -> Benchmark:
-    """A benchmark in the data home, or a fold of one: `nell-one/0`."""
+    """A benchmark in the data home or the catalogue, or a fold of one: `nell-one/0`."""
     name, _, fold = name.partition("/")
-    benchmark = open_benchmark(data_home() / name)
+    stored = data_home() / name
+    benchmark = open_benchmark(stored if stored.exists() else name)
     return fold_benchmark(benchmark, int(fold)) if fold else benchmark
 
 

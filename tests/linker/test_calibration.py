@@ -256,7 +256,7 @@ def test_a_run_keeps_its_calibration_on_dev(run: Path) -> None:
     trust_is(linker, REFERENCES, Trust(2, (4.0, 40.0)))
     rows = linker.predict(REFERENCES, ["alga"], 5)
     assert rows.trust is not None and rows.trust.shown and rows.trust.tested == 2
-    assert repr(rows).startswith(f"it would have found {rows.trust.found} of your 2 references in its first ten; ")
+    assert repr(rows).startswith(f"{rows.trust.found} of your 2 references ")
     assert "10 points" in rows.trust.sentence
     probabilities = [row.probability for row in rows]
     assert all(probability is not None and 0 <= probability <= 1 for probability in probabilities)
@@ -281,7 +281,7 @@ def test_no_percentage_where_the_error_is_large_or_trust_is_low(run: Path) -> No
     trust_is(linker, references, Trust(2, (4.0, 40.0)))
     rows = linker.predict(references, ["alga"], 5)
     assert rows.trust is not None and rows.trust.low and {row.probability for row in rows} == {None}
-    assert repr(rows).startswith("low trust: it would have found 1 of your 2 references in its first ten")
+    assert repr(rows).startswith("low trust: 1 of your 2 references was found in the first ten when held out")
     assert rows[:2].trust == rows.for_head("alga").trust == rows.trust
 
 

@@ -57,7 +57,7 @@ def test_each_reference_is_ranked_with_the_others_given() -> None:
     trust = measure_trust(scorer, graph, asked, everything)
     assert trust.ranks == (1.0, 10.0, 100.0) and trust.tested == trust.shots == 3
     assert (trust.found(), trust.found(1), trust.share_found) == (2, 1, pytest.approx(2 / 3))
-    assert trust.sentence() == "it would have found 2 of your 3 references in its first ten"
+    assert trust.sentence() == "2 of your 3 references were found in the first ten when held out"
     for question, (head, tail) in zip(scorer.asked, asked.pairs, strict=True):
         assert question.heads.tolist() == [head] and [head, tail] not in question.references.tolist()
         assert len(question.references) == 2
@@ -86,7 +86,7 @@ def test_many_references_are_held_out_together() -> None:
     assert len(scorer.asked) == 1 and trust.tested == 3 < trust.shots == 9
     assert scorer.asked[0].heads.tolist() == [0, 4, 8] and len(scorer.asked[0].references) == 6
     assert trust.ranks == (50.0, 46.0, 42.0)
-    assert "none of the 3 tested references" in trust.sentence()
+    assert "none of 3 references that were held out" in trust.sentence()
 
 
 def test_the_references_that_are_held_out() -> None:
@@ -173,7 +173,7 @@ def test_one_reference_and_a_relation_of_the_graph_cannot_be_held_out() -> None:
 
 def test_no_percentages_if_no_reference_is_found() -> None:
     whole = trust_note(Trust(200, (50.0,) * 16, whole=True), False, 0.1, False)
-    assert whole.shown and "none of the 16 tested references" in whole.sentence  # its percentages are small
+    assert whole.shown and "none of 16 references that were held out" in whole.sentence  # its percentages are small
     lost, found = (trust_note(Trust(2, ranks), False, 0.1, False) for ranks in ((50.0, 60.0), (50.0, 6.0)))
     assert not lost.shown and "none of your 2 references" in lost.sentence
     assert found.shown and (found.found, found.tested) == (1, 2)
@@ -246,8 +246,8 @@ def test_a_head_without_a_path_gets_ranks_and_no_percentage() -> None:
     ("trust", "changes", "words"),
     [
         (Trust(2, (1.0, 2.0)), {"over_relations": 0.4}, "ranks only: percentages were off by 40 points"),
-        (Trust(2, (1.0, 20.0)), {"least": 1.0}, "low trust: it would have found 1 of your 2 references"),
-        (Trust(2, (50.0, 60.0)), {}, "none of your 2 references in its first ten; ranks only"),
+        (Trust(2, (1.0, 20.0)), {"least": 1.0}, "low trust: 1 of your 2 references was found"),
+        (Trust(2, (50.0, 60.0)), {}, "none of your 2 references was found in the first ten when held out; ranks only"),
         (Trust(2, known=True), {}, "the model sees this relation in the graph; ranks only"),
     ],
 )

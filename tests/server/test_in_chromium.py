@@ -246,7 +246,7 @@ TRUST = """const real = window.fetch; window.fetch = async (path, options) => {
 
 
 def test_trust_is_shown_and_percentages_only_if_there_are_any(window: Browser) -> None:
-    sentence = "Low trust: it would have found 1 of 4 of your references in its first ten."
+    sentence = "Low trust: 1 of your 4 references was found in the first ten when held out."
     rank(window)
     assert window.run("return document.querySelector('#trust').hidden")
     assert window.texts(".amount")[0] == "first"
@@ -255,7 +255,7 @@ def test_trust_is_shown_and_percentages_only_if_there_are_any(window: Browser) -
     window.until(lambda: window.text("#trust") == sentence)
     assert window.run("return document.querySelector('#trust').className") == "trust low"
     assert "%" not in window.text("#results")
-    window.run(TRUST.replace("arguments[0]", json.dumps({"low": False, "sentence": "It would have found 4 of 4."})))
+    window.run(TRUST.replace("arguments[0]", json.dumps({"low": False, "sentence": "All were found."})))
     window.click("#rank")
     window.until(lambda: window.texts(".amount")[:2] == ["50 %", "33 %"])
     assert window.run("return document.querySelector('#trust').className") == "trust"

@@ -102,8 +102,10 @@ class Trust:
             return "the model sees this relation in the graph"
         if not self.ranks:
             return "one reference alone cannot be held out"
-        tested = f"the {self.tested} tested" if self.tested < self.shots else f"your {self.tested}"
-        return f"it would have found {self.found() or 'none'} of {tested} references in its first ten"
+        found, few = self.found(), self.tested == self.shots
+        which = f"your {self.tested} references" if few else f"{self.tested} references that were held out"
+        when = " when held out" if few else ""
+        return f"{found or 'none'} of {which} {'was' if found < 2 else 'were'} found in the first ten{when}"
 
 
 def measure_trust(

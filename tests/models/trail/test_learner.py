@@ -427,3 +427,9 @@ def test_a_further_graph_that_has_changed_is_refused(tmp_path: Path) -> None:
     place.write_text("\n".join(rows[1:]) + "\n")
     with pytest.raises(FewlinkError, match="trained with graphs "):
         train(tiny(also=str(place)), tmp_path / "run", dataclasses.replace(brief()))  # opened again
+
+
+def test_steps_read_graphs_by_their_shares() -> None:
+    graph = known_graph(umls())
+    learner = TrailLearner([graph, graph], tiny(), shares=[0.0, 1.0])
+    assert {learner.episodes[step].graph for step in range(5)} == {1}

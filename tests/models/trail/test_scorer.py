@@ -200,3 +200,20 @@ def test_a_long_explanation_does_not_hold_up_other_questions(monkeypatch: pytest
         assert not long.done()
         gate.set()
         assert long.result(20).score == 0.0
+
+
+@pytest.mark.parametrize("part", [None, 20])
+def test_a_hidden_relation_is_not_read(part: int | None) -> None:
+    whole, question = scorer_of(3), question_of(3)
+    hiding = TrailScorer("trail", whole.network, whole.graph.hiding(1).to("cpu"))
+    visible = np.array([1.0, 0.0, 1.0, 1.0] * 2)
+    heads, candidates = (torch.from_numpy(a.astype(np.int64))[None] for a in (question.heads, question.candidates))
+    references = read_references(whole.graph, distinct_pairs(question.references), visible=visible)
+    with torch.no_grad():
+        expected = whole.network(whole.graph, Tasks(references, heads, candidates))[0]
+    torch.testing.assert_close(hiding(question), expected, rtol=0, atol=1e-5)
+    assert not torch.allclose(whole(question), expected, atol=1e-3)
+    if part is not None:
+        hiding.limit_edges(part)
+        whole.limit_edges(part)
+        assert not torch.allclose(whole(question), hiding(question), atol=1e-3)
