@@ -54,8 +54,8 @@ from fewlink.linker.query import (
 from fewlink.linker.ranking import RankedPairs, rank_tails
 from fewlink.linker.relations import RelationFit, best_relations, described_fit
 from fewlink.linker.tables import Answers
-from fewlink.linker.trust import Trust, head_fans, joined, measure_trust
-from fewlink.scorers import GraphScorer, Question, Scorer, capabilities
+from fewlink.linker.trust import Trust, head_fans, is_whole, joined, measure_trust
+from fewlink.scorers import GraphScorer, Question, RelationScorer, Scorer, capabilities
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
@@ -423,6 +423,7 @@ class Linker:
             "tails": len(tails),
             "asked": digest(heads, tails, references.ids),
             "names": able.reads_names,
+            "mixed in": able.mixed_in,
             "edges": able.edges_read,
             "constraints": sorted(self.constraints(query).kinds),
         }
@@ -564,11 +565,19 @@ class Linker:
         return [(head, tail) for head, tail in relation.pairs()[:shots].tolist()]
 
     def model_for(self, references: References) -> Scorer:
-        """The model that answers with these references: without the triples of their relation, if it can hide them."""
+        """The model that answers with these references: without the triples of their relation, if it can hide them.
+
+        An embedding model that was trained on the known pairs may be mixed in, unless the query chose a few of them.
+        """
         relation, scorer = references.relation, self.scorer
         if relation is None or not relation.in_graph or not isinstance(scorer, GraphScorer):
             return scorer
-        return _cached(self._hiding, relation.name, lambda: scorer.without(relation.name), HIDING_CACHE_SIZE)
+        model = _cached(self._hiding, relation.name, lambda: scorer.without(relation.name), HIDING_CACHE_SIZE)
+        if not isinstance(model, RelationScorer):
+            return model
+        if not is_whole(len(references.pairs), relation):
+            return model.untrained()
+        return model.inverted() if relation.inverse else model
 
     def _check_heads(self, query: Query) -> None:
         if not query.heads:
@@ -603,6 +612,8 @@ class Linker:
 
         def measure() -> Trust:
             model, asked = self.model_for(references), references
+            if isinstance(model, RelationScorer):
+                model = model.untrained()
             if model is not self.scorer and asked.relation is not None:
                 asked = dataclasses.replace(asked, relation=asked.relation.hidden())
             candidates = None if query.candidates == "open" else self.candidates(query)
@@ -707,6 +718,8 @@ class Linker:
         names = capabilities(self.scorer).reads_names
         evidence = joined(known_graph(self.benchmark), query.references.ids, pairs.heads, names=names)
         base = self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
+        if recalibration := capabilities(self.model_for(query.references)).recalibration:
+            base = recalibration(base)
         if query.adjustment is None:
             return evidence * base, evidence * base
         return evidence * base, evidence * query.adjustment(base, np.isin(pairs.heads, list(query.answered)))
