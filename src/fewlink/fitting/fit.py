@@ -37,7 +37,8 @@ from fewlink.fitting.held_out import (
     CHOOSING,
     EXPECTING,
     KNOWN,
-    MAX_RELATIONS,
+    LARGE,
+    MAX_LARGE,
     SHOTS,
     Estimate,
     cut_benchmark,
@@ -46,7 +47,7 @@ from fewlink.fitting.held_out import (
     gain,
     hides_relations,
     hold_out,
-    hold_out_pairs,
+    hold_out_of_large,
     rank_held_out,
 )
 from fewlink.fitting.mixing import WEIGHTS, choose_settings, choose_weight, rank_weights, recalibrate, train_embeddings
@@ -77,7 +78,7 @@ from fewlink.models.trail.mixture import Mixture
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped
-from fewlink.scorers import Recalibration, Scorer
+from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import add_best, load_best, save_best
 from fewlink.training.folder import BENCHMARK, CALIBRATION, FIT, FIT_FORMAT
 from fewlink.training.run import OF_DEPLOYED, Deployed, RunConfig, make_folder
@@ -99,8 +100,10 @@ MEASURED_BEFORE_TUNING = 0.4  # share of the time after which no further relatio
 MEASURED_AFTER_TUNING = 0.9  # the same for the fine-tuned weights; 1 for what to expect
 SLOWDOWN = 1.2  # the expected time of a relation after fine-tuning, as a multiple of that before
 CALIBRATION_SHARE = 0.25  # of the time left
-TRAINING_SHARE = 0.3  # of the time left, for each of two trainings of the embedding model
-MIXING_SHARE = 0.65  # of the time left, after which no further relation is measured to mix it in
+TRAINING_SHARE = 0.28  # of the time left, for each of two trainings of the embedding model
+MIXING_SHARE = 0.55  # of the time left, after which no further relation is asked about to weigh it
+ENOUGH_TO_RETRAIN = 0.8  # of the time that its first training took
+TOO_FEW = 3  # relations: the error of a gain is not known
 MIN_UNUSED_SECONDS_TO_REPORT = 5.0
 
 
@@ -304,15 +307,12 @@ class Fit:
         return Benchmark(self.run.resolve().name, self.whole, nothing, source=OF_DEPLOYED)
 
     def hold_out(self) -> None:
-        """Hold out as many questions as can be measured in the time left: pairs, and relations if there are many."""
+        """Hold out as many questions as can be measured in the time left."""
         run, record = self.run, self.record
         try:
-            held = pairs = self.held_out_pairs()
+            held = hold_out(self.large_relations().graph, run.resolve().name, self.settings.seed)
         except FewlinkError as error:
             raise NothingMeasured(f"nothing can be measured on this graph: {error}") from None
-        with contextlib.suppress(FewlinkError):
-            new = hold_out(pairs.graph, pairs.name, self.settings.seed)
-            held = new if hides_relations(new) else pairs
         plan = plan_measuring(held, [*self.scorers(held).values()], self.left)
         held = cut_benchmark(held, plan.relations, plan.queries)
         held = dataclasses.replace(held, source=os.path.abspath(run / BENCHMARK))
@@ -328,9 +328,9 @@ class Fit:
         held.save(run / BENCHMARK)
         self.deploy(held, SHIPPED)
 
-    def held_out_pairs(self) -> Benchmark:
-        """The graph without some pairs of its relations, which are the same in each call."""
-        return hold_out_pairs(self.whole, self.run.resolve().name, self.settings.seed)
+    def large_relations(self) -> Benchmark:
+        """The graph without some pairs of relations that have many, on which an embedding model is weighed."""
+        return hold_out_of_large(self.whole, self.run.resolve().name, self.settings.seed)
 
     def measure_shipped(self, held: Benchmark) -> None:
         """Measure the built-in weights and the rules; deploy and calibrate the better scorer."""
@@ -394,52 +394,66 @@ class Fit:
         self.tell(f"deployed: {TEXTS[best]} ({reason})")
 
     def mix(self) -> None:
-        """Train an embedding model without the held-out pairs, and mix it in if that is clearly better for them."""
-        record, begin, left = self.record, time.monotonic(), self.left - self.card_seconds
-        record.update(mixture={}, mixed="", too_late=False)
+        """Mix an embedding model in for relations of the graph, if that is clearly better for held-out pairs."""
+        record = self.record
+        record.update(mixture={}, mixing={}, too_late=False)
         try:
             if not record["asked"]["mix"]:
                 raise FewlinkError("it was switched off")
             if record["deployed"] == RULES:
                 raise FewlinkError("the learning-free rules answer")
-            pairs = self.known_pairs()
-            settings = self.embedding_settings(pairs.graph, TRAINING_SHARE * left)
-            embeddings = train_embeddings(pairs.graph, settings, self.run / WORK / "held-out.safetensors", self.tell)
-            spent = time.monotonic() - begin
-            trail = trail_scorer(pairs, self.settings, load_best(self.run)[0], self.run)
-            assert isinstance(trail, TrailScorer)
-            ranks = rank_weights(pairs, trail, Mixture(embeddings, 1.0, 0), begin + MIXING_SHARE * left)
-            weight, found = choose_weight(ranks)
-            count = len(ranks[0])
-            record["mixing"] = {"alone": figures_of(ranks[0]), "mixed": figures_of(ranks[1 + WEIGHTS.index(weight)])}
-            for name, figures in record["mixing"].items():
-                self.tell_row(name, figures)
-            reason = gain_text(f"an embedding model with a weight of {weight:g}", found, count)
-            if not is_clear(found):
-                raise FewlinkError(reason)
-            fewest = min(len(task.known) for task in pairs.split("dev")[:count])
-            mixture = Mixture(embeddings, weight, fewest)
-            calibration = calibration_of(self.run, open_benchmark(self.run / BENCHMARK), load_best(self.run)[1])
-            mixture = dataclasses.replace(mixture, recalibration=recalibrate(pairs, trail, mixture, calibration, count))
-            mixture.save(self.run / WORK / MIXTURE, pairs.graph.fingerprint)
-            facts = {"settings": settings.as_dict(), "seconds": spent, "weight": weight, "fewest": fewest}
-            record["mixture"] = {**facts, "recalibration": dataclasses.asdict(mixture.recalibration)}
-            record["mixed"] = f"mixed in for relations with at least {fewest:,} known pairs ({reason})"
+            self.weigh_embeddings(self.large_relations())
+            which = f"relations with at least {record['mixture']['fewest']:,} known pairs"
+            record["mixed"] = f"an embedding model is mixed in for {which} ({record['gain']})"
         except FewlinkError as error:
             record["mixed"] = f"no embedding model is mixed in: {error}"
-            record["too_late"] = record["asked"]["mix"] and "mixing" not in record
             self.deploy_vectors(NoVectors())
         if record["asked"]["mix"]:
             self.tell(record["mixed"])
 
+    def weigh_embeddings(self, held: Benchmark) -> None:
+        """Train an embedding model without the held-out pairs, choose its weight on half of them, and calibrate it.
+
+        Raises if it is not clearly better to mix it in.
+        """
+        record, begin, left = self.record, time.monotonic(), self.left - self.card_seconds
+        if (relations := len(held.split("dev"))) <= TOO_FEW:
+            raise FewlinkError(f"{relations} relations have {LARGE} pairs or more, too few to be sure of a gain")
+        record["too_late"] = True
+        settings = self.embedding_settings(held.graph, TRAINING_SHARE * left)
+        embeddings = train_embeddings(held.graph, settings, self.run / WORK / "held-out.safetensors", self.tell)
+        seconds = time.monotonic() - begin
+        trail = trail_scorer(held, self.settings, load_best(self.run)[0], self.run)
+        assert isinstance(trail, TrailScorer)
+        ranks = rank_weights(held, trail, Mixture(embeddings, 1.0, 0), begin + MIXING_SHARE * left)
+        weight, found = choose_weight(ranks)
+        count = len(ranks[0])
+        record["too_late"] = count < relations
+        record["mixing"] = {"alone": figures_of(ranks[0]), "mixed": figures_of(ranks[1 + WEIGHTS.index(weight)])}
+        for name, figures in record["mixing"].items():
+            self.tell_row(name, figures)
+        record["gain"] = gain_text(f"a weight of {weight:g}", found, count)
+        if not is_clear(found):
+            raise FewlinkError(record["gain"])
+        mixture = Mixture(embeddings, weight, min(len(task.known) for task in held.split("dev")[:count]))
+        calibration = calibration_of(self.run, open_benchmark(self.run / BENCHMARK), load_best(self.run)[1])
+        mixture = dataclasses.replace(mixture, recalibration=recalibrate(held, trail, mixture, calibration, count))
+        mixture.save(self.run / WORK / MIXTURE, held.graph.fingerprint)
+        record["mixture"] = {"settings": settings.as_dict(), "seconds": seconds, **mixture.facts}
+
     def deploy_mixture(self) -> None:
         """Train the chosen embedding model again, on the whole graph, and deploy it."""
-        if facts := self.record["mixture"]:
-            settings = EmbeddingSettings(**facts["settings"])
-            embeddings = train_embeddings(self.whole, settings, self.run / WORK / "whole.safetensors", self.tell)
-            self.deploy_vectors(
-                Mixture(embeddings, facts["weight"], facts["fewest"], Recalibration(**facts["recalibration"]))
-            )
+        if not (facts := self.record["mixture"]):
+            return
+        if self.left < ENOUGH_TO_RETRAIN * facts["seconds"]:
+            why = "no time was left to train it on the whole graph"
+            self.record.update(mixture={}, too_late=True, mixed=f"no embedding model is mixed in: {why}")
+            self.tell(self.record["mixed"])
+            return
+        settings = EmbeddingSettings(**facts["settings"])
+        embeddings = train_embeddings(self.whole, settings, self.run / WORK / "whole.safetensors", self.tell)
+        measured = Mixture.open(self.run / WORK / MIXTURE)
+        self.deploy_vectors(dataclasses.replace(measured, embeddings=embeddings))
 
     def deploy_vectors(self, vectors: NoVectors) -> None:
         """Deploy the whole graph with an embedding model, or without."""
@@ -457,10 +471,6 @@ class Fit:
         write_json(chosen, settings.as_dict())
         return settings
 
-    def known_pairs(self) -> Benchmark:
-        """The held-out pairs of relations that stay in the graph, as many for each as the plan says."""
-        return cut_benchmark(self.held_out_pairs(), MAX_RELATIONS, self.plan.queries)
-
     def mixed_scorer(self, held: Benchmark) -> Scorer:
         """The scorer that the run answers with, on the graph without what is held out."""
         vectors = Mixture.open(self.run / WORK / MIXTURE) if self.record["mixture"] else NoVectors()
@@ -475,11 +485,10 @@ class Fit:
         """Measure what to expect of the deployed scorer on queries that nothing was chosen on; write the card."""
         record = self.record
         first = cut_benchmark(held, len(record["ranks"][SHIPPED]), self.plan.queries)
-        scorer = self.deployed_scorer(held) if hides_relations(held) else self.mixed_scorer(held)
-        (ranks,) = rank_held_out(first, [scorer], EXPECTING, self.moment(1))
+        (ranks,) = rank_held_out(first, [self.deployed_scorer(held)], EXPECTING, self.moment(1))
         record["figures"] = figures_by_shots(ranks)
-        if hides_relations(held) and "mixing" in record:
-            pairs = self.known_pairs()
+        if record["mixture"] or (record.get("mixing") and hides_relations(held)):
+            pairs = cut_benchmark(self.large_relations(), MAX_LARGE, self.plan.queries)
             (ranks,) = rank_held_out(pairs, [self.mixed_scorer(pairs)], EXPECTING, self.moment(1))
             record["figures"][KNOWN] = figures_of(ranks)
         write_record(self.run, record)

@@ -1,9 +1,10 @@
 """Held-out questions: what a fit chooses on, and what it expects.
 
-Some pairs of relations are hidden; they are asked about as a user asks about a relation of the graph, with all other
-pairs as references. A graph with enough relations also hides some of them entirely; they are asked about as a user asks
-about a new relation, with 3, 30 and all other pairs as references. No scorer reads or learns from what is held out. The
-first half of each relation's queries is for choosing, the second half for what to expect.
+A graph with enough relations hides some of them entirely; they are asked about as a user asks about a new relation,
+with 3, 30 and all other pairs as references. A graph with few relations hides some pairs of each instead; they are
+asked about as a user asks about a relation of the graph, with all other pairs as references. To weigh an embedding
+model, some pairs of relations with many are hidden before. No scorer reads or learns from what is held out. The first
+half of each relation's queries is for choosing, the second half for what to expect.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ from fewlink.scorers import GraphScorer, Scorer
 
 SHOTS = (3, 30)  # numbers of references beside all
 ALL, ANY = "all", "any"
-KNOWN = "known"  # relations that the graph has, where others are new
+KNOWN = "known"  # relations of the graph with many pairs
 MIN_PAIRS = 10  # of a held-out relation
 MAX_RELATIONS = 16
 MIN_NEW = 6  # relations that must be hidden entirely; if they are fewer, pairs are hidden instead
 NEW_SHARE = 1 / 3  # of the relations, and of the triples, that are hidden entirely at most
 PAIRS_SHARE = 1 / 3  # of a relation's pairs that are hidden at most
 MAX_QUERIES = 60  # of a relation, for choosing and for what to expect together
+LARGE, MAX_LARGE = 100, 24  # pairs of relations that an embedding model is weighed on, and their number
+LARGE_SHARE, MAX_OF_LARGE = 0.1, 200  # of the pairs of such a relation that are hidden at most
 CHOOSING, EXPECTING = 0, 1  # halves of the queries
 Ranks = dict[str, list[float]]  # of a relation's queries, by the number of references
 
@@ -75,6 +78,14 @@ def hold_out_pairs(graph: Graph, name: str, seed: int) -> Benchmark:
             "of entities that other relations join as well"
         )
     return held
+
+
+def hold_out_of_large(graph: Graph, name: str, seed: int) -> Benchmark:
+    """A benchmark that hides some pairs of relations with many; without dev relations if the graph has none such."""
+    shuffled, twins = _shuffled(graph, seed)
+    large = dict([(r, own) for r, own in shuffled.items() if len(own) >= LARGE][:MAX_LARGE])
+    hidden = {r: own[: min(MAX_OF_LARGE, int(LARGE_SHARE * len(own)))] for r, own in large.items()}
+    return _held(graph, name, large, hidden, twins)
 
 
 def _shuffled(graph: Graph, seed: int) -> tuple[dict[int, np.ndarray], dict[int, tuple[str, int]]]:
@@ -130,7 +141,9 @@ def _task(graph: Graph, name: str, pairs: np.ndarray, hidden: np.ndarray) -> Tas
 
     None if too few of them are joined to anything by the graph.
     """
-    queries = hidden[(graph.degrees[hidden] > 0).all(1)][: _most_queries(pairs)]
+    queries = hidden[(graph.degrees[hidden] > 0).all(1)]
+    if len(hidden) == len(pairs):  # the others are references
+        queries = queries[: _most_queries(pairs)]
     task = Task(name, queries, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]))
     references = _references(graph, task, queries)[: SHOTS[0]]
     if len(references) < SHOTS[0] or len(queries) < 2:

@@ -45,6 +45,7 @@ DENSE: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200}
 SAMPLED: dict[str, Any] = {"regime": "sampled", "batch_size": 1024, "negatives": 1024}
 LADDER = ({"dim": 512, **DENSE}, {"dim": 256, **DENSE}, {"dim": 256, **SAMPLED}, {"dim": 128, **SAMPLED})
 TIMED_STEPS = 3
+FIRST_QUERIES, MIN_QUERIES = 50, 10  # of the first relation that is measured, and of any
 TELL_EVERY = 10.0  # seconds
 RIDGE = 1.0  # of the recalibration, towards none
 
@@ -105,10 +106,10 @@ class Asked(NamedTuple):
     inverse: bool
 
 
-def both_directions(held: Benchmark, task: Task, half: int) -> Iterator[Asked]:
-    """One half of the queries of a relation of the graph, as questions about tails and about heads."""
+def both_directions(held: Benchmark, task: Task, half: int, most: int) -> Iterator[Asked]:
+    """Up to `most` of one half of the queries of a relation, as questions about tails and about heads."""
     references, queries = questions(held, task, half)[ALL]
-    pairs = np.concatenate([references, queries])
+    pairs = np.concatenate([references, queries[:most]])
     yield Asked(dataclasses.replace(task, pairs=pairs), len(references), False)
     turned, known = np.ascontiguousarray(pairs[:, ::-1]), sorted_pairs(task.known[:, ::-1])
     yield Asked(Task(task.name, turned, known, likely_tails(held.graph, known[:, 1])), len(references), True)
@@ -117,30 +118,38 @@ def both_directions(held: Benchmark, task: Task, half: int) -> Iterator[Asked]:
 def rank_weights(held: Benchmark, trail: TrailScorer, mixture: Mixture, until: float) -> list[list[Ranks]]:
     """The ranks of one half of the held-out pairs with TRAIL alone, and with each of `WEIGHTS`: relations for each.
 
-    Relations are asked about one after the other until a time of the monotonic clock, the first one in any case.
+    Relations are asked about one after the other until a time of the monotonic clock, the first one in any case, each
+    with as many queries as its share of the time allows.
     """
     found = [list[Ranks]() for _ in (0, *WEIGHTS)]
-    tasks, begin = [task for task in held.split("dev") if ALL in questions(held, task, CHOOSING)], time.monotonic()
+    tasks, begin, asked_for = held.split("dev"), time.monotonic(), 0
     with progress("scoring", len(tasks)) as advance:
         for done, task in enumerate(tasks):
             now = time.monotonic()
-            if done and now + (now - begin) / done > until:
+            if done and now + (now - begin) / asked_for * MIN_QUERIES > until:
                 break
-            of_relation = [list[float]() for _ in found]
-            hiding = trail.without(task.name)
-            for asked in both_directions(held, task, CHOOSING):
-                alone = CachedScorer(hiding)
-                scorers: list[Scorer] = [
-                    alone,
-                    *(mixed(held, task, alone, mixture, weight, asked.inverse) for weight in WEIGHTS),
-                ]
-                for ranks, scorer in zip(of_relation, scorers, strict=True):
-                    ranks += rank_task(
-                        held.graph, scorer, asked.task, Protocol("dev", asked.references, "open")
-                    ).ranks.tolist()
+            share = (until - now) / (len(tasks) - done)
+            most = int(share / (now - begin) * asked_for) if done and now > begin else FIRST_QUERIES
+            of_relation = relation_ranks(held, task, trail, mixture, max(most, MIN_QUERIES))
+            asked_for += len(of_relation[0]) // 2
             for all_ranks, own in zip(found, of_relation, strict=True):
                 all_ranks.append({ALL: own})
             advance(done + 1, f"{done + 1} of {len(tasks)} relations")
+    return found
+
+
+def relation_ranks(held: Benchmark, task: Task, trail: TrailScorer, mixture: Mixture, most: int) -> list[list[float]]:
+    """The ranks of up to `most` pairs of a relation, as tails and as heads, with TRAIL alone and with each weight."""
+    found, hiding = [list[float]() for _ in (0, *WEIGHTS)], trail.without(task.name)
+    for asked in both_directions(held, task, CHOOSING, most):
+        alone = CachedScorer(hiding)
+        scorers: list[Scorer] = [
+            alone,
+            *(mixed(held, task, alone, mixture, weight, asked.inverse) for weight in WEIGHTS),
+        ]
+        protocol = Protocol("dev", asked.references, "open")
+        for ranks, scorer in zip(found, scorers, strict=True):
+            ranks += rank_task(held.graph, scorer, asked.task, protocol).ranks.tolist()
     return found
 
 
@@ -153,15 +162,22 @@ def mixed(
 
 
 def choose_weight(ranks: Sequence[Sequence[Ranks]]) -> tuple[float, Estimate]:
-    """The best of `WEIGHTS`, and the gain over TRAIL alone, given the ranks by each.
+    """The weight whose gain over TRAIL alone is most certain, and this gain, given the ranks by each of `WEIGHTS`.
 
-    The gain of a relation is that of the weight which is best for the other relations.
+    The gain of a relation is that of the weight which would be chosen on the other relations.
     """
     mrr = np.array([[figures_of([relation])["mrr"] for relation in own] for own in ranks])  # (1 + weights, relations)
     gains = mrr[1:] - mrr[0]
-    others = gains.sum(1, keepdims=True) - gains
-    crossed = gains[others.argmax(0), np.arange(gains.shape[1])]
-    return WEIGHTS[int(gains.sum(1).argmax())], estimate(crossed.tolist())
+
+    def surest(gains: np.ndarray) -> int:
+        found = [estimate(own) for own in gains.tolist()]
+        return max(range(len(found)), key=lambda at: (found[at].mean - 2 * found[at].error, found[at].mean))
+
+    count = gains.shape[1]
+    crossed = (
+        [float(gains[surest(np.delete(gains, place, 1)), place]) for place in range(count)] if count > 1 else [0.0]
+    )
+    return WEIGHTS[surest(gains)], estimate(crossed)
 
 
 def recalibrate(

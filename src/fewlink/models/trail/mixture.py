@@ -12,6 +12,7 @@ import dataclasses
 import functools
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,10 +58,15 @@ class Mixture(NoVectors):
     def digest(self) -> str:
         return self.embeddings.digest()
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Everything but the vectors, for JSON."""
+        recalibration = dataclasses.asdict(self.recalibration)
+        return {"weight": self.weight, "fewest": self.fewest, "recalibration": recalibration}
+
     def save(self, folder: Path, fingerprint: str, *, graph: str = "") -> None:
         """Write the folder of the vectors, whose facts hold the rest."""
-        facts = {"weight": self.weight, "fewest": self.fewest, "recalibration": dataclasses.asdict(self.recalibration)}
-        vectors = dataclasses.replace(self.embeddings, facts={**self.embeddings.facts, FACTS: facts})
+        vectors = dataclasses.replace(self.embeddings, facts={**self.embeddings.facts, FACTS: self.facts})
         vectors.save(folder, fingerprint, graph=graph)
 
     @classmethod
