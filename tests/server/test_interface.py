@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from fewlink.graph import Vocabulary
 from fewlink.linker import Linker
 from fewlink.linker.calibration import ROUGH
 from fewlink.scorers import capabilities
-from fewlink.server import schema
+from fewlink.server import lookups, schema
 
 
 def rows_of(answer: Any) -> Any:
@@ -120,6 +121,50 @@ def test_the_example_is_a_relation_of_the_benchmark() -> None:
         assert client.get("/example").status_code == 422
 
 
+def test_the_example_of_the_readme_comes_first_where_the_graph_has_its_entities() -> None:
+    rows = ("APT38 uses x", "TeamTNT uses x", "y runs Windows", "y runs Containers", "Sandworm_Team uses y")
+    linker = Linker(benchmark_of(graph_of(*rows)), Known(), shots=1)
+    with asking(linker) as client:
+        first, second, third = (client.get("/example", params={"number": number}).json() for number in (0, 1, 2))
+    assert first["relation"] == lookups.README_RELATION and not first["in_graph"]
+    assert [[end["name"] for end in pair] for pair in first["references"]] == list(map(list, lookups.README_REFERENCES))
+    assert [head["name"] for head in first["heads"]] == lookups.README_HEADS
+    assert (second["relation"], second["in_graph"], third["relation"]) == ("uses", True, "runs")
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for head, tail in lookups.README_REFERENCES:
+        assert f"--reference '{head} => {tail}'" in readme
+    assert f"--head '{lookups.README_HEADS[0]}'" in readme
+
+
+def test_relations_are_listed_with_an_example_and_how_complete_they_look() -> None:
+    with asking(small()) as client:
+        listed = client.get("/relations").json()
+        schema.RelationList(**listed)
+        assert [one["name"] for one in listed["relations"]] == ["visited", "lives", "near", "knows"]
+        lives = listed["relations"][1]
+        assert lives["kind"] == {"name": "person", "members": 3, "with_tail": 3} and lives["split"] is None
+        assert listed["relations"][0]["split"] == "test" and lives["pairs"] == lives["heads"] == 3
+        order = [one["name"] for one in client.get("/relations", params={"order": "missing"}).json()["relations"]]
+        assert order[0] == "knows"  # two of three people know nobody
+        page = client.get("/relations", params={"order": "name", "first": 1, "count": 2, "q": "s"}).json()
+        assert (page["matching"], [one["name"] for one in page["relations"]]) == (3, ["lives", "visited"])
+
+
+def test_the_facts_about_an_entity_come_by_relation() -> None:
+    rows = ("ann lives oslo", "bob lives oslo", "cy lives oslo", "oslo near rome", "oslo near bonn", "ann knows bob")
+    with asking(Linker(benchmark_of(graph_of(*rows)), Known())) as client:
+        answer = client.get("/entity", params={"id": "oslo", "each": 1}).json()
+        schema.EntityAnswer(**answer)
+        assert [(one["relation"], one["inverse"], one["count"]) for one in answer["groups"]] == [
+            ("near", False, 2),
+            ("lives", True, 3),
+        ]
+        assert [edge["other"]["name"] for edge in answer["edges"]] == ["rome", "ann"]
+        more = client.get("/entity", params={"id": "oslo", "relation": "lives", "inverse": True, "first": 1}).json()
+        assert [edge["other"]["name"] for edge in more["edges"]] == ["bob", "cy"] and more["matching"] == 3
+        assert client.get("/entity", params={"id": "oslo", "relation": "nothing"}).status_code == 404
+
+
 def test_a_graph_is_served_without_a_run() -> None:
     graph = trail().graph
     linker = Linker.shipped(Benchmark("graph.tsv", graph, {split: [] for split in SPLITS}))
@@ -129,8 +174,8 @@ def test_a_graph_is_served_without_a_run() -> None:
         schema.About(**about)
         assert about["calibration"]["rough"] == (about["calibration"]["error"] > ROUGH)
         example = client.get("/example").json()
-        assert example["relation"] in graph.relations and len(example["references"]) == linker.shots
-        ids = [[entity["id"] for entity in pair] for pair in example["references"]]
+        assert example["relation"] in graph.relations and example["in_graph"] and example["references"] == []
+        ids = [list(pair) for pair in linker.references_of(example["relation"], linker.shots)]
         heads = [head["id"] for head in example["heads"]]
         answer = client.post("/predict", json={"references": ids, "heads": heads, "k": 2})
         rows, trust = rows_of(answer), answer.json()["trust"]
@@ -177,7 +222,8 @@ def test_every_endpoint_is_in_the_schema() -> None:
         assert client.get("/redoc").status_code == 404
     endings = ("", "/decisions", "/undo", "/log", "/export", "/import", "/next")
     projects = {"/formats", "/projects", *(f"/projects/{{number}}{ending}" for ending in endings)}
-    questions = {"/health", "/about", "/entities", "/entity", "/types", "/example", "/predict", "/explain"}
+    lookups = {"/about", "/entities", "/entity", "/relations", "/types", "/example"}
+    questions = {"/health", *lookups, "/predict", "/explain"}
     assert set(openapi["paths"]) == questions | projects
     for path, methods in openapi["paths"].items():
         for method in methods.values():

@@ -407,6 +407,14 @@ class EdgeFacts(BaseModel):
     other: Entity
 
 
+class EdgeGroup(BaseModel):
+    """The matching edges of an entity with one relation, in one direction."""
+
+    relation: str
+    inverse: bool
+    count: int
+
+
 class EntityAnswer(BaseModel):
     """An entity and some of its edges."""
 
@@ -417,7 +425,36 @@ class EntityAnswer(BaseModel):
     matching: int = Field(
         description="The number of edges with the text of `q` in the name of the relation or of the other end."
     )
+    groups: list[EdgeGroup]
     edges: list[EdgeFacts]
+
+
+class ExamplePair(BaseModel):
+    head: Entity
+    tail: Entity
+
+
+class KindFacts(BaseModel):
+    """The kind of a relation's heads: a type, or the entities with another relation in common."""
+
+    name: str
+    members: int
+    with_tail: int = Field(description="The number of members that have a tail.")
+
+
+class RelationOverview(BaseModel):
+    relation: str = Field(description="The id of the relation.")
+    name: str
+    split: str | None = Field(description="The split of a task relation, whose pairs are not in the graph; else null.")
+    pairs: int
+    heads: int
+    example: ExamplePair
+    kind: KindFacts | None = Field(description="null: nothing else is common to most of the heads.")
+
+
+class RelationList(BaseModel):
+    matching: int = Field(description="The number of relations with the text of `q` in their names.")
+    relations: list[RelationOverview]
 
 
 class TypeOffer(BaseModel):
@@ -464,9 +501,10 @@ class About(BaseModel):
 
 
 class Example(BaseModel):
-    """A relation with its first pairs as references, and heads to find tails for."""
+    """A relation with references, and heads to find tails for."""
 
     relation: str
+    in_graph: bool = Field(description="Whether the graph has the relation: its known pairs are then the references.")
     references: list[Annotated[list[EntityOffer], Field(min_length=2, max_length=2)]]
     heads: list[EntityOffer]
 

@@ -17,6 +17,7 @@ import { project, projectPairs } from "./project.js";
 import { enteredReferences, referenceInputs, showReferences } from "./references.js";
 import { deciding, saveState, state } from "./state.js";
 import { plural, withSpaces } from "./text.js";
+import { goTo } from "./views.js";
 
 const MANY_HINTS = {
   open: "Entities with the same types or relations, most similar first.",
@@ -234,6 +235,13 @@ for (const id of ["type", "candidates-type"]) {
     readForm();
   });
 }
+on("head", (entity) => {
+  state.mode = "heads";
+  addHead(entity);
+  showForm();
+  saveState();
+  goTo("work");
+});
 on("project", () => {
   $("relation").value = state.relation;
   arrange();

@@ -15,6 +15,7 @@ const MAX_ENTITIES = 200;
 export const isLink = () => location.hash.startsWith(PREFIX);
 
 const withoutFragment = () => location.href.split("#")[0];
+const withoutQuery = () => `${withoutFragment()}#ask`;
 
 function linkToQuery() {
   readForm();
@@ -42,7 +43,7 @@ async function copyLink() {
 
 // Removes the link from the address once the form says something else.
 function dropLink() {
-  if (isLink()) history.replaceState(null, "", withoutFragment());
+  if (isLink()) history.replaceState(null, "", withoutQuery());
 }
 
 // An entity with its name; of an unknown id, the id, which the server then reports.

@@ -1,7 +1,7 @@
 // The list of suggestions: rows with reasons on demand, decisions, and one row at a time that Tab reaches.
 
 import { decide, takeBack } from "./decisions.js";
-import { $, announce, element } from "./dom.js";
+import { $, element, setStatus } from "./dom.js";
 import { entityButton } from "./entity.js";
 import { on } from "./events.js";
 import { loadReasons } from "./explanation.js";
@@ -14,6 +14,7 @@ import { asSentence, formatCount, formatPercent, formatScore, pairText, plural }
 let query = null; // the query whose predictions are listed
 let rows = []; // {prediction, item, accept, reject, why}
 let current = null; // the row that Tab reaches
+let summary = ""; // what is listed, in words
 
 export const visibleRows = () => rows.filter((row) => !row.item.hidden);
 
@@ -38,7 +39,7 @@ export function showList(answer, newQuery, focus = true) {
   rows = [];
   const best = bestOf(predictions);
   const groups = Map.groupBy(predictions, (one) => (many ? "" : one.head));
-  const describe = describerOf(predictions);
+  const meritOf = describerOf(predictions);
   const sections = [...groups].map(([head, group]) => {
     const first = bestOf(group);
     const added = group.map((prediction, i) =>
@@ -46,7 +47,7 @@ export function showList(answer, newQuery, focus = true) {
         rank: many ? i + 1 : prediction.rank,
         withHead: many,
         isBest: groups.size > 1 && prediction === best,
-        ...describe(prediction, first),
+        ...meritOf(prediction, first),
       }),
     );
     rows.push(...added);
@@ -58,7 +59,8 @@ export function showList(answer, newQuery, focus = true) {
   prepareFilters(answer);
   applyFilters();
   showStale();
-  announce(best ? summaryOf(answer, best, groups.size) : "No tails.");
+  summary = best ? summaryOf(answer, best, groups.size) : "No tails.";
+  setStatus(summary);
   const again = focused && rows.find((row) => keyOf(row.prediction) === keyOf(focused.prediction));
   if (again) focusRow(again, { scroll: false });
   else if (best && focus) focusRow(visibleRows()[0]);
@@ -279,6 +281,12 @@ function markRows(changed) {
   focusRow(next || visibleRows().at(-1));
 }
 
+// Shows the listed suggestions again after another view.
+export function returnToList() {
+  setStatus(summary);
+  applyFilters();
+}
+
 export function applyFilters() {
   for (const row of rows) row.item.hidden = !passesFilters(row.prediction);
   for (const group of $("found").querySelectorAll(".group")) {
@@ -336,7 +344,8 @@ function clearList() {
   $("found").replaceChildren(element("div", { class: "empty" }, element("p", {}, hint)));
   $("notes").replaceChildren();
   for (const id of ["filters", "filter-none", "trust", "adjusted", "stale"]) $(id).hidden = true;
-  announce("");
+  summary = "";
+  setStatus("");
 }
 
 on("project", ({ keepList }) => {

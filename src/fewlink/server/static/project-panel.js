@@ -51,10 +51,10 @@ export function showProjectChoice() {
 }
 
 function showPanel() {
-  $("project-facts").hidden = !project;
+  $("project-facts").hidden = $("project-tools").hidden = !project;
   $("project-hint").textContent = project
     ? project.description
-    : "A project stores the references and decisions for one relation on this server, for you and others.";
+    : "A project stores references and decisions about one relation, for you and others.";
   $("project-hint").hidden = !$("project-hint").textContent;
   $("project-references").hidden = !project;
   $("project-references").replaceChildren(
@@ -199,7 +199,9 @@ function historyItem(event, undone) {
 async function importFile(file) {
   const format = FORMATS[file.name.split(".").at(-1).toLowerCase()];
   if (!format) {
-    throw new Problem({ message: `${file.name}: the file name must end in .tsv, .csv, .nt, .ttl or .json.` });
+    throw new Problem({
+      message: `${file.name}: the file name must end in .tsv, .csv, .nt, .ttl or .json.`,
+    });
   }
   const body = { format, text: await file.text(), who: curator() };
   const answer = await call(`projects/${project.number}/import`, body);

@@ -1,7 +1,8 @@
 // Ranking what the form says: in one request, or many heads in several requests that can be stopped and continued.
 
 import { about, call } from "./api.js";
-import { $, announce } from "./dom.js";
+import { $, setStatus } from "./dom.js";
+import { setFolded } from "./fold.js";
 import { on } from "./events.js";
 import { placeOf, readQuery } from "./form.js";
 import { byMerit, showList } from "./list.js";
@@ -32,7 +33,7 @@ export async function rank() {
         task = { query, body, next: 0, answer: null, secondsLeft: 0 };
         await rankMany(signal);
       } else {
-        announce("Ranking…");
+        setStatus("Ranking…");
         show(await call("predict", body, signal), query);
       }
     } catch (error) {
@@ -63,10 +64,11 @@ async function run(action) {
 
 function showStopped() {
   if (task?.answer) showList(task.answer, task.query, false);
-  else announce("Stopped.");
+  else setStatus("Stopped.");
 }
 
 function show(answer, query, focus = true) {
+  setFolded(true);
   showList(answer, query, focus);
   saveRanking({ answer, query, next: task ? task.next : null });
 }
@@ -81,7 +83,7 @@ async function rankMany(signal) {
   let finished = false;
   showProgress();
   while (!finished) {
-    announce("Ranking…");
+    setStatus("Ranking…");
     const sent = performance.now();
     const chunk = { ...body, first: own.next, count: Math.min(count, limit) };
     const answer = await call("predict", chunk, signal);

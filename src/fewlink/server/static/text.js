@@ -27,6 +27,10 @@ export function formatDuration(seconds) {
 
 export const withSpaces = (name) => name.replaceAll("_", " ");
 
+// A name that fits beside others on a line.
+export const shortened = (name, length = 40) =>
+  name.length > length ? `${name.slice(0, length - 1).trimEnd()}…` : name;
+
 export const pairText = (pair) => `${pair.head_name} → ${pair.tail_name}`;
 
 // The last words of a relation that is written as a path or an address; both of two joined paths.
