@@ -420,6 +420,31 @@ class EntityAnswer(BaseModel):
     edges: list[EdgeFacts]
 
 
+class NeighbourFacts(BaseModel):
+    id: str
+    name: str
+    kind: str | None = Field(description="The first type of the entity; null: it has none.")
+
+
+class RelationFacts(BaseModel):
+    """A relation of an entity, in one direction, and some of its neighbours there."""
+
+    relation: str
+    relation_name: str
+    words: str = Field(description="The name of the relation without the types of its ends.")
+    inverse: bool = Field(description="Whether the neighbours are the heads of the edges.")
+    count: int = Field(description="The number of neighbours in all.")
+    neighbours: list[NeighbourFacts]
+
+
+class NeighboursAnswer(NeighbourFacts):
+    """An entity and its neighbours by relation."""
+
+    edges_in_all: int
+    relations_in_all: int = Field(description="The number of relations of its edges; each direction counts.")
+    relations: list[RelationFacts]
+
+
 class TypeOffer(BaseModel):
     name: str
     members: int
