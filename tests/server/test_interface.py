@@ -222,7 +222,7 @@ def test_every_endpoint_is_in_the_schema() -> None:
         assert client.get("/redoc").status_code == 404
     endings = ("", "/decisions", "/undo", "/log", "/export", "/import", "/next")
     projects = {"/formats", "/projects", *(f"/projects/{{number}}{ending}" for ending in endings)}
-    lookups = {"/about", "/entities", "/entity", "/relations", "/types", "/example"}
+    lookups = {"/about", "/entities", "/entity", "/neighbours", "/relations", "/types", "/example"}
     questions = {"/health", *lookups, "/predict", "/explain"}
     assert set(openapi["paths"]) == questions | projects
     for path, methods in openapi["paths"].items():

@@ -3,6 +3,7 @@
 import { call } from "./api.js";
 import { $, element } from "./dom.js";
 import { emit } from "./events.js";
+import { showNeighbourhood } from "./neighbourhood.js";
 import { formatCount, plural, shortRelation, withSpaces } from "./text.js";
 
 const FACTS_PER_GROUP = 6; // shown at first
@@ -68,9 +69,7 @@ function showFacts(answer, q) {
   );
   $("entity-count").textContent = countText(matching, all, q);
   $("entity-back").hidden = !trail.length;
-  if (!other) return;
-  $("entity-edges").scrollTop = 0;
-  emit("entity", shown);
+  if (other) $("entity-edges").scrollTop = 0;
 }
 
 function countText(matching, all, q) {
@@ -127,6 +126,7 @@ $("entity-back").addEventListener("click", () => {
   $("entity-search").value = "";
   showEntity(trail.pop());
 });
+$("entity-graph").addEventListener("click", () => showNeighbourhood(shown.id));
 $("entity-ask").addEventListener("click", () => {
   const head = shown;
   $("entity").close();

@@ -4,7 +4,6 @@
 // decisions   decisions of the project changed; the changed ones, or undefined if any may have changed
 // undone      a decision was undone; its pair
 // references  references were added to the project
-// entity      the panel of an entity shows another one; {id, name}
 // head        an entity is to become a head of the question; {id, name}
 
 const target = new EventTarget();
