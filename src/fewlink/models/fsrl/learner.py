@@ -48,8 +48,13 @@ class LearnerRun(NamedTuple):
     @property
     def shared(self) -> str:
         """What runs must have in common to train side by side, as text."""
-        settings = {name: value for name, value in self.settings.as_dict().items() if name not in OWN_SETTINGS}
-        return json.dumps([self.vectors.dim, settings], sort_keys=True)
+        return shared_settings(self.settings, self.vectors.dim)
+
+
+def shared_settings(settings: FewShotSettings, dim: int) -> str:
+    """What runs with vectors of `dim` numbers must have in common to train side by side, as text."""
+    shared = {name: value for name, value in settings.as_dict().items() if name not in OWN_SETTINGS}
+    return json.dumps([dim, shared], sort_keys=True)
 
 
 class ModelWithInputs(nn.Module):
