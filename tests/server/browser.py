@@ -110,6 +110,15 @@ class Browser:
         element = self.send("/element", {"using": "css selector", "value": selector})
         self.send(f"/element/{element[ELEMENT]}/click")
 
+    def click_at(self, x: float, y: float) -> None:
+        """Click with the mouse at this place of the window."""
+        acts = [
+            {"type": "pointerMove", "x": round(x), "y": round(y)},
+            {"type": "pointerDown", "button": 0},
+            {"type": "pointerUp", "button": 0},
+        ]
+        self.send("/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": acts}]})
+
     def text(self, selector: str) -> str:
         return str(self.run("return (document.querySelector(arguments[0]) || {}).textContent || ''", selector))
 

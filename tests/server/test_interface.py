@@ -177,7 +177,17 @@ def test_every_endpoint_is_in_the_schema() -> None:
         assert client.get("/redoc").status_code == 404
     endings = ("", "/decisions", "/undo", "/log", "/export", "/import", "/next")
     projects = {"/formats", "/projects", *(f"/projects/{{number}}{ending}" for ending in endings)}
-    questions = {"/health", "/about", "/entities", "/entity", "/types", "/example", "/predict", "/explain"}
+    questions = {
+        "/health",
+        "/about",
+        "/entities",
+        "/entity",
+        "/neighbours",
+        "/types",
+        "/example",
+        "/predict",
+        "/explain",
+    }
     assert set(openapi["paths"]) == questions | projects
     for path, methods in openapi["paths"].items():
         for method in methods.values():

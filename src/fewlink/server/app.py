@@ -19,6 +19,7 @@ from fewlink.server.connections import ON_STOP
 from fewlink.server.errors import as_json, install_error_handlers
 from fewlink.server.logs import AccessLog
 from fewlink.server.metrics import Metrics, ObservingMiddleware
+from fewlink.server.neighbours import install_neighbours
 from fewlink.server.pages import install_pages
 from fewlink.server.projects import Projects, install_projects
 from fewlink.server.schema import (
@@ -109,6 +110,7 @@ def make_app(
     install_error_handlers(app)
     install_pages(app)
     install_projects(app, projects)
+    install_neighbours(app, linker)
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:

@@ -261,6 +261,25 @@ class Row(BaseModel):
     reasons: ExplainAnswer | None
 
 
+class TailFacts(BaseModel):
+    tail: str
+    tail_name: str
+    accepted: int = Field(description="The number of accepted pairs with this tail.")
+
+
+class ProgressFacts(BaseModel):
+    decided: int = Field(description="Accepted and rejected pairs; references are not counted.")
+    right: float | None = Field(
+        description="Right so far: the share of the decided pairs that were accepted. null: no pair is decided."
+    )
+    tails: list[TailFacts] = Field(description="The tails of the accepted pairs, the most frequent first; 20 at most.")
+    distinct_tails: int = Field(description="The number of different tails of the accepted pairs.")
+    warning: str | None = Field(
+        description="A sentence if one tail crowds out the rest: more than two thirds of at least 8 accepted pairs "
+        "have it. null otherwise."
+    )
+
+
 class ProjectFacts(BaseModel):
     number: int
     name: str
@@ -271,6 +290,7 @@ class ProjectFacts(BaseModel):
     rejected: int
     conflicts: int
     events: int
+    progress: ProgressFacts
 
 
 class ExportFormat(BaseModel):
@@ -418,6 +438,31 @@ class EntityAnswer(BaseModel):
         description="The number of edges with the text of `q` in the name of the relation or of the other end."
     )
     edges: list[EdgeFacts]
+
+
+class NeighbourFacts(BaseModel):
+    id: str
+    name: str
+    kind: str | None = Field(description="The first type of the entity; null: it has none.")
+
+
+class RelationFacts(BaseModel):
+    """A relation of an entity, in one direction, and some of its neighbours there."""
+
+    relation: str
+    relation_name: str
+    words: str = Field(description="The name of the relation without the types of its ends.")
+    inverse: bool = Field(description="Whether the neighbours are the heads of the edges.")
+    count: int = Field(description="The number of neighbours in all.")
+    neighbours: list[NeighbourFacts]
+
+
+class NeighboursAnswer(NeighbourFacts):
+    """An entity and its neighbours by relation."""
+
+    edges_in_all: int
+    relations_in_all: int = Field(description="The number of relations of its edges; each direction counts.")
+    relations: list[RelationFacts]
 
 
 class TypeOffer(BaseModel):

@@ -2,6 +2,7 @@
 
 import { call } from "./api.js";
 import { $, element } from "./dom.js";
+import { showNeighbourhood } from "./neighbourhood.js";
 import { formatCount, plural, shortRelation, withSpaces } from "./text.js";
 
 const EDGES_PER_PAGE = 20;
@@ -81,6 +82,7 @@ $("entity-previous").addEventListener("click", () =>
 $("entity-next").addEventListener("click", () =>
   showEntity(shown.id, shown.first + EDGES_PER_PAGE),
 );
+$("entity-graph").addEventListener("click", () => showNeighbourhood(shown.id));
 $("entity-back").addEventListener("click", () => {
   $("entity-search").value = "";
   showEntity(trail.pop(), 0);
