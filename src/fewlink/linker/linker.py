@@ -504,7 +504,8 @@ class Linker:
         if heads_of_type is not None:
             head_ids = tuple(self.names.members(heads_of_type, "heads_of_type").tolist())
         else:
-            head_ids = find_heads(self.names, heads, notes, "tail" if inverse else "head")
+            what = "tail" if inverse else "head"
+            head_ids = find_heads(self.names, heads, notes, what, f"{what}s")
         return Query(
             references=resolved.inverted() if inverse else resolved,
             heads=head_ids,

@@ -7,7 +7,7 @@ import { nextSuggestion } from "./decide.js";
 import { $, checkedValue, element } from "./dom.js";
 import { arrange, readForm, showForm } from "./form.js";
 import { isLink, openLink } from "./link.js";
-import { returnToList } from "./list.js";
+import { markQuestionChanged, returnToList } from "./list.js";
 import { clearProblem, showProblem } from "./problem.js";
 import { checkForNews, loadProjects, openProject, project, projects } from "./project.js";
 import { showProjectChoice } from "./project-panel.js";
@@ -131,6 +131,7 @@ function enterWork() {
 $("query").addEventListener("input", () => {
   arrange();
   readForm();
+  markQuestionChanged();
 });
 $("query").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -25,6 +25,12 @@ export function formatDuration(seconds) {
   return plural(Math.round(seconds / 3600), "hour");
 }
 
+// Heads per second or, if slow, per minute.
+export function formatPace(perSecond) {
+  if (perSecond >= 1) return `${plural(Math.round(perSecond), "head")} a second`;
+  return `${plural(Math.max(1, Math.round(60 * perSecond)), "head")} a minute`;
+}
+
 export const withSpaces = (name) => name.replaceAll("_", " ");
 
 // A name that fits beside others on a line.
