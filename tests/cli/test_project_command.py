@@ -42,6 +42,16 @@ def test_list_and_log(path: Path) -> None:
     assert "rejected" in call("project", "log", path)
 
 
+def test_show_tells_the_progress(path: Path) -> None:
+    assert "1 references, 2 decided, 50% right so far" in call("project", "show", path)
+    with ProjectFile(path) as file:
+        file.decide("cures", [("accepted", f"head {place}", "d") for place in range(8)])
+    found = json.loads(call("project", "show", path, "--json"))
+    assert (found["right"], found["tails"]) == (0.9, [{"tail": "d", "accepted": 9}])
+    assert found["warning"].startswith("all 9 accepted pairs have the tail d:")
+    assert found["warning"].split(":")[0] in call("project", "show", path)
+
+
 def test_export_import_and_undo(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "cures.json"
     call("project", "export", path, "--out", out)

@@ -64,6 +64,24 @@ def test_nothing_is_written_before_there_is_a_project(client: TestClient, tmp_pa
     assert (project["number"], project["references"]) == (number, 2)
 
 
+def test_a_project_tells_its_progress_and_warns_of_a_tail_that_crowds_out_the_rest(client: TestClient) -> None:
+    number = started(client)
+    project = client.get(f"/projects/{number}").json()
+    assert project["progress"] == {"decided": 0, "right": None, "tails": [], "distinct_tails": 0, "warning": None}
+    heads = ["body_system", "tissue", "enzyme", "hormone", "virus", "fungus", "bird", "fish", "mammal"]
+    decisions = [("accepted", head, "cell") for head in heads]
+    answer = decide(
+        client, number, "ann", *decisions, ("accepted", "cell", "body_system"), ("rejected", "fish", "bird")
+    )
+    progress = answer["project"]["progress"]
+    assert (progress["decided"], progress["right"], progress["distinct_tails"]) == (11, 10 / 11, 2)
+    assert progress["tails"] == [
+        {"tail": "cell", "tail_name": "cell", "accepted": 9},
+        {"tail": "body_system", "tail_name": "body system", "accepted": 1},
+    ]
+    assert progress["warning"].startswith("9 of 10 accepted pairs have the tail cell:")
+
+
 def test_decisions_are_kept_by_id_with_conflicts_and_names(client: TestClient, tmp_path: Path) -> None:
     number = started(client)
     decide(client, number, "ann", ("accepted", "body system", "cell"))

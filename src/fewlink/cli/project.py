@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fewlink.curation.exports import Described
 
 app = typer.Typer(
-    help="Project files, which store curators' decisions: list, log, export, import, undo.", no_args_is_help=True
+    help="Project files, which store curators' decisions: list, show, log, export, import, undo.", no_args_is_help=True
 )
 FILE = typer.Argument(..., metavar="FILE", help="A project file, as fewlink serve --project writes it.")
 PROJECT = typer.Option(None, "--project", metavar="NAME", help="The project; needed if the file has several.")
@@ -38,6 +38,34 @@ def list_projects(file: Path = FILE, json: bool = common.JSON) -> None:
         return
     columns = ["name", "references", "accepted", "rejected", "conflicts", "events", "description"]
     common.print_table(columns, [[row[column] for column in columns] for row in rows], title=str(file))
+
+
+@app.command("show")
+def show_project(file: Path = FILE, project: str = PROJECT, json: bool = common.JSON) -> None:
+    """Show how far a project is: the share of right pairs so far, and the tails of the accepted ones.
+
+    Warns if one tail crowds out the rest: more than two thirds of at least 8 accepted pairs have it.
+
+    Example: `fewlink project show my-graph.tsv.decisions --project cures`
+    """
+    import dataclasses
+
+    from fewlink.curation.store import ProjectFile
+
+    with ProjectFile(file, write=False) as opened:
+        name = opened.only(project)
+        facts, progress = dataclasses.asdict(opened.project(name)), opened.progress(name)
+    if json:
+        tails = [tail._asdict() for tail in progress.tails]
+        common.print_json({**facts, "right": progress.right, "tails": tails, "warning": progress.warning()})
+        return
+    right = "" if progress.right is None else f", {progress.right:.0%} right so far"
+    print(f"{name}: {facts['references']:,} references, {progress.decided:,} decided{right}")
+    if progress.tails:
+        cells = [[tail, count, f"{count / progress.accepted:.0%}"] for tail, count in progress.tails]
+        common.print_table(["tail", "accepted", "share"], cells)
+    if warning := progress.warning():
+        common.print_notes([warning])
 
 
 @app.command("log")
@@ -275,7 +303,6 @@ def serve(
 
     if references is not None:
         described = [*read_names_of(references), *described]
-    names_to_read = common.names_choice(names, no_names)
     options = ServeOptions(
         source=source,
         device=common.resolve_device(device),
@@ -285,7 +312,8 @@ def serve(
         bench=bench,
         types=None if types is None else str(types),
         **common.how_to_read(columns, on_error, literals),
-        names=str(names_to_read) if isinstance(names_to_read, Path) else names_to_read,
+        names=None if names is None else str(names),
+        read_names=not no_names,
         project=None if project is None else str(project),
         extensions=("fewlink.bridges.openrefine:install",),
         access_log=access_log,

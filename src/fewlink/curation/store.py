@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName, check_file, did_you_mean
+from fewlink.curation.progress import Progress, TailCount
 from fewlink.curation.schema import COPIES, FORMAT, KINDS, SCHEMA, UPGRADES, Decision, Event, Project, problem_of
 
 APPLICATION = 0x46574C4B  # "FWLK": marks the SQLite file as ours
@@ -211,6 +212,14 @@ class ProjectFile:
     def pairs(self, project: str | int, *kinds: str) -> list[tuple[str, str]]:
         """The pairs (head, tail) with current decisions of these kinds, oldest first."""
         return [state.pair for state in self.decisions(project) if state.kind in kinds]
+
+    def progress(self, project: str | int) -> Progress:
+        """The share of right pairs so far, and the tails of the accepted ones."""
+        count = "SELECT tail, count(*) FROM decision WHERE project = ? AND kind = 'accepted' GROUP BY tail"
+        with self._reading():
+            found = self.project(project)
+            tails = self._base.execute(f"{count} ORDER BY count(*) DESC, min(number)", (found.number,))
+            return Progress(found.accepted, found.rejected, tuple(TailCount(*row) for row in tails))
 
     def log(self, project: str | int) -> list[Event]:
         """All events, oldest first."""

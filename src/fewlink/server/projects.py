@@ -50,6 +50,7 @@ from fewlink.server.service import Service, adjusted, adjustment_facts
 SUGGESTED_TAILS = 50  # of each head
 REFERENCE_STEP = 5  # accepted pairs become references in groups of this size; until then they only correct the scores
 CACHED_RANKINGS = 8
+LISTED_TAILS = 20  # of the accepted pairs
 FORMAT_FACTS = [
     {"name": name, "title": format.title, "about": format.about, "suffixes": list(format.suffixes)}
     for name, format in FORMATS.items()
@@ -109,7 +110,7 @@ class Projects:
     def all_facts(self) -> list[dict[str, Any]]:
         if self.path is None or not self.path.exists():
             return []
-        return [asdict(project) for project in self.file.projects()]
+        return [self.facts(project.number) for project in self.file.projects()]
 
     def pairs(self, *kinds: str) -> dict[str, list[tuple[str, str]]]:
         """The pairs of these kinds by project; projects without any are left out."""
@@ -117,7 +118,19 @@ class Projects:
         return {name: own for name, own in pairs.items() if own}
 
     def facts(self, number: int) -> dict[str, Any]:
-        return asdict(self.file.project(number))
+        """A project with its progress, tails by name."""
+        progress = self.file.progress(number)
+        tails = [{"tail": tail, "tail_name": self.name_of(tail), "accepted": count} for tail, count in progress.tails]
+        return {
+            **asdict(self.file.project(number)),
+            "progress": {
+                "decided": progress.decided,
+                "right": progress.right,
+                "tails": tails[:LISTED_TAILS],
+                "distinct_tails": len(tails),
+                "warning": progress.warning(self.name_of),
+            },
+        }
 
     @property
     def described(self) -> Described:
@@ -323,7 +336,7 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
             for head, tail in body.references
         ]
         made = projects.file.add_project(body.name, pairs, description=body.description, who=body.who)
-        return as_json(asdict(made), 201)
+        return as_json(projects.facts(made.number), 201)
 
     @app.get("/projects/{number}", response_model=ProjectFacts)
     def project(number: int) -> Response:
