@@ -87,6 +87,9 @@ class Browser:
     def open(self, address: str) -> None:
         self.send("/url", {"url": address})
 
+    def reload(self) -> None:
+        self.send("/refresh")
+
     def run(self, script: str, *arguments: Any) -> Any:
         """Run a function body in the page and return its result."""
         return self.send("/execute/sync", {"script": script, "args": list(arguments)})
