@@ -207,8 +207,62 @@ def test_an_example_and_then_all_heads_with_known_pairs(window: Browser) -> None
     window.click("#rank")
     window.until(lambda: window.texts(".group h3") == ["Best pairs"])
     window.until(lambda: "of 123 heads" in window.text("#status"))
-    assert len(names(window)) == 10 and all("→" in text for text in window.texts(".row .name"))
+    assert len(names(window)) == 50 and all("→" in text for text in window.texts(".row .name"))
     assert window.run("return document.querySelector('#progress').hidden")
+
+
+def test_all_pairs_of_many_heads_are_paged_through(window: Browser) -> None:
+    window.click("#example")
+    window.until(lambda: names(window))
+    window.run(MANY)
+    assert window.text("#rank") == "Find pairs"
+    window.click("#rank")
+    window.until(lambda: "pairs of" in window.text("#status"))
+    window.until(lambda: window.run("return document.querySelector('#progress').hidden"))
+    count = int(window.text("#status").split()[0].replace(",", ""))
+    assert count > 100 and window.text("#page-text") == f"1 to 50 of {count} pairs"
+    seen = window.texts(".row .name")
+    ranks = window.texts(".row .rank")
+    assert ranks == [str(number) for number in range(1, 51)]
+    while not window.run("return document.querySelector('#page-next').disabled"):
+        window.click("#page-next")
+        seen += window.texts(".row .name")
+    assert len(seen) == len(set(seen)) == count
+    assert window.text("#page-text").endswith(f"to {count} of {count} pairs")
+    body = "return [...document.querySelectorAll('.row')].map(row => row.dataset.head)"
+    head = window.run(body)[0]
+    window.run(
+        "const field = document.querySelector('#filter-text'); field.value = arguments[0];"
+        "field.dispatchEvent(new Event('input', {bubbles: true}))",
+        head,
+    )
+    window.until(lambda: head in window.run(body))  # from another page
+    assert f"of {count} shown" in window.text("#filter-count")
+
+
+def test_heads_are_found_for_a_tail(window: Browser) -> None:
+    window.focus("#references input")
+    for typed, name in (("viru", "virus"), ("Cell", "cell"), ("fung", "fungus"), ("plan", "plant")):
+        pick(window, typed, name)
+    window.run("document.querySelector('[name=mode][value=tails]').click()")
+    assert window.text("#rank") == "Rank heads"
+    window.focus("#head")
+    pick(window, "plan", "plant")
+    window.press("Control+Enter")
+    window.until(lambda: names(window))
+    expected = trail().heads("plant", [("virus", "cell"), ("fungus", "plant")])
+    assert names(window) == [row.head_name for row in expected]
+    assert window.texts(".group h3") == ["plant"] and "10 heads" in window.text("#status")
+    window.press("e")
+    window.until(lambda: window.texts(".shares dt"))
+    assert window.console_errors() == []
+    window.click("#copy-link")
+    window.until(lambda: "tails=" in window.run("return location.href"))
+    window.reload()
+    window.until(lambda: names(window) == [row.head_name for row in expected])
+    window.focus("#relation")
+    window.type("grows")
+    assert window.text("#stale-text") == "The question has changed since this ranking."
 
 
 def test_a_ranking_of_many_heads_can_be_stopped_and_continued_after_a_reload(window: Browser, address: str) -> None:

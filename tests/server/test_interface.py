@@ -16,6 +16,7 @@ from fewlink.data import SPLITS, Benchmark
 from fewlink.graph import Vocabulary
 from fewlink.linker import Linker
 from fewlink.linker.calibration import ROUGH
+from fewlink.linker.complete import plausible_heads
 from fewlink.scorers import capabilities
 from fewlink.server import lookups, schema
 
@@ -165,6 +166,40 @@ def test_the_facts_about_an_entity_come_by_relation() -> None:
         assert client.get("/entity", params={"id": "oslo", "relation": "nothing"}).status_code == 404
 
 
+def test_heads_are_found_for_tails() -> None:
+    linker = trail()
+    body = {"references": PAIRS, "tails": ["plant", "cell"], "k": 4}
+    with asking(linker) as client:
+        answer = client.post("/predict", json=body).json()
+        schema.PredictAnswer(**answer)
+        pairs = [(head, tail) for head, tail in PAIRS]
+        expected = linker.heads(["plant", "cell"], pairs, 4)
+        assert plain(answer["predictions"]) == plain(expected.to_dicts()) and answer["heads"] == 2
+        assert [row["tail"] for row in answer["predictions"]] == ["plant"] * 4 + ["cell"] * 4
+        first = answer["predictions"][0]
+        ends = {"head": first["head"], "tail": first["tail"]}
+        reasons = client.post("/explain", json={"references": PAIRS, **ends, "inverse": True}).json()
+        assert reasons["score"] == pytest.approx(first["score"], abs=1e-4)
+        assert plain(reasons) == plain(linker.explain(pairs, first["head"], first["tail"], inverse=True).to_dict())
+        unknown = client.post("/predict", json={**body, "tails": ["plnt"]})
+        assert (unknown.status_code, unknown.json()["error"]["field"]) == (404, "tails.0")
+
+
+def test_some_tails_of_each_of_many_heads() -> None:
+    linker = trail()
+    body = {"references": PAIRS, "heads_of_type": "open", "per_head": 2, "first": 3, "count": 5}
+    with asking(linker, rows=20) as client:
+        answer = client.post("/predict", json=body).json()
+        heads = list(dict.fromkeys(row["head"] for row in answer["predictions"]))
+        expected = linker.predict([(head, tail) for head, tail in PAIRS], heads, 2)
+        assert plain(answer["predictions"]) == plain(expected.to_dicts())
+        assert len(heads) == answer["heads"] == 5 < answer["heads_in_all"]
+        completed = linker.complete([(head, tail) for head, tail in PAIRS], top=1000, k=1)
+        assert answer["heads_in_all"] == len({row.head for row in completed})  # the heads of `fewlink complete`
+        refused = client.post("/predict", json={**body, "count": 60})
+        assert (refused.status_code, refused.json()["error"]["field"]) == (422, "per_head")
+
+
 def test_a_graph_is_served_without_a_run() -> None:
     graph = trail().graph
     linker = Linker.shipped(Benchmark("graph.tsv", graph, {split: [] for split in SPLITS}))
@@ -237,7 +272,7 @@ def test_every_endpoint_is_in_the_schema() -> None:
     assert properties["k"]["maximum"] == 1000
 
 
-def test_many_heads_are_ranked_some_at_a_time_most_similar_first() -> None:
+def test_many_heads_are_ranked_some_at_a_time_those_without_a_tail_first() -> None:
     query = {"references": [["ann", "rome"]], "k": 3, "exclude_known": False}
     with asking(small(), heads=2) as client:
 
@@ -250,21 +285,23 @@ def test_many_heads_are_ranked_some_at_a_time_most_similar_first() -> None:
         assert [(part["heads"], part["heads_in_all"]) for part in parts] == [(2, 5), (2, 5), (1, 5), (0, 5)]
         heads = [list(dict.fromkeys(row["head"] for row in part["predictions"])) for part in parts]
         assert sorted(head for part in heads for head in part) == ["ann", "bob", "cy", "oslo", "rome"]
-        assert heads[0] == ["bob", "ann"] and heads[3] == []  # most like the reference's head: both know someone
+        assert {*heads[0]} == {"bob", "cy"} and heads[3] == []  # of the kind of the reference's head, without a tail
         persons = [ranked(heads_of_type="open", first=first, count=1).json() for first in range(4)]
-        assert [part["predictions"][0]["head"] if part["heads"] else "" for part in persons] == ["ann", "bob", "cy", ""]
+        assert [part["predictions"][0]["head"] if part["heads"] else "" for part in persons] == ["bob", "cy", "ann", ""]
 
 
-def test_heads_are_similar_regardless_of_the_relation_of_the_query() -> None:
+def test_open_heads_are_those_of_complete() -> None:
     graph = graph_of("ann lives oslo", "ann knows bob", "dan knows bob", "eve lives rome", "eve likes dan")
     linker = Linker(benchmark_of(graph), Known())
-    query = {"references": [["ann", "oslo"]], "heads_of_type": "open"}
+    asked = {"heads_of_type": "open", "k": 50}
     with asking(linker) as client:
-        with_relation, without = (
-            {row["head"] for row in rows_of(client.post("/predict", json={**query, **more, "k": 50}))}
-            for more in ({"relation": "lives"}, {})
-        )
-    assert without - with_relation == {"eve"} and "dan" in with_relation
+        for query in ({"relation": "lives"}, {"references": [["ann", "oslo"]]}):
+            answer = client.post("/predict", json={**query, **asked}).json()
+            references = linker.find_references(query.get("references"), query.get("relation"))
+            heads = [graph.entities[head] for head in plausible_heads(graph, references).tolist()]
+            assert answer["heads_in_all"] == len(heads) and {row["head"] for row in answer["predictions"]} <= set(heads)
+            everybody = client.post("/predict", json={**query, **asked, "heads_of_type": "all"}).json()
+            assert everybody["heads_in_all"] == len(graph.entities)
 
 
 def test_hints_distinguish_entities_of_one_name() -> None:

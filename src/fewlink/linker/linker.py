@@ -22,12 +22,14 @@ from fewlink.linker.calibration import Calibration, calibration_of, shipped_cali
 from fewlink.linker.card import UNKNOWN_LICENSE
 from fewlink.linker.check import CheckedTriple, check
 from fewlink.linker.complete import (
+    answered_heads,
     best_of_batches,
     check_out,
     check_probabilities,
     digest,
     first_of_heads,
     plausible_heads,
+    unanswered_first,
     write_completion,
 )
 from fewlink.linker.constraints import ConstraintChoice, Constraints, check_kinds
@@ -359,10 +361,10 @@ class Linker:
     ) -> Predictions:
         """The `top` best missing pairs of a relation, for all entities like its heads or for `heads`, names or a type.
 
-        Each head contributes up to k pairs, those of `predict`. With `out`, pairs are written to that file (JSON lines,
-        CSV or TSV, by its suffix), and an interrupted call resumes where it stopped; `exact` is as in
-        `Predictions.to_tsv`. `on_heads` is called with the number of heads done and their total. With a project
-        (`with_project`), decided pairs are left out.
+        Each head contributes up to k pairs, those of `predict`. Heads without any known tail come first. With `out`,
+        pairs are written to that file (JSON lines, CSV or TSV, by its suffix), and an interrupted call resumes where it
+        stopped; `exact` is as in `Predictions.to_tsv`. `on_heads` is called with the number of heads done and their
+        total, at the start and after each batch. With a project (`with_project`), decided pairs are left out.
         """
         top, k, file = check_count(top, "top"), check_count(k), None if out is None else Path(out)
         if file is not None:
@@ -391,17 +393,18 @@ class Linker:
                 return pairs
             return pairs.take(np.flatnonzero(self.sort_keys(part, pairs, trust) >= min_probability))
 
+        pool, answered = self._pool(query), answered_heads(query.references)
+
+        def best(pairs: RankedPairs) -> RankedPairs:
+            by_merit = self.best_pairs(query, pairs, trust, len(pairs))
+            return unanswered_first(by_merit, answered).take(np.s_[:pool])
+
         pairs = best_of_batches(
-            open_heads.tolist(),
-            rank,
-            lambda pairs: self.best_pairs(query, pairs, trust, self._pool(query)),
-            self._pool(query),
-            facts,
-            file,
-            lambda done: on_heads(done, len(open_heads)),
+            open_heads.tolist(), rank, best, pool, facts, file, lambda done: on_heads(done, len(open_heads))
         )
         every = dataclasses.replace(query, k=max(len(pairs), 1))
-        pairs = first_of_heads(self.settle(every, pairs, trust), k).take(np.s_[:top])
+        pairs = first_of_heads(self.settle(every, pairs, trust), k)
+        pairs = unanswered_first(pairs, answered).take(np.s_[:top])
         predictions = self.predictions(query, pairs, trust)
         if file is not None:
             write_completion(file, predictions, facts, exact=exact)
@@ -501,7 +504,8 @@ class Linker:
         if heads_of_type is not None:
             head_ids = tuple(self.names.members(heads_of_type, "heads_of_type").tolist())
         else:
-            head_ids = find_heads(self.names, heads, notes, "tail" if inverse else "head")
+            what = "tail" if inverse else "head"
+            head_ids = find_heads(self.names, heads, notes, what, f"{what}s")
         return Query(
             references=resolved.inverted() if inverse else resolved,
             heads=head_ids,

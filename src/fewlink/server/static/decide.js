@@ -27,8 +27,8 @@ let judging = false; // one decision at a time: a held key must not decide on wh
 
 // The heads and tails that suggestions are taken from.
 function readPool() {
-  const heads =
-    state.mode === "heads" && !state.heads.length ? { heads_of_type: "open" } : readHeads();
+  const open = state.mode === "tails" || (state.mode === "heads" && !state.heads.length);
+  const heads = open ? { heads_of_type: "open" } : readHeads();
   return {
     ...heads,
     ...(heads.heads ? {} : { count: poolSize }),
