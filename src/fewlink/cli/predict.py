@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from fewlink.cli import common
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fewlink.core.progress import Advance
     from fewlink.linker import Linker, Predictions
 
 SOURCE = typer.Argument(
@@ -138,9 +141,17 @@ def predict(
     common.check_device(device)
     from fewlink.linker import load
 
-    device, chosen = common.resolve_device(device), common.names_choice(names, no_names)
-    texts: dict[str, Any] = {"text_model": text_model, "descriptions": descriptions}
-    linker = load(source, bench=bench, types=types, names=chosen, device=device, **how, **texts)
+    linker = load(
+        source,
+        bench=bench,
+        types=types,
+        names=names,
+        read_names=not no_names,
+        device=common.resolve_device(device),
+        text_model=text_model,
+        descriptions=descriptions,
+        **how,
+    )
     if edges is not None:
         linker.limit_edges(edges)
     linker = linker if project is None else linker.with_project(project, project_name)
@@ -246,8 +257,9 @@ def complete(
 ) -> None:
     """Find all missing links of a relation, and write the best pairs of all entities like its heads to a file.
 
-    Name a relation of the graph, or describe a new one by references. Each head gets the tails that fewlink ask would
-    give. Known pairs and the decided pairs of a project are left out. The first line of the file records the query.
+    Name a relation of the graph, or describe a new one by references. Heads are entities of the same kind as the known
+    ones; those without any tail come first. Each gets the tails that fewlink ask would give. Known pairs and the
+    decided pairs of a project are left out. The first line of the file records the query.
 
     Example: `fewlink complete my-graph.tsv --relation treats --out missing.tsv --top 500`
     """
@@ -274,7 +286,8 @@ def complete(
         source,
         bench=bench,
         types=types,
-        names=common.names_choice(names, no_names),
+        names=names,
+        read_names=not no_names,
         device=common.resolve_device(device),
         **how,
     )
@@ -293,10 +306,33 @@ def complete(
             constraints=constraint,
             out=out,
             exact=exact,
-            on_heads=lambda done, count: advance(done / count, f"{done:,} of {count:,}"),
+            on_heads=_pace_reporter(advance),
         )
     common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
     print(f"{len(found):,} pairs written to {out}")
+
+
+def _pace_reporter(advance: Advance) -> Callable[[int, int], None]:
+    """A reporter for `on_heads`: the number of heads at the start, soon an estimate of the time, then the pace."""
+    from fewlink.core.progress import QUIET_SECONDS, Pace, duration, tell
+
+    pace: Pace | None = None
+    estimated = False
+
+    def report(done: int, count: int) -> None:
+        nonlocal pace, estimated
+        if pace is None:
+            pace = Pace(count, "heads")
+            tell(f"ranking tails for {count:,} heads" + (f", {done:,} of them already done" if done else ""))
+            return
+        pace.report(done)
+        advance(done / count, str(pace))
+        if not estimated and pace.seconds_left is not None:
+            estimated = True
+            if pace.seconds_left > QUIET_SECONDS:
+                tell(f"this will take about {duration(pace.seconds_left)}; stop it at any time, and it resumes")
+
+    return report
 
 
 def relations(
@@ -334,7 +370,7 @@ def relations(
     common.check_benchmarks(bench)
     from fewlink.linker import load
 
-    linker = load(source, bench=bench, types=types, names=common.names_choice(names, no_names), **how)
+    linker = load(source, bench=bench, types=types, names=names, read_names=not no_names, **how)
     found = linker.relations(head, tail, described, top)
     common.print_notes(found.notes)
     if json:
@@ -374,11 +410,13 @@ def check(
     common.check_graph_or_run(source)
     common.check_files(types, names)
     common.check_benchmarks(bench)
-    from fewlink.linker import load
+    from fewlink.graph.source import Reading
+    from fewlink.linker.check import check as find_odd_triples
+    from fewlink.linker.saving import answered_graph
 
-    linker = load(source, bench=bench, types=types, names=names, **how)
+    graph = answered_graph(source, bench=bench, types=types, names=names, reading=Reading.of(**how))
     with progress("relations", None) as advance:
-        found = linker.check(relation, top, on_relation=advance)
+        found = find_odd_triples(graph, relation, top, on_relation=advance)
     common.print_notes(found.notes)
     if json or tsv:
         print(found.to_json() if json else found.to_tsv(exact=exact), end="\n" if json else "")

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -22,12 +22,14 @@ from fewlink.linker.calibration import Calibration, calibration_of, shipped_cali
 from fewlink.linker.card import UNKNOWN_LICENSE
 from fewlink.linker.check import CheckedTriple, check
 from fewlink.linker.complete import (
+    answered_heads,
     best_of_batches,
     check_out,
     check_probabilities,
     digest,
     first_of_heads,
     plausible_heads,
+    unanswered_first,
     write_completion,
 )
 from fewlink.linker.constraints import ConstraintChoice, Constraints, check_kinds
@@ -54,8 +56,17 @@ from fewlink.linker.query import (
 from fewlink.linker.ranking import RankedPairs, rank_tails
 from fewlink.linker.relations import RelationFit, best_relations, described_fit
 from fewlink.linker.tables import Answers
-from fewlink.linker.trust import Trust, head_fans, is_whole, joined, measure_trust
-from fewlink.scorers import GraphScorer, Question, RelationScorer, Scorer, capabilities
+from fewlink.linker.trust import (
+    NO_PATH,
+    SINGLE,
+    Trust,
+    evidence_for,
+    head_fans,
+    is_whole,
+    measure_trust,
+    no_percentages,
+)
+from fewlink.scorers import GraphScorer, Question, Recalibration, RelationScorer, Scorer, capabilities
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
@@ -359,10 +370,10 @@ class Linker:
     ) -> Predictions:
         """The `top` best missing pairs of a relation, for all entities like its heads or for `heads`, names or a type.
 
-        Each head contributes up to k pairs, those of `predict`. With `out`, pairs are written to that file (JSON lines,
-        CSV or TSV, by its suffix), and an interrupted call resumes where it stopped; `exact` is as in
-        `Predictions.to_tsv`. `on_heads` is called with the number of heads done and their total. With a project
-        (`with_project`), decided pairs are left out.
+        Each head contributes up to k pairs, those of `predict`. Heads without any known tail come first. With `out`,
+        pairs are written to that file (JSON lines, CSV or TSV, by its suffix), and an interrupted call resumes where it
+        stopped; `exact` is as in `Predictions.to_tsv`. `on_heads` is called with the number of heads done and their
+        total, at the start and after each batch. With a project (`with_project`), decided pairs are left out.
         """
         top, k, file = check_count(top, "top"), check_count(k), None if out is None else Path(out)
         if file is not None:
@@ -391,17 +402,18 @@ class Linker:
                 return pairs
             return pairs.take(np.flatnonzero(self.sort_keys(part, pairs, trust) >= min_probability))
 
+        pool, answered = self._pool(query), answered_heads(query.references)
+
+        def best(pairs: RankedPairs) -> RankedPairs:
+            by_merit = self.best_pairs(query, pairs, trust, len(pairs))
+            return unanswered_first(by_merit, answered).take(np.s_[:pool])
+
         pairs = best_of_batches(
-            open_heads.tolist(),
-            rank,
-            lambda pairs: self.best_pairs(query, pairs, trust, self._pool(query)),
-            self._pool(query),
-            facts,
-            file,
-            lambda done: on_heads(done, len(open_heads)),
+            open_heads.tolist(), rank, best, pool, facts, file, lambda done: on_heads(done, len(open_heads))
         )
         every = dataclasses.replace(query, k=max(len(pairs), 1))
-        pairs = first_of_heads(self.settle(every, pairs, trust), k).take(np.s_[:top])
+        pairs = first_of_heads(self.settle(every, pairs, trust), k)
+        pairs = unanswered_first(pairs, answered).take(np.s_[:top])
         predictions = self.predictions(query, pairs, trust)
         if file is not None:
             write_completion(file, predictions, facts, exact=exact)
@@ -502,7 +514,8 @@ class Linker:
         if heads_of_type is not None:
             head_ids = tuple(self.names.members(heads_of_type, "heads_of_type").tolist())
         else:
-            head_ids = find_heads(self.names, heads, notes, "tail" if inverse else "head")
+            what = "tail" if inverse else "head"
+            head_ids = find_heads(self.names, heads, notes, what, f"{what}s")
         return Query(
             references=resolved.inverted() if inverse else resolved,
             heads=head_ids,
@@ -711,18 +724,22 @@ class Linker:
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """The calibrated probabilities (n,) of pairs before and after adjustment; None if not calibrated.
 
-        They are 0 for heads that no path joins to the references: nothing is known about their tails.
+        They are 0 for heads without evidence, and for a tail without rivals, whose softmax says nothing.
         """
         if self.calibration is None:
             return None
-        names = capabilities(self.scorer).reads_names
-        evidence = joined(known_graph(self.benchmark), query.references.ids, pairs.heads, names=names)
+        graph = known_graph(self.benchmark)
+        evidence = evidence_for(self.scorer, graph, query.references.ids, pairs.heads) & ~pairs.alone
         base = self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
-        if recalibration := capabilities(self.model_for(query.references)).recalibration:
-            base = recalibration(base)
+        if changed := self._recalibration(query):
+            base = changed(base)
         if query.adjustment is None:
             return evidence * base, evidence * base
         return evidence * base, evidence * query.adjustment(base, np.isin(pairs.heads, list(query.answered)))
+
+    def _recalibration(self, query: Query) -> Recalibration | None:
+        """How the model of a query changes the probabilities of the calibration, if it does."""
+        return capabilities(self.model_for(query.references)).recalibration
 
     def predictions(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> Predictions:
         """Turn settled pairs into rows with names, probabilities if trusted, and reasons if the query wants them.
@@ -736,7 +753,9 @@ class Linker:
         note = None
         if self.calibration is not None and base is not None and len(pairs):
             first = base[(pairs.ranks < 2) & (base > 0)]
-            note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0, bool(base.any()))
+            why = "" if base.any() else SINGLE if pairs.alone.all() else NO_PATH
+            mean, changed = float(first.mean()) if len(first) else 0.0, self._recalibration(query)
+            note = self.calibration.note(trust, mean, why.format("the heads"), changed.error if changed else None)
         percentages_shown = note is not None and note.shown
         explained = set(query.explained(pairs.heads).tolist())
         rows = []
@@ -757,11 +776,8 @@ class Linker:
                 )
             )
         notes = self._notes(query, pairs)
-        if base is not None and percentages_shown and not base.all():
-            alone = self.names.quoted(int(pairs.heads[base == 0][0]))
-            count = len(np.unique(pairs.heads[base == 0]))
-            which = alone if count == 1 else f"{alone} and {count - 1:,} more"
-            notes.append(f"no path joins {which} to the references: ranks only, no percentages")
+        if base is not None and percentages_shown:
+            notes += self._without_percentages(pairs.take((base == 0) & ~pairs.known))
         predictions = Predictions(rows, notes, note, query.inverse)
         if self.calibration is None or base is None or query.across_heads or not percentages_shown:
             return predictions
@@ -776,6 +792,15 @@ class Linker:
                 "head" if query.inverse else "tail",
             )
         )
+
+    def _without_percentages(self, pairs: RankedPairs) -> list[str]:
+        """Why these pairs have no percentages."""
+        notes = []
+        for heads, why in ((pairs.heads[~pairs.alone], NO_PATH), (pairs.heads[pairs.alone], SINGLE)):
+            if len(heads):
+                first, others = self.names.quoted(int(heads[0])), len(np.unique(heads)) - 1
+                notes.append(no_percentages(why.format(f"{first} and {others:,} more" if others else first)))
+        return notes
 
     def _notes(self, query: Query, pairs: RankedPairs) -> list[str]:
         used, heads = self.constraints(query), np.array(query.heads, np.int32)
@@ -839,7 +864,8 @@ def load(
     *,
     bench: str | Path | None = None,
     types: str | Path | None = None,
-    names: str | Path | Literal[False] | None = None,
+    names: str | Path | None = None,
+    read_names: bool = True,
     columns: str | Mapping[str, str | int] | None = None,
     on_error: str = "stop",
     literals: str = "drop",
@@ -852,8 +878,8 @@ def load(
     source        a model: a run folder, a folder of `save_pretrained`, or `hub:owner/name[@revision]`; or a graph: a
                   file of triples, a compiled graph or a benchmark
     bench         the benchmark of a run, if it has moved
-    types, names  files of entity types and readable names that describe a file of triples; with `names=False`, names
-                  are not evidence
+    types, names  files of entity types and readable names that describe a file of triples
+    read_names    whether the names of entities are evidence; answers show them in any case
     columns       the columns of a table of triples, such as "head=2,relation=1,tail=3" or
                   {"head": "source", "relation": "type", "tail": "target"}, if its header does not tell them
     on_error      "skip" leaves out bad lines of a file of triples
@@ -861,15 +887,10 @@ def load(
     text_model    the folder of a sentence-transformers or model2vec model whose vectors of the names are evidence too
     descriptions  a file for the text model to read: an id, a tab and a text per line
     """
-    read_names, names = names is not False, names or None
     reading = Reading.of(columns, on_error, literals)
     if saving.is_model(source):
-        if any(value is not None for value in (types, names, text_model, descriptions)):
-            raise FewlinkError(f"{source} is a trained model: leave out types, names, text_model and descriptions")
-        if reading != Reading():
-            raise FewlinkError(f"{source} is a trained model: leave out columns, literals and on-error")
+        saving.check_model_options(source, reading, types, names, text_model, descriptions)
         return Linker.load(source, bench=bench, device=device, names=read_names)
-    if bench is not None:
-        raise FewlinkError(f"{source} is not a trained model: leave out bench, the benchmark of a trained model")
+    saving.check_graph_options(source, bench)
     benchmark = saving.graph_of(source, types, names, reading)
     return Linker.shipped(benchmark, device=device, names=read_names, text_model=text_model, descriptions=descriptions)

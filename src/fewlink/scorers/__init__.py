@@ -3,6 +3,7 @@
 from fewlink.scorers.base import (
     EMBEDDING,
     Capabilities,
+    EvidenceScorer,
     ExplainingGraphScorer,
     ExplainingScorer,
     GraphScorer,
@@ -18,6 +19,7 @@ from fewlink.scorers.base import (
 __all__ = [
     "EMBEDDING",
     "Capabilities",
+    "EvidenceScorer",
     "ExplainingGraphScorer",
     "ExplainingScorer",
     "GraphScorer",

@@ -56,6 +56,7 @@ class Capabilities:
     reads_names        whether its scores include evidence from names
     recalibration      of the probabilities that the calibration of another scorer gives to its scores
     mixed_in           the sha256 of an embedding model that is mixed in for relations of the graph
+    references_seen    the number of pairs of each dev and test relation, the first ones, that it was trained on
     """
 
     thread_safe: bool = False
@@ -66,6 +67,7 @@ class Capabilities:
     reads_names: bool = False
     recalibration: Recalibration | None = None
     mixed_in: str = ""
+    references_seen: int = 0
 
     def references_read(self, count: int) -> int:
         """The number of references that the scorer reads out of `count`."""
@@ -150,6 +152,19 @@ class GraphScorer(Protocol):
 
     def without_names(self) -> Self:
         """The same model without the evidence of names."""
+        ...
+
+
+@runtime_checkable
+class EvidenceScorer(Protocol):
+    """A scorer that tells for which heads it has any evidence."""
+
+    name: str
+
+    def __call__(self, question: Question) -> torch.Tensor | np.ndarray: ...
+
+    def has_evidence(self, references: np.ndarray, heads: np.ndarray) -> np.ndarray:
+        """Whether scores depend on each head (n,), given references (K, 2); (n,) bool."""
         ...
 
 

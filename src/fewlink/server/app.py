@@ -1,12 +1,13 @@
-"""The HTTP interface of a linker. It opens no path from a request, and writes only decisions."""
+"""The HTTP interface of a linker. It opens no path from a request. It writes decisions and, if allowed, new graphs."""
 
 from __future__ import annotations
 
 import pkgutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 from fastapi import FastAPI, Query
@@ -17,8 +18,10 @@ from fewlink.linker import Linker
 from fewlink.server import lookups
 from fewlink.server.connections import ON_STOP
 from fewlink.server.errors import as_json, install_error_handlers
+from fewlink.server.graphs import GraphFolder, install_graphs
 from fewlink.server.logs import AccessLog
 from fewlink.server.metrics import Metrics, ObservingMiddleware
+from fewlink.server.neighbours import install_neighbours
 from fewlink.server.pages import install_pages
 from fewlink.server.projects import Projects, install_projects
 from fewlink.server.schema import (
@@ -33,6 +36,7 @@ from fewlink.server.schema import (
     Health,
     PredictAnswer,
     PredictRequest,
+    RelationList,
     ServerSettings,
     TypeOffer,
 )
@@ -63,11 +67,13 @@ def make_app(
     project: Path | None = None,
     *,
     extensions: Sequence[str] = (),
+    graphs: Path | None = None,
     access_log: AccessLog | None = None,
     on_stop: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """An app that answers with this linker and stores decisions in the file `project`.
 
+    If `settings.upload` allows visitors to open files as graphs, these are kept in the folder `graphs`.
     Each of `extensions` names a function, as `package.module:function`, that takes the app, the linker and the settings
     and adds routes. The app calls `on_stop` when the server begins to stop.
     """
@@ -76,9 +82,16 @@ def make_app(
     projects = Projects(linker, project)
     metrics = Metrics(linker, service)
 
+    opened = None
+    if graphs is not None and settings.upload:
+        of_graph = replace(settings, upload=0)
+        opened = GraphFolder(graphs, lambda linker, file: make_app(linker, of_graph, file), linker.device)
+
     def stop() -> None:
         if not service.admission.closed:
             service.admission.close()
+            if opened is not None:
+                opened.stop()
             on_stop()
 
     @asynccontextmanager
@@ -86,6 +99,8 @@ def make_app(
         anyio.to_thread.current_default_thread_limiter().total_tokens = MAX_THREADS
         service.batcher.start()
         yield {ON_STOP: stop}
+        if opened is not None:
+            await opened.close()
         service.batcher.close()
         projects.close()
         if access_log is not None:
@@ -109,6 +124,9 @@ def make_app(
     install_error_handlers(app)
     install_pages(app)
     install_projects(app, projects)
+    install_neighbours(app, linker)
+    if opened is not None:
+        install_graphs(app, opened, service)
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:
@@ -135,9 +153,25 @@ def make_app(
         q: Annotated[str, Query(max_length=MAX_NAME_LENGTH, description="Only edges with this text in a name.")] = "",
         first: Annotated[int, Query(ge=0, description="The position of the first edge to return.")] = 0,
         count: Annotated[int, Query(ge=1, le=200)] = 20,
+        relation: Annotated[str | None, Query(max_length=MAX_NAME_LENGTH, description="Only its edges.")] = None,
+        inverse: Annotated[bool, Query(description="With `relation`: only edges that lead to the entity.")] = False,
+        each: Annotated[int | None, Query(ge=1, le=200, description="Return at most so many of each relation.")] = None,
     ) -> Response:
-        """One entity: its types and a page of its edges."""
-        return as_json(lookups.entity(linker, id, q, first, count))
+        """One entity: its types, the number of its edges by relation, and a page of them."""
+        return as_json(lookups.entity(linker, id, q, first, count, relation=relation, inverse=inverse, each=each))
+
+    @app.get("/relations", response_model=RelationList)
+    def relations(
+        q: Typed = "",
+        first: Annotated[int, Query(ge=0, description="The position of the first relation to return.")] = 0,
+        count: Annotated[int, Query(ge=1, le=200)] = 50,
+        order: Annotated[
+            Literal["pairs", "missing", "name"],
+            Query(description="Most pairs first, most heads without a tail first, or by name."),
+        ] = "pairs",
+    ) -> Response:
+        """The relations of the graph, each with the number of its pairs, one of them, and how complete it looks."""
+        return as_json(lookups.relations(linker, q, first, count, order))
 
     @app.get("/types", response_model=list[TypeOffer])
     def types(q: Typed = "", limit: Limit = 20) -> Response:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.models.fsrl.oracle import ask, normal, parameters_of, random_surroundings
+from tests.training.runs import umls
 
 from fewlink.core.errors import UnknownName
+from fewlink.models import trained_family
 from fewlink.models.fsrl.compositions import COMPOSITIONS, build
 from fewlink.models.fsrl.model import FewShotModel
+from fewlink.models.fsrl.pair import FeedForward
 from fewlink.models.fsrl.reference_variants import VARIANTS
+from fewlink.models.fsrl.settings import FewShotSettings
 
 PARTS_OF = ("encoder", "pair", "aggregator", "matcher")
 every_model = pytest.mark.parametrize("name", COMPOSITIONS)
@@ -35,6 +39,18 @@ def test_parameters_of_the_authors_program_by_hand() -> None:
     assert parts == {"encoder": 13, "pair": 84, "aggregator": 320, "matcher": 208}
 
 
+@pytest.mark.parametrize("name", ["gmatching-maxp", "gmatching-meanp", "gmatching-max", "fsrl"])
+def test_the_pair_block_is_all_that_the_setting_adds(name: str) -> None:
+    without, block = build(name, 2), build(name, 2, pair_block=True)
+    assert isinstance(block.pair, FeedForward) and not isinstance(without.pair, FeedForward)
+    added = block.state_dict().keys() - without.state_dict().keys()
+    assert added == {f"pair.{weight}" for weight in block.pair.state_dict()}
+    assert (
+        trained_family(name).training_facts(umls(), FewShotSettings(model=name, pair_block=True))["pairs"]
+        == "FeedForward"
+    )
+
+
 def test_fsrl_has_the_three_parts_of_the_paper_and_pairs_side_by_side() -> None:
     kinds = {part: type(getattr(build("fsrl", 2), part)).__name__ for part in PARTS_OF}
     assert kinds == {
@@ -53,6 +69,9 @@ def test_fsrl_has_the_three_parts_of_the_paper_and_pairs_side_by_side() -> None:
         ("fsrl-as2b", {"aggregator": "RecurrentWithoutAttention"}),
         ("fsrl-as2c", {"aggregator": "RecurrentWithoutDecoder"}),
         ("fsrl-as3", {"matcher": "InnerProduct"}),
+        ("fsrl-maml", {}),
+        ("fsrl-anil", {}),
+        ("fsrl-text", {"encoder": "NamedNeighbours"}),
         ("fsrl-tuned", {"encoder": "OwnAndNeighbours", "pair": "FeedForward"}),
         (
             "fsrl-released",
@@ -90,7 +109,9 @@ def test_every_model_has_a_reference() -> None:
 
 def run(model: FewShotModel, dim: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores and reconstruction of three references of entities with several neighbours."""
-    s = random_surroundings(5, dim, 4, entities=12)
+    s = random_surroundings(
+        5, dim, 4, entities=12, names=model.encoder.own.in_features if model.encoder.reads_names else 0
+    )
     draw = torch.Generator().manual_seed(0)
     references, queries = (torch.randint(12, (2, n, 2), generator=draw) for n in (3, 6))
     return ask(model, references, queries, s)
@@ -102,7 +123,7 @@ CANCELS = {"encoder.attention.projection.bias", "encoder.u.bias", "aggregator.at
 
 @every_model
 def test_every_parameter_is_trained(name: str) -> None:
-    model = parameters_of(build(name, 3), 1)
+    model = parameters_of(build(name, 3, names=2), 1)
     scores, reconstruction = run(model)
     assert scores.shape == (2, 6) and reconstruction.shape == (2,)
     ((scores * normal(9, 2, 6)).sum() + reconstruction.sum()).backward()

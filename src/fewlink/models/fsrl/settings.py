@@ -17,6 +17,9 @@ class FewShotSettings(ModelSettings):
     model: str = Field(default="fsrl", description="a name of `fewlink models`")
     batch: int = Field(default=128, ge=1, description="queries in an episode")
     negatives: int = Field(default=1, ge=1, description="false tails for each query")
+    negatives_from: Literal["full", "paper", "released"] = Field(
+        default="full", description="candidates that false tails are drawn from: full, paper or released"
+    )
     shared_negatives: bool = Field(default=False, description="whether the queries of an episode share their negatives")
     smallest_range: int = Field(default=0, ge=0, description="minimum range of the relations to train on")
     loss: Literal["hinge", "softmax"] = Field(
@@ -37,7 +40,20 @@ class FewShotSettings(ModelSettings):
     neighbour_rule: Literal["sampled", "first"] = Field(
         default="sampled", description="how to choose neighbours if there are more: sampled, or the first in the file"
     )
+    pair_block: bool = Field(
+        default=False,
+        description="feed-forward block and layer norm on pairs, as in the programs of FSRL and GMatching",
+    )
     matching_steps: int = Field(default=2, ge=1, description="matching steps (T in Eq. 8)")
+    name_numbers: int = Field(default=128, ge=1, description="numbers that stand for an entity's name, for fsrl-text")
+    name_vectors: str = Field(
+        default="", description="a .npy file with a vector of each entity's name, in place of character n-grams"
+    )
+    adaptation_steps: int = Field(
+        default=1, ge=1, description="gradient steps on the references of a relation, for fsrl-maml and fsrl-anil"
+    )
+    adaptation_rate: float = Field(default=0.01, gt=0, description="learning rate of these steps")
+    adaptation_negatives: int = Field(default=8, ge=1, description="false tails of each reference in these steps")
     mixed_precision: bool = Field(default=False, description="bfloat16 products on a GPU")
 
     @field_validator("model")

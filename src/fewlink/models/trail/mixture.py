@@ -158,6 +158,9 @@ class MixedScorer:
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         return self.trail.explain(references, head, tail, most)
 
+    def has_evidence(self, references: np.ndarray, heads: np.ndarray) -> np.ndarray:
+        return self.trail.has_evidence(references, heads)
+
     def limit_edges(self, edges: int) -> None:
         self.trail.limit_edges(edges)
 
