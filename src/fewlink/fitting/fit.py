@@ -169,8 +169,8 @@ def fit(
 
     The run of an interrupted fit answers; the same call continues the fit. The time of all calls for a folder counts
     towards the limit, and a call with more `minutes` continues a fit that has ended. The names of entities are
-    evidence unless `read_names=False`, the weights are fine-tuned unless `tune=False`, and an embedding model is
-    mixed in where it helps unless `mix=False`. `change` holds settings of TRAIL as NAME=VALUE; a given number of steps is run
+    evidence unless `read_names=False`, the weights are fine-tuned unless `tune=False`, and an embedding model is mixed
+    in where it helps unless `mix=False`. `change` holds settings of TRAIL as NAME=VALUE; a given number of steps is run
     however long it takes. `columns`, `on_error` and `literals` say how to read the file, as for `compile_graph`. `tell`
     receives lines of progress. The limit counts from `begin`, a time of `time.monotonic`, by default now.
     """

@@ -61,8 +61,11 @@ def continued(before: dict[str, Any], new: dict[str, Any], minutes: float, steps
     used = {STOPPED: sum(seconds.values())}
     if "answering" not in seconds or ("measuring" not in seconds and minutes != before["asked"]["minutes"]):
         return {**new, "seconds": used if used[STOPPED] else {}}
-    stages = FIRST_STAGES if before["steps"] < steps else (*FIRST_STAGES, *TUNING_STAGES)
-    if "card" in seconds and more and (stages == FIRST_STAGES or before.get("too_late")):
+    if "card" not in seconds or not more:
+        return before
+    tuned = before["steps"] >= steps
+    if not tuned or before.get("too_late"):
+        stages = (*FIRST_STAGES, *TUNING_STAGES) if tuned else FIRST_STAGES
         kept = {name: seconds[name] for name in stages if name in seconds}
         before["seconds"] = {**kept, STOPPED: used[STOPPED] - sum(kept.values())}
     return before
