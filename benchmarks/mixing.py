@@ -5,7 +5,8 @@
 
 `links` fits TRAIN and ranks both ends of the triples of a split among all entities, as ordinary link prediction does.
 `hidden` first hides up to 15 pairs, at most a tenth, of up to 20 relations with at least 30 pairs, then fits the rest
-and ranks both ends of what it hid. Measurements are stored in records/mixing.json by name; `links` chooses nothing.
+and ranks both ends of what it hid; GRAPH is a file, or the name of a benchmark or built-in graph. Measurements are
+stored in records/mixing.json by name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import torch
 from torch import Tensor
 
 from fewlink.core.seeds import generator
+from fewlink.data.catalogue import open_graph
+from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.fitting.fit import fit
 from fewlink.fitting.held_out import estimate
@@ -69,6 +72,13 @@ class KnownRelations:
         model = self.latest[1]
         assert model is not None
         return model.inverted() if inverse and isinstance(model, RelationScorer) else model
+
+
+def opened(which: Path, names: Path | None) -> Graph:
+    """The known graph of a benchmark or built-in graph by its name, or a file of triples."""
+    if which.exists() and which.is_file():
+        return compile_graph([which], names=names, literals="keep")
+    return known_graph(open_graph(str(which)))
 
 
 def hide(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
@@ -132,13 +142,17 @@ def main() -> None:
             graph, splits = read_splits(*words.files)
             rest, asked, known = splits["train"], splits[words.split], np.concatenate([*splits.values()])
         else:
-            graph = compile_graph([words.files[0]], names=words.names, literals="keep")
+            graph = opened(words.files[0], words.names)
             rest, asked = hide(graph)
             known = graph.triples()
         file = place / f"{words.name}.tsv"
         lines = ("\t".join((graph.entities[h], graph.relations[r], graph.entities[t])) for h, r, t in rest.tolist())
         file.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-        options: dict[str, Any] = {"names": words.names, "literals": "keep"}
+        options: dict[str, Any] = {"literals": "keep"}
+        if graph.labels:
+            options["names"] = place / "names.tsv"
+            named = (f"{entity}\t{graph.name(number)}\n" for number, entity in enumerate(graph.entities))
+            options["names"].write_text("".join(named), "utf-8")
         made = fit(file, words.run or place / words.name, minutes=words.minutes, tell=print, **options)
         linkers = {"shipped": load(file, **options), "fitted": load(made.run)}
         of_fit = linkers["fitted"].graph
