@@ -61,6 +61,7 @@ def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
             "rows": settings.rows,
             "explained": settings.explained,
             "seconds": settings.seconds,
+            "upload": settings.upload,
         },
     }
 

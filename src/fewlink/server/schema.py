@@ -26,6 +26,7 @@ class ServerSettings:
     rows        maximum of heads times k
     explained   maximum number of predictions with reasons in one request
     body        maximum size of a request body in bytes
+    upload      maximum size of a file that a visitor opens as a graph, in bytes; 0: visitors cannot
     waiting     maximum number of admitted requests
     seconds     maximum computing time of one request, estimated from its first turns
     queued      maximum computing time of all admitted requests, in seconds
@@ -43,6 +44,7 @@ class ServerSettings:
     rows: int = 10_000
     explained: int = 100
     body: int = 1 << 20
+    upload: int = 0
     waiting: int = 256
     seconds: float = 60.0
     queued: float = 120.0
@@ -516,6 +518,36 @@ class NeighboursAnswer(NeighbourFacts):
     relations: list[RelationFacts]
 
 
+class FilePreview(BaseModel):
+    """How a file of triples is read."""
+
+    file: str
+    format: str
+    encoding: str
+    separator: str
+    header: bool = Field(description="Whether the first line names the columns.")
+    names: list[str] = Field(description="The names of all columns.")
+    columns: dict[str, str] = Field(description="The columns of heads, relations and tails.")
+    ignored: list[str] = Field(description="Columns that are not read.")
+    notes: list[str]
+    first_triples: list[list[str]]
+    counts: dict[str, int]
+    problems: list[str] = Field(description="Likely mistakes.")
+
+
+class OpenedGraph(BaseModel):
+    name: str
+    address: str = Field(description="The address of its page and of its HTTP interface, relative to this server's.")
+
+
+class StoredGraph(OpenedGraph):
+    file: str
+
+
+class GraphList(BaseModel):
+    graphs: list[StoredGraph]
+
+
 class TypeOffer(BaseModel):
     name: str
     members: int
@@ -543,6 +575,7 @@ class LimitFacts(BaseModel):
     rows: int
     explained: int
     seconds: float = Field(description="Maximum computing time of one request.")
+    upload: int = Field(description="Maximum size of a file that can be opened as a graph; 0: none can.")
 
 
 class About(BaseModel):
