@@ -188,7 +188,7 @@ def test_heads_are_found_for_tails() -> None:
 def test_some_tails_of_each_of_many_heads() -> None:
     linker = trail()
     body = {"references": PAIRS, "heads_of_type": "open", "per_head": 2, "first": 3, "count": 5}
-    with asking(linker, rows=100) as client:
+    with asking(linker, rows=20) as client:
         answer = client.post("/predict", json=body).json()
         heads = list(dict.fromkeys(row["head"] for row in answer["predictions"]))
         expected = linker.predict([(head, tail) for head, tail in PAIRS], heads, 2)
@@ -272,7 +272,7 @@ def test_every_endpoint_is_in_the_schema() -> None:
     assert properties["k"]["maximum"] == 1000
 
 
-def test_many_heads_are_ranked_some_at_a_time_those_of_the_same_kind_first() -> None:
+def test_many_heads_are_ranked_some_at_a_time_those_without_a_tail_first() -> None:
     query = {"references": [["ann", "rome"]], "k": 3, "exclude_known": False}
     with asking(small(), heads=2) as client:
 
@@ -285,9 +285,9 @@ def test_many_heads_are_ranked_some_at_a_time_those_of_the_same_kind_first() -> 
         assert [(part["heads"], part["heads_in_all"]) for part in parts] == [(2, 5), (2, 5), (1, 5), (0, 5)]
         heads = [list(dict.fromkeys(row["head"] for row in part["predictions"])) for part in parts]
         assert sorted(head for part in heads for head in part) == ["ann", "bob", "cy", "oslo", "rome"]
-        assert heads[0] == ["cy", "ann"] and heads[3] == []  # of the same kind, the one without a tail included
+        assert {*heads[0]} == {"bob", "cy"} and heads[3] == []  # of the kind of the reference's head, without a tail
         persons = [ranked(heads_of_type="open", first=first, count=1).json() for first in range(4)]
-        assert [part["predictions"][0]["head"] if part["heads"] else "" for part in persons] == ["cy", "ann", "", ""]
+        assert [part["predictions"][0]["head"] if part["heads"] else "" for part in persons] == ["bob", "cy", "ann", ""]
 
 
 def test_open_heads_are_those_of_complete() -> None:
