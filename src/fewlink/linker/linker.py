@@ -56,7 +56,7 @@ from fewlink.linker.query import (
 from fewlink.linker.ranking import RankedPairs, rank_tails
 from fewlink.linker.relations import RelationFit, best_relations, described_fit
 from fewlink.linker.tables import Answers
-from fewlink.linker.trust import Trust, head_fans, joined, measure_trust
+from fewlink.linker.trust import NO_PATH, SINGLE, Trust, evidence_for, head_fans, measure_trust, no_percentages
 from fewlink.scorers import GraphScorer, Question, Scorer, capabilities
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
@@ -704,12 +704,12 @@ class Linker:
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """The calibrated probabilities (n,) of pairs before and after adjustment; None if not calibrated.
 
-        They are 0 for heads that no path joins to the references: nothing is known about their tails.
+        They are 0 for heads without evidence, and for a tail without rivals, whose softmax says nothing.
         """
         if self.calibration is None:
             return None
-        names = capabilities(self.scorer).reads_names
-        evidence = joined(known_graph(self.benchmark), query.references.ids, pairs.heads, names=names)
+        graph = known_graph(self.benchmark)
+        evidence = evidence_for(self.scorer, graph, query.references.ids, pairs.heads) & ~pairs.alone
         base = self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
         if query.adjustment is None:
             return evidence * base, evidence * base
@@ -727,7 +727,8 @@ class Linker:
         note = None
         if self.calibration is not None and base is not None and len(pairs):
             first = base[(pairs.ranks < 2) & (base > 0)]
-            note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0, bool(base.any()))
+            why = "" if base.any() else SINGLE if pairs.alone.all() else NO_PATH
+            note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0, why.format("the heads"))
         percentages_shown = note is not None and note.shown
         explained = set(query.explained(pairs.heads).tolist())
         rows = []
@@ -748,11 +749,8 @@ class Linker:
                 )
             )
         notes = self._notes(query, pairs)
-        if base is not None and percentages_shown and not base.all():
-            alone = self.names.quoted(int(pairs.heads[base == 0][0]))
-            count = len(np.unique(pairs.heads[base == 0]))
-            which = alone if count == 1 else f"{alone} and {count - 1:,} more"
-            notes.append(f"no path joins {which} to the references: ranks only, no percentages")
+        if base is not None and percentages_shown:
+            notes += self._without_percentages(pairs.take((base == 0) & ~pairs.known))
         predictions = Predictions(rows, notes, note, query.inverse)
         if self.calibration is None or base is None or query.across_heads or not percentages_shown:
             return predictions
@@ -767,6 +765,15 @@ class Linker:
                 "head" if query.inverse else "tail",
             )
         )
+
+    def _without_percentages(self, pairs: RankedPairs) -> list[str]:
+        """Why these pairs have no percentages."""
+        notes = []
+        for heads, why in ((pairs.heads[~pairs.alone], NO_PATH), (pairs.heads[pairs.alone], SINGLE)):
+            if len(heads):
+                first, others = self.names.quoted(int(heads[0])), len(np.unique(heads)) - 1
+                notes.append(no_percentages(why.format(f"{first} and {others:,} more" if others else first)))
+        return notes
 
     def _notes(self, query: Query, pairs: RankedPairs) -> list[str]:
         used, heads = self.constraints(query), np.array(query.heads, np.int32)
