@@ -143,7 +143,7 @@ def test_relations_are_listed_with_an_example_and_how_complete_they_look() -> No
         schema.RelationList(**listed)
         assert [one["name"] for one in listed["relations"]] == ["visited", "lives", "near", "knows"]
         lives = listed["relations"][1]
-        assert lives["kind"] == {"name": "person", "members": 3, "with_tail": 3} and lives["split"] is None
+        assert (lives["type"], lives["heads"], lives["of_kind"], lives["split"]) == ("person", 3, 3, None)
         assert listed["relations"][0]["split"] == "test" and lives["pairs"] == lives["heads"] == 3
         order = [one["name"] for one in client.get("/relations", params={"order": "missing"}).json()["relations"]]
         assert order[0] == "knows"  # two of three people know nobody
@@ -196,7 +196,7 @@ def test_some_tails_of_each_of_many_heads() -> None:
         assert len(heads) == answer["heads"] == 5 < answer["heads_in_all"]
         completed = linker.complete([(head, tail) for head, tail in PAIRS], top=1000, k=1)
         assert answer["heads_in_all"] == len({row.head for row in completed})  # the heads of `fewlink complete`
-        refused = client.post("/predict", json={**body, "count": 60})
+        refused = client.post("/predict", json={**body, "per_head": 30})
         assert (refused.status_code, refused.json()["error"]["field"]) == (422, "per_head")
 
 

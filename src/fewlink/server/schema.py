@@ -470,14 +470,6 @@ class ExamplePair(BaseModel):
     tail: Entity
 
 
-class KindFacts(BaseModel):
-    """The kind of a relation's heads: a type, or the entities with another relation in common."""
-
-    name: str
-    members: int
-    with_tail: int = Field(description="The number of members that have a tail.")
-
-
 class RelationOverview(BaseModel):
     relation: str = Field(description="The id of the relation.")
     name: str
@@ -485,7 +477,8 @@ class RelationOverview(BaseModel):
     pairs: int
     heads: int
     example: ExamplePair
-    kind: KindFacts | None = Field(description="null: nothing else is common to most of the heads.")
+    of_kind: int = Field(description="The number of entities of the heads' kind, which `fewlink complete` asks about.")
+    type: str | None = Field(description="The type that most heads have; null: the graph has no types.")
 
 
 class RelationList(BaseModel):
