@@ -33,6 +33,7 @@ from fewlink.core.storage import read_json, sha256_file, write_json
 from fewlink.core.threads import torch_threads
 from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.embeddings import EmbeddingSettings
+from fewlink.fitting import mixing
 from fewlink.fitting.held_out import (
     CHOOSING,
     EXPECTING,
@@ -50,7 +51,7 @@ from fewlink.fitting.held_out import (
     hold_out_of_large,
     rank_held_out,
 )
-from fewlink.fitting.mixing import WEIGHTS, choose_settings, choose_weight, rank_weights, recalibrate, train_embeddings
+from fewlink.fitting.mixing import WEIGHTS, choose_weight, plan_training, rank_weights, recalibrate, train_embeddings
 from fewlink.fitting.record import (
     RULES,
     SHIPPED,
@@ -421,8 +422,8 @@ class Fit:
         if (relations := len(held.split("dev"))) <= TOO_FEW:
             raise FewlinkError(f"{relations} relations have {LARGE} pairs or more, too few to be sure of a gain")
         record["too_late"] = True
-        settings = self.embedding_settings(held.graph, TRAINING_SHARE * left)
-        embeddings = train_embeddings(held.graph, settings, self.run / WORK / "held-out.safetensors", self.tell)
+        plan = self.embedding_plan(held.graph, TRAINING_SHARE * left)
+        embeddings = train_embeddings(held.graph, plan, self.run / WORK / "held-out", self.tell)
         seconds = time.monotonic() - begin
         trail = trail_scorer(held, self.settings, load_best(self.run)[0], self.run)
         assert isinstance(trail, TrailScorer)
@@ -440,7 +441,8 @@ class Fit:
         calibration = calibration_of(self.run, open_benchmark(self.run / BENCHMARK), load_best(self.run)[1])
         mixture = dataclasses.replace(mixture, recalibration=recalibrate(held, trail, mixture, calibration, count))
         mixture.save(self.run / WORK / MIXTURE, held.graph.fingerprint)
-        record["mixture"] = {"settings": settings.as_dict(), "seconds": seconds, **mixture.facts}
+        facts = {"settings": plan.settings.as_dict(), "models": plan.models, "seconds": seconds}
+        record["mixture"] = {**facts, **mixture.facts}
 
     def deploy_mixture(self) -> None:
         """Train the chosen embedding model again, on the whole graph, and deploy it."""
@@ -451,8 +453,8 @@ class Fit:
             self.record.update(mixture={}, too_late=True, mixed=f"no embedding model is mixed in: {why}")
             self.tell(self.record["mixed"])
             return
-        settings = EmbeddingSettings(**facts["settings"])
-        embeddings = train_embeddings(self.whole, settings, self.run / WORK / "whole.safetensors", self.tell)
+        plan = mixing.Plan(EmbeddingSettings(**facts["settings"]), facts["models"])
+        embeddings = train_embeddings(self.whole, plan, self.run / WORK / "whole", self.tell)
         measured = Mixture.open(self.run / WORK / MIXTURE)
         self.deploy_vectors(dataclasses.replace(measured, embeddings=embeddings))
 
@@ -462,15 +464,16 @@ class Fit:
         if deployed is None or deployed.vectors.digest() != vectors.digest():
             Deployed(self.deployed, vectors).save(self.run)
 
-    def embedding_settings(self, graph: Graph, seconds: float) -> EmbeddingSettings:
-        """The settings of an embedding model that is trained in this time, or those of a call that was interrupted."""
-        chosen = self.run / WORK / "settings.json"
-        make_folder(chosen.parent)
-        if chosen.exists():
-            return EmbeddingSettings(**read_json(chosen))
-        settings = choose_settings(graph, seconds, self.settings.seed, self.settings.device)
-        write_json(chosen, settings.as_dict())
-        return settings
+    def embedding_plan(self, graph: Graph, seconds: float) -> mixing.Plan:
+        """How to train embedding models in this time, or what a call that was interrupted decided."""
+        file = self.run / WORK / "plan.json"
+        make_folder(file.parent)
+        if file.exists():
+            settings, models = read_json(file)
+            return mixing.Plan(EmbeddingSettings(**settings), models)
+        plan = plan_training(graph, seconds, self.settings.seed, self.settings.device)
+        write_json(file, [plan.settings.as_dict(), plan.models])
+        return plan
 
     def mixed_scorer(self, held: Benchmark) -> Scorer:
         """The scorer that the run answers with, on the graph without what is held out."""
