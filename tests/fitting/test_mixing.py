@@ -153,7 +153,7 @@ def test_the_weight_is_the_surest_and_its_gain_is_of_relations_left_out() -> Non
 
 def test_the_largest_model_that_fits_the_time_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = compile_graph([graph_file()])
-    epochs = iter([10.0, 5.0, 2.0])
+    epochs = iter([20.0, 10.0, 5.0, 2.0])
     monkeypatch.setattr(mixing, "_epoch_seconds", lambda trainer: next(epochs))
     settings, models = plan_training(graph, 40.0, 3, "cpu")
     assert (settings.dim, settings.regime, settings.epochs, settings.seed, models) == (256, "sampled", 15, 3, 1)

@@ -102,7 +102,7 @@ MEASURED_AFTER_TUNING = 0.9  # the same for the fine-tuned weights; 1 for what t
 SLOWDOWN = 1.2  # the expected time of a relation after fine-tuning, as a multiple of that before
 CALIBRATION_SHARE = 0.25  # of the time left
 TRAINING_SHARE = 0.28  # of the time left, for each of two trainings of the embedding model
-MIXING_SHARE = 0.55  # of the time left, after which no further relation is asked about to weigh it
+WEIGHING_SHARE = 0.6  # of the time that is not needed for the second, after which no further relation is asked about
 ENOUGH_TO_RETRAIN = 0.8  # of the time that its first training took
 TOO_FEW = 3  # relations: the error of a gain is not known
 MIN_UNUSED_SECONDS_TO_REPORT = 5.0
@@ -418,16 +418,17 @@ class Fit:
 
         Raises if it is not clearly better to mix it in.
         """
-        record, begin, left = self.record, time.monotonic(), self.left - self.card_seconds
+        record, begin = self.record, time.monotonic()
         if (relations := len(held.split("dev"))) <= TOO_FEW:
             raise FewlinkError(f"{relations} relations have {LARGE} pairs or more, too few to be sure of a gain")
         record["too_late"] = True
-        plan = self.embedding_plan(held.graph, TRAINING_SHARE * left)
+        plan = self.embedding_plan(held.graph, TRAINING_SHARE * (self.left - self.card_seconds))
         embeddings = train_embeddings(held.graph, plan, self.run / WORK / "held-out", self.tell)
         seconds = time.monotonic() - begin
         trail = trail_scorer(held, self.settings, load_best(self.run)[0], self.run)
         assert isinstance(trail, TrailScorer)
-        ranks = rank_weights(held, trail, Mixture(embeddings, 1.0, 0), begin + MIXING_SHARE * left)
+        until = time.monotonic() + WEIGHING_SHARE * max(0.0, self.left - self.card_seconds - seconds)
+        ranks = rank_weights(held, trail, Mixture(embeddings, 1.0, 0), until)
         weight, found = choose_weight(ranks)
         count = len(ranks[0])
         record["too_late"] = count < relations
@@ -544,6 +545,8 @@ class Fit:
         """Why the fit ended before its time limit."""
         if not (steps := self.record["steps"]):
             return f"no fine-tuning: {self.record['not_tuned']}"
+        if self.record.get("too_late"):
+            return "the embedding model needs more; --minutes N gives it"
         if steps >= self.settings.steps:
             return f"all {steps:,} steps of fine-tuning are done; --set steps=N sets another number"
         return "the last measurements took less time than expected"

@@ -46,7 +46,13 @@ EPOCHS, MIN_EPOCHS = 15, 8
 MAX_MODELS = 4
 DENSE: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200}
 SAMPLED: dict[str, Any] = {"regime": "sampled", "batch_size": 1024, "negatives": 1024}
-LADDER = ({"dim": 512, **DENSE}, {"dim": 256, **DENSE}, {"dim": 256, **SAMPLED}, {"dim": 128, **SAMPLED})
+LADDER = (
+    {"dim": 1024, "n3": 0.03, **DENSE},
+    {"dim": 512, "n3": 0.01, **DENSE},
+    {"dim": 256, "n3": 0.01, **DENSE},
+    {"dim": 256, "n3": 0.01, **SAMPLED},
+    {"dim": 128, "n3": 0.01, **SAMPLED},
+)
 TIMED_STEPS = 3
 FIRST_QUERIES, MIN_QUERIES = 50, 10  # of the first relation that is measured, and of any
 TELL_EVERY = 10.0  # seconds
@@ -68,7 +74,7 @@ def plan_training(graph: Graph, seconds: float, seed: int, device: str) -> Plan:
     """
     entities, triples = len(graph.entities), graph.triples()
     for rung in LADDER:
-        settings = EmbeddingSettings(model="complex", n3=0.01, epochs=EPOCHS, seed=seed, device=device, **rung)
+        settings = EmbeddingSettings(model="complex", epochs=EPOCHS, seed=seed, device=device, **rung)
         if settings.dense and entities > MAX_DENSE_ENTITIES:
             continue
         memory.ensure("the embedding model", settings.needs(entities, len(graph.relations), len(triples)), "cpu")
