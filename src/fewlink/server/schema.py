@@ -421,6 +421,10 @@ class PredictAnswer(BaseModel):
     calibration: AdjustmentFacts | None = Field(
         default=None, description="null: no decision adjusted the probabilities."
     )
+    answered: list[str] = Field(
+        description="The ids of the asked heads among `predictions` that have a known tail; with `tails`, of the tails "
+        "that have a known head."
+    )
     tail_types: dict[str, list[str]] = Field(
         description="The types of each predicted tail, by its id; with `tails`, of each predicted head."
     )
