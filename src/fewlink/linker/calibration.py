@@ -150,15 +150,16 @@ class Calibration:
         """The probabilities (n,) of ranked pairs, never higher for a worse rank; `fans` (n,) are those of heads."""
         return _sigmoid(logits(self.weights, pairs, fans, trust))
 
-    def note(self, trust: Trust | None, first: float, missing: str = "") -> TrustNote:
+    def note(self, trust: Trust | None, first: float, missing: str = "", error: float | None = None) -> TrustNote:
         """How far to trust the answers to a question; `first` is the mean probability of its first answers.
 
-        `missing` says why no answer has a probability, if none has.
+        `missing` says why no answer has a probability, if none has. `error` is that of the probabilities if they were
+        recalibrated.
         """
         if missing:
             return TrustNote(False, False, no_percentages(missing))
         low = trust is not None and not trust.whole and trust.share_found <= LOW_TRUST_FOUND and first < self.least
-        error = self.error_for(trust)
+        error = self.error_for(trust) if error is None else error
         return trust_note(trust, low, error, error > ROUGH)
 
     def error_for(self, trust: Trust | None) -> float:

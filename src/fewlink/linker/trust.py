@@ -19,7 +19,7 @@ from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.graph.components import joined
 from fewlink.linker.predictions import TrustNote
-from fewlink.linker.query import References
+from fewlink.linker.query import References, Relation
 from fewlink.linker.ranking import RankedPairs, score_heads
 from fewlink.scorers import EvidenceScorer, Question, Scorer, capabilities
 
@@ -123,7 +123,7 @@ def measure_trust(
     pairs, relation = references.ids, references.relation
     tails, heads = (len(open_candidates(graph, each)) for each in (pairs, pairs[:, ::-1]))
     known = relation is not None and (relation.number >= 0 or relation.trained)
-    whole = relation is not None and not known and 2 * len(pairs) >= len(relation.pairs())
+    whole = relation is not None and not known and is_whole(len(pairs), relation)
 
     def ranks_of(places: np.ndarray) -> list[float]:
         rest = np.delete(pairs, places, axis=0)
@@ -152,6 +152,11 @@ def measure_trust(
         whole=whole,
         candidates=tails if candidates is None else len(candidates),
     )
+
+
+def is_whole(references: int, relation: Relation) -> bool:
+    """Whether so many references stand for the known pairs of a relation, and are not just examples."""
+    return 2 * references >= len(relation.pairs())
 
 
 def held_out(count: int) -> list[np.ndarray]:
