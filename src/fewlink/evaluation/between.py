@@ -135,7 +135,8 @@ def measure(
     ids = np.union1d(candidates, pairs[:, 1]).astype(np.int32)
     competes = torch.from_numpy(np.isin(ids, candidates))
     columns, within = np.searchsorted(ids, pairs[:, 1]), np.isin(pairs[:, 1], candidates)
-    outside = len(benchmark.graph.entities) - len(candidates)
+    others = len(benchmark.graph.entities) - len(candidates) - 1
+    last = realistic_rank(np.array(float(len(candidates))), np.array(float(others)))  # of a tail that is no candidate
     ranks, scores = np.zeros(len(pairs)), np.zeros(len(pairs))
     order = np.argsort(pairs[:, 0], kind="stable")
     heads, begins = np.unique(pairs[order, 0], return_index=True)
@@ -151,7 +152,7 @@ def measure(
         above = (among > true[:, None]).sum(1).double().numpy()
         level = (among == true[:, None]).sum(1).double().numpy() - within[own]
         inside = realistic_rank(above, level)
-        ranks[own] = np.where(within[own], inside, realistic_rank(float(len(candidates)), float(outside - 1)))
+        ranks[own] = np.where(within[own], inside, last)
         scores[own] = true.double().numpy()
     return -ranks, scores
 
