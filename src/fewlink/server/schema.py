@@ -421,6 +421,10 @@ class PredictAnswer(BaseModel):
     calibration: AdjustmentFacts | None = Field(
         default=None, description="null: no decision adjusted the probabilities."
     )
+    answered: list[str] = Field(
+        description="The ids of the asked heads among `predictions` that have a known tail; with `tails`, of the tails "
+        "that have a known head."
+    )
     tail_types: dict[str, list[str]] = Field(
         description="The types of each predicted tail, by its id; with `tails`, of each predicted head."
     )
@@ -470,14 +474,6 @@ class ExamplePair(BaseModel):
     tail: Entity
 
 
-class KindFacts(BaseModel):
-    """The kind of a relation's heads: a type, or the entities with another relation in common."""
-
-    name: str
-    members: int
-    with_tail: int = Field(description="The number of members that have a tail.")
-
-
 class RelationOverview(BaseModel):
     relation: str = Field(description="The id of the relation.")
     name: str
@@ -485,7 +481,8 @@ class RelationOverview(BaseModel):
     pairs: int
     heads: int
     example: ExamplePair
-    kind: KindFacts | None = Field(description="null: nothing else is common to most of the heads.")
+    of_kind: int = Field(description="The number of entities of the heads' kind, which `fewlink complete` asks about.")
+    type: str | None = Field(description="The type that most heads have; null: the graph has no types.")
 
 
 class RelationList(BaseModel):
