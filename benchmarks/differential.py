@@ -323,7 +323,8 @@ def by_lines(content: bytes) -> Found:
 
 
 def by_csv(content: bytes) -> Found:
-    text = re.sub("\r(?!\n)", RETURN, table_text(content))
+    text = table_text(content)
+    text = re.sub("\r(?!\n|$)", RETURN, text) if "\n" in text else text.replace("\r", "\n")
     rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     return of_rows([[cell.replace("\r\n", "\n") for cell in row] for row in rows if row])
 
