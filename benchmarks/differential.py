@@ -345,7 +345,15 @@ def by_pyarrow(content: bytes) -> Found:
 
     table = pyarrow.parquet.read_table(io.BytesIO(content))
     table.validate(full=True)
-    return of_rows([list(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)])
+    columns = [[_text(value) for value in column.to_pylist()] for column in table.columns]
+    return of_rows([list(row) for row in zip(*columns, strict=True)])
+
+
+def _text(value: Any) -> str:
+    """A cell as text; a null is empty, which is no name."""
+    if value is None:
+        return ""
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def by_stix(content: bytes) -> Found:
