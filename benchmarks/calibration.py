@@ -1,17 +1,18 @@
 """Fit the calibration that comes with the built-in weights of TRAIL, on graphs that the weights never saw.
 
-    python benchmarks/calibration.py GRAPHS [--weights FILE] [--device cuda] [--for trail trail-without-attack]
+    python benchmarks/calibration.py GRAPHS [--weights FILE] [--device cuda]
 
 GRAPHS is a folder of graphs with INDEX.tsv; those that it marks `never train` are asked about. Relations of each graph
 are hidden in turn and asked about, with 1 to all of their pairs as references, with names and without. The references
 are drawn at random (`random`); or nearly all have the most frequent tail (`one tail`); or they are the right pairs that
-the model itself ranks best, which a curator accepts first (`best first`). The candidates are `open`. A graph's figures
-come from a calibration fitted on the other graphs.
+the model itself ranks best, which a curator accepts first (`best first`). The candidates are `open`; heads with a
+single candidate are left out, because users get no percentages there. One pair of each head that is asked about is
+never a reference; an answer is right if it is this pair's tail, or another true tail that is not in the references. A
+graph's figures come from a calibration fitted on the other graphs.
 
 The answers about each graph are kept in the folder `--answers`, by the weights' checksum, and those that exist are
-used: an interrupted call resumes where it stopped. Writes NAME.calibration.json into src/fewlink/builtin for each NAME
-of `--for`, records/calibration.json and records/answer_sets.json. It takes about a quarter of an
-hour on two idle cores.
+used: an interrupted call resumes where it stopped. Writes src/fewlink/builtin/trail.calibration.json,
+records/calibration.json and records/answer_sets.json. It takes about a quarter of an hour on two idle cores.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from fewlink.core.seeds import generator
 from fewlink.data.candidates import open_candidates
 from fewlink.data.catalogue import open_graph
 from fewlink.graph import Graph
-from fewlink.linker.answer_sets import LEVELS, Ranks, SetSize, fit_set_size, weighted_quantile
+from fewlink.linker.answer_sets import LEVELS, Coverage, Ranks, fit_coverage
 from fewlink.linker.calibration import (
     LOW_TRUST_FOUND,
     TOP,
@@ -61,11 +62,12 @@ SHOTS = (1, 3, 10, 30, 100)
 ALL = 0  # shots of a whole relation
 RANDOM, ONE_TAIL, BEST = "random", "one tail", "best first"
 SMALLEST, LARGE = 20, 150  # pairs of a relation that is asked about, and of two thirds of them if the graph has so many
+FEWEST_HEADS = 8  # of a relation; one with fewer is asked about in the other direction, or not at all
 OF_ONE_TAIL = 0.9  # share of the references that have the most frequent tail
 GIVEN, POOL = 3, 24  # of BEST: the references that the others are found with, and the pairs that are ranked at least
 TRIPLES = 100_000  # larger graphs get fewer questions
 ANSWERED = 0.5  # share of the questions that are answered if the least probable are left unanswered
-ROWS = ("tails", "scores", "ranks", "log_softmax", "margins")
+ROWS = ("tails", "scores", "ranks", "log_softmax", "margins", "leads")
 
 
 class Setting(NamedTuple):
@@ -118,15 +120,19 @@ def hidden_relations(graph: Graph, most: int) -> Iterator[tuple[str, np.ndarray]
     large, small = order[sizes[order] >= LARGE], order[(sizes[order] >= SMALLEST) & (sizes[order] < LARGE)]
     large = large[: max(most - len(small), most - most // 3)]
     for place, relation in enumerate([*large, *small[: most - len(large)]]):
-        pairs = triples[triples[:, 1] == relation][:, [0, 2]]
-        yield graph.relations[relation], np.unique(pairs[:, ::-1] if place % 3 == 2 else pairs, axis=0)
+        pairs = np.unique(triples[triples[:, 1] == relation][:, [0, 2]], axis=0)
+        heads, tails = (len(np.unique(pairs[:, end])) for end in (0, 1))
+        if max(heads, tails) >= FEWEST_HEADS:
+            inverse = tails >= FEWEST_HEADS and (place % 3 == 2 or heads < FEWEST_HEADS)
+            yield graph.relations[relation], pairs[:, ::-1] if inverse else pairs
 
 
 def settings_of(place: int, pairs: int, names: bool) -> list[Setting]:
-    """The whole relation, three numbers of random references and a skewed set; names are read in two of three."""
+    """All numbers of random references, 1 and 100 in turn, and a skewed set; names are read in two of three."""
     usable = [shots for shots in SHOTS if shots < pairs / 2]
+    ends = [shots for shots in (SHOTS[0], SHOTS[-1]) if shots in usable]
     several = [shots for shots in usable if shots >= 10] or usable[-1:]
-    chosen = [(ALL, RANDOM), *((usable[(place + at) % len(usable)], RANDOM) for at in range(min(3, len(usable))))]
+    chosen = [(shots, RANDOM) for shots in (ALL, *SHOTS[1:-1], ends[place % len(ends)]) if shots in (ALL, *usable)]
     chosen.append((several[place // 2 % len(several)], BEST if place % 2 else ONE_TAIL))
     return [Setting(*each, names and (place + at) % 3 != 0) for at, each in enumerate(chosen)]
 
@@ -165,7 +171,7 @@ def ask(scorer: Scorer, graph: Graph, name: str, pairs: np.ndarray, setting: Set
         known = references.known_tails(head)
         missing = np.setdiff1d(pairs[pairs[:, 0] == head, 1], known)
         part = rank_head(head, question.candidates, scores, known, TOP, False)
-        if not len(part):
+        if not len(part) or part.alone.any():
             continue
         parts.append(part)
         right.append(np.isin(parts[-1].tails, missing))
@@ -339,48 +345,35 @@ def tables_of(answers: Answers) -> dict[str, list[dict[str, Any]]]:
 
 def ranks_of(asked: list[Asked], probabilities: np.ndarray) -> Ranks:
     """The rank of the best right answer to each question."""
-    first, candidates, groups, best, row = [], [], [], [], 0
-    for number, each in enumerate(asked):
-        own = probabilities[row : row + len(each.pairs)][each.first]
-        row += len(each.pairs)
-        first.append(own)
-        candidates.append(np.full(len(own), max(each.trust.candidates, 1)))
-        groups.append(np.full(len(own), number))
-        best.append(each.best)
-    return Ranks(*map(np.concatenate, (first, candidates, best, groups)))
+    firsts = np.concatenate([each.first for each in asked])
+    groups = np.repeat(np.arange(len(asked)), [len(each.best) for each in asked])
+    return Ranks(probabilities[firsts], np.concatenate([each.best for each in asked]), groups)
 
 
-def answer_sets(asked: list[Asked], own: np.ndarray, left_out: np.ndarray) -> tuple[list[SetSize], dict[str, Any]]:
-    """The sizes of answer sets, and what they cover on graphs that were left out.
+def answer_sets(asked: list[Asked], left_out: np.ndarray) -> tuple[Coverage, dict[str, Any]]:
+    """How probably a right answer is among the first ones, and what answer sets cover on graphs that were left out.
 
-    `own` (n,) are the probabilities by the calibration of all graphs, `left_out` (n,) those without each graph.
+    `left_out` (n,) are the probabilities by calibrations without each graph.
     """
-    whole, ranks = ranks_of(asked, own), ranks_of(asked, left_out)
+    ranks = ranks_of(asked, left_out)
     graphs = np.array([asked[group].graph for group in ranks.groups.tolist()])
+    candidates = np.array([asked[group].trust.candidates for group in ranks.groups.tolist()])
+    models = {graph: fit_coverage(ranks.take(graphs != graph)) for graph in dict.fromkeys(graphs.tolist())}
     rows: list[dict[str, Any]] = []
-    sizes = []
     for level in LEVELS:
-        found = np.zeros(len(graphs), np.int64)
-        for graph in np.unique(graphs):
-            of = graphs == graph
-            found[of] = fit_set_size(whole.take(~of), level).size(ranks.first[of], ranks.candidates[of])
-        for name in ("all", *dict.fromkeys(graphs.tolist())):
-            of = (graphs == name) | (name == "all")
-            part, size = ranks.take(of), found[of]
-            rows.append(
-                {
-                    "level": level,
-                    "left out": "graph",
-                    "graph": name,
-                    "coverage": round(float(np.average(part.best <= size, weights=part.counts)), 3),
-                    "mean size": round(float(np.average(size, weights=part.counts)), 1),
-                    "median size": weighted_quantile(size.astype(float), part.counts, 0.5),
-                    "up to ten": round(float(np.average(size <= 10, weights=part.counts)), 3),
-                }
-            )
-        every = next(row for row in rows if row["level"] == level)
-        facts = {"coverage": every["coverage"], "mean": every["mean size"], "median": every["median size"]}
-        sizes.append(replace(fit_set_size(whole, level), **facts))
+        sizes = np.zeros(len(graphs), np.int64)
+        for graph, model in models.items():
+            sizes[graphs == graph] = model.sizes(ranks.first[graphs == graph], level)
+        given = (sizes > 0) & (sizes <= candidates)
+        for name in ("all", *models):
+            of = given & ((graphs == name) | (name == "all"))
+            every, counts = ranks.counts[(graphs == name) | (name == "all")], ranks.counts[of]
+            row = {"level": level, "graph": name, "given": round(float(counts.sum() / every.sum()), 3)}
+            if of.any():
+                row["coverage"] = round(float(np.average(ranks.best[of] <= sizes[of], weights=counts)), 3)
+                row["mean size"] = round(float(np.average(sizes[of], weights=counts)), 1)
+                row["median size"] = float(np.median(sizes[of]))
+            rows.append(row)
     order, counts = np.argsort(-ranks.first, kind="stable"), ranks.counts
     answered = order[np.cumsum(counts[order]) <= ANSWERED * counts.sum()]
 
@@ -395,7 +388,7 @@ def answer_sets(asked: list[Asked], own: np.ndarray, left_out: np.ndarray) -> tu
         "the same if all are answered": share(order, 10),
     }
     about = {"questions": len(ranks.best), "relations": len({(each.graph, each.relation) for each in asked})}
-    return sizes, {**about, "measured": rows, "abstention, the graph left out": abstention}
+    return fit_coverage(ranks), {**about, "measured": rows, "abstention, the graph left out": abstention}
 
 
 def main() -> None:
@@ -403,10 +396,9 @@ def main() -> None:
     parser.add_argument("graphs", type=Path)
     parser.add_argument("--weights", type=Path, default=BUILTIN / "trail.safetensors")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--for", nargs="+", dest="names", default=["trail"], metavar="NAME", help="of the calibration")
     parser.add_argument("--answers", type=Path, default=Path("calibration-answers"))
-    parser.add_argument("--relations", type=int, default=6, help="of each graph")
-    parser.add_argument("--heads", type=int, default=14, help="of each relation and set of references")
+    parser.add_argument("--relations", type=int, default=7, help="of each graph")
+    parser.add_argument("--heads", type=int, default=20, help="of each relation and set of references")
     parser.add_argument("--only", nargs="+", metavar="GRAPH", help="these graphs, and write nothing but their answers")
     options = parser.parse_args()
     weights = read_weights(options.weights.read_bytes(), options.weights.name)
@@ -424,10 +416,9 @@ def main() -> None:
     facts = {"crossed": "graph", "shots": 0, "top": TOP, "step": 0, "benchmark": ""}
     relations = len({(each.graph, each.relation) for each in asked})
     calibration = fitted(sample, answers.probabilities, relations=relations, **facts)
-    own = 1 / (1 + np.exp(-(sample.features @ np.array([*calibration.weights.values()]))))
-    sizes, sets = answer_sets(asked, own, answers.probabilities)
-    for name in options.names:
-        replace(calibration, sets=tuple(sizes)).write(BUILTIN / f"{name}.calibration.json")
+    coverage, sets = answer_sets(asked, answers.probabilities)
+    print_table([row for row in sets["measured"] if row["graph"] == "all"])
+    replace(calibration, coverage=coverage).write(BUILTIN / "trail.calibration.json")
     columns = ["graph", "relation", "references", "whole", "chosen", "names", "questions", "mean probability"]
     columns += ["right", "found", "held out"]
     rows = {"columns": columns, "rows": [answers.row(number) for number in range(len(asked))]}

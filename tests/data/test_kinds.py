@@ -71,7 +71,7 @@ def test_slots_are_weighed_as_in_a_literal_version(relation: str) -> None:
         return total
 
     values = [likeness(entity) for entity in entities]
-    least = min(0.0, np.quantile([values[entity] for entity in ids], TYPICAL))
+    least = min(-math.log(2), np.quantile([values[entity] for entity in ids], TYPICAL))
     shares = set().union(*(members for members in have if members & ids))
     expected = ids | {entity for entity in shares if values[entity] >= least - 1e-9}
     assert graph.types is None

@@ -21,7 +21,7 @@ def of_kind(graph: Graph, ids: np.ndarray, ignored: int = -1) -> np.ndarray:
     entities added. An entity is of their kind if Σ log(p / q) over its types exceeds log 2, and it is not if the sum is
     negative. In between, types say too little, and naive Bayes decides by relation slots, except the slot `ignored`:
     it shares a slot with one of `ids`, and Σ log(p / q) over those it has, plus Σ log((1 - p) / (1 - q)) over those it
-    lacks, is positive or reaches that of nearly all `ids`.
+    lacks, exceeds -log 2 or reaches that of nearly all `ids`.
     """
     ids, entities = np.unique(ids), len(graph.entities)
     if not len(ids):
@@ -32,7 +32,7 @@ def of_kind(graph: Graph, ids: np.ndarray, ignored: int = -1) -> np.ndarray:
     present, absent = np.log(p / q), np.log((1 - p) / (1 - q))
     likeness = absent[slots].sum() + _sum_of_features(graph.slots, slots, present - absent, entities)
     shares_slot = _sum_of_features(graph.slots, slots, had > 0, entities) > 0
-    same: np.ndarray = shares_slot & (likeness >= min(0.0, np.quantile(likeness[ids], TYPICAL)))
+    same: np.ndarray = shares_slot & (likeness >= min(-np.log(2), np.quantile(likeness[ids], TYPICAL)))
     if graph.types is not None:
         _, p, q = _shares(graph.types.groups, ids, entities)
         by_types = _sum_of_features(graph.types.groups, range(len(q)), np.log(p / q), entities)

@@ -29,7 +29,7 @@ from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 
-FORMAT = "fewlink-completion/1"
+FORMAT = "fewlink-completion/2"
 HEADS_PER_BATCH = 32
 SUFFIX = ".part"
 REMEDY = "remove it to start over"

@@ -56,8 +56,17 @@ from fewlink.linker.query import (
 from fewlink.linker.ranking import RankedPairs, rank_tails
 from fewlink.linker.relations import RelationFit, best_relations, described_fit
 from fewlink.linker.tables import Answers
-from fewlink.linker.trust import Trust, head_fans, joined, measure_trust
-from fewlink.scorers import GraphScorer, Question, Scorer, capabilities
+from fewlink.linker.trust import (
+    NO_PATH,
+    SINGLE,
+    Trust,
+    evidence_for,
+    head_fans,
+    is_whole,
+    measure_trust,
+    no_percentages,
+)
+from fewlink.scorers import GraphScorer, Question, Recalibration, RelationScorer, Scorer, capabilities
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
@@ -426,6 +435,7 @@ class Linker:
             "tails": len(tails),
             "asked": digest(heads, tails, references.ids),
             "names": able.reads_names,
+            "mixed in": able.mixed_in,
             "edges": able.edges_read,
             "constraints": sorted(self.constraints(query).kinds),
         }
@@ -568,11 +578,19 @@ class Linker:
         return [(head, tail) for head, tail in relation.pairs()[:shots].tolist()]
 
     def model_for(self, references: References) -> Scorer:
-        """The model that answers with these references: without the triples of their relation, if it can hide them."""
+        """The model that answers with these references: without the triples of their relation, if it can hide them.
+
+        An embedding model that was trained on the known pairs may be mixed in, unless the query chose a few of them.
+        """
         relation, scorer = references.relation, self.scorer
         if relation is None or not relation.in_graph or not isinstance(scorer, GraphScorer):
             return scorer
-        return _cached(self._hiding, relation.name, lambda: scorer.without(relation.name), HIDING_CACHE_SIZE)
+        model = _cached(self._hiding, relation.name, lambda: scorer.without(relation.name), HIDING_CACHE_SIZE)
+        if not isinstance(model, RelationScorer):
+            return model
+        if not is_whole(len(references.pairs), relation):
+            return model.untrained()
+        return model.inverted() if relation.inverse else model
 
     def _check_heads(self, query: Query) -> None:
         if not query.heads:
@@ -607,6 +625,8 @@ class Linker:
 
         def measure() -> Trust:
             model, asked = self.model_for(references), references
+            if isinstance(model, RelationScorer):
+                model = model.untrained()
             if model is not self.scorer and asked.relation is not None:
                 asked = dataclasses.replace(asked, relation=asked.relation.hidden())
             candidates = None if query.candidates == "open" else self.candidates(query)
@@ -704,16 +724,22 @@ class Linker:
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """The calibrated probabilities (n,) of pairs before and after adjustment; None if not calibrated.
 
-        They are 0 for heads that no path joins to the references: nothing is known about their tails.
+        They are 0 for heads without evidence, and for a tail without rivals, whose softmax says nothing.
         """
         if self.calibration is None:
             return None
-        names = capabilities(self.scorer).reads_names
-        evidence = joined(known_graph(self.benchmark), query.references.ids, pairs.heads, names=names)
+        graph = known_graph(self.benchmark)
+        evidence = evidence_for(self.scorer, graph, query.references.ids, pairs.heads) & ~pairs.alone
         base = self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
+        if changed := self._recalibration(query):
+            base = changed(base)
         if query.adjustment is None:
             return evidence * base, evidence * base
         return evidence * base, evidence * query.adjustment(base, np.isin(pairs.heads, list(query.answered)))
+
+    def _recalibration(self, query: Query) -> Recalibration | None:
+        """How the model of a query changes the probabilities of the calibration, if it does."""
+        return capabilities(self.model_for(query.references)).recalibration
 
     def predictions(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> Predictions:
         """Turn settled pairs into rows with names, probabilities if trusted, and reasons if the query wants them.
@@ -727,7 +753,9 @@ class Linker:
         note = None
         if self.calibration is not None and base is not None and len(pairs):
             first = base[(pairs.ranks < 2) & (base > 0)]
-            note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0, bool(base.any()))
+            why = "" if base.any() else SINGLE if pairs.alone.all() else NO_PATH
+            mean, changed = float(first.mean()) if len(first) else 0.0, self._recalibration(query)
+            note = self.calibration.note(trust, mean, why.format("the heads"), changed.error if changed else None)
         percentages_shown = note is not None and note.shown
         explained = set(query.explained(pairs.heads).tolist())
         rows = []
@@ -748,17 +776,14 @@ class Linker:
                 )
             )
         notes = self._notes(query, pairs)
-        if base is not None and percentages_shown and not base.all():
-            alone = self.names.quoted(int(pairs.heads[base == 0][0]))
-            count = len(np.unique(pairs.heads[base == 0]))
-            which = alone if count == 1 else f"{alone} and {count - 1:,} more"
-            notes.append(f"no path joins {which} to the references: ranks only, no percentages")
+        if base is not None and percentages_shown:
+            notes += self._without_percentages(pairs.take((base == 0) & ~pairs.known))
         predictions = Predictions(rows, notes, note, query.inverse)
         if self.calibration is None or base is None or query.across_heads or not percentages_shown:
             return predictions
         return predictions.with_sets(
             answer_sets(
-                self.calibration.sets,
+                self.calibration.coverage,
                 graph,
                 pairs.heads,
                 base,
@@ -767,6 +792,15 @@ class Linker:
                 "head" if query.inverse else "tail",
             )
         )
+
+    def _without_percentages(self, pairs: RankedPairs) -> list[str]:
+        """Why these pairs have no percentages."""
+        notes = []
+        for heads, why in ((pairs.heads[~pairs.alone], NO_PATH), (pairs.heads[pairs.alone], SINGLE)):
+            if len(heads):
+                first, others = self.names.quoted(int(heads[0])), len(np.unique(heads)) - 1
+                notes.append(no_percentages(why.format(f"{first} and {others:,} more" if others else first)))
+        return notes
 
     def _notes(self, query: Query, pairs: RankedPairs) -> list[str]:
         used, heads = self.constraints(query), np.array(query.heads, np.int32)

@@ -1,14 +1,14 @@
-"""The HTTP interface of a linker. It opens no path from a request, and writes only decisions."""
+"""The HTTP interface of a linker. It opens no path from a request. It writes decisions and, if allowed, new graphs."""
 
 from __future__ import annotations
 
 import pkgutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import anyio.to_thread
 from fastapi import FastAPI, Query
 from starlette.responses import Response
 
@@ -17,11 +17,13 @@ from fewlink.linker import Linker
 from fewlink.server import lookups
 from fewlink.server.connections import ON_STOP
 from fewlink.server.errors import as_json, install_error_handlers
+from fewlink.server.graphs import GraphFolder, install_graphs
 from fewlink.server.logs import AccessLog
 from fewlink.server.metrics import Metrics, ObservingMiddleware
 from fewlink.server.neighbours import install_neighbours
 from fewlink.server.pages import install_pages
 from fewlink.server.projects import Projects, install_projects
+from fewlink.server.routes import admitted_routes
 from fewlink.server.schema import (
     MAX_NAME_LENGTH,
     About,
@@ -56,7 +58,6 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         504: "The deadline has passed",
     }.items()
 }
-MAX_THREADS = 16  # for endpoints that need no model; more would slow down the event loop
 
 
 def make_app(
@@ -65,11 +66,13 @@ def make_app(
     project: Path | None = None,
     *,
     extensions: Sequence[str] = (),
+    graphs: Path | None = None,
     access_log: AccessLog | None = None,
     on_stop: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """An app that answers with this linker and stores decisions in the file `project`.
 
+    If `settings.upload` allows visitors to open files as graphs, these are kept in the folder `graphs`.
     Each of `extensions` names a function, as `package.module:function`, that takes the app, the linker and the settings
     and adds routes. The app calls `on_stop` when the server begins to stop.
     """
@@ -78,17 +81,25 @@ def make_app(
     projects = Projects(linker, project)
     metrics = Metrics(linker, service)
 
+    opened = None
+    if graphs is not None and settings.upload:
+        of_graph = replace(settings, upload=0)
+        opened = GraphFolder(graphs, lambda linker, file: make_app(linker, of_graph, file), linker.device)
+
     def stop() -> None:
         if not service.admission.closed:
             service.admission.close()
+            if opened is not None:
+                opened.stop()
             on_stop()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-        anyio.to_thread.current_default_thread_limiter().total_tokens = MAX_THREADS
-        service.batcher.start()
+        service.start()
         yield {ON_STOP: stop}
-        service.batcher.close()
+        if opened is not None:
+            await opened.close()
+        service.close()
         projects.close()
         if access_log is not None:
             access_log.close()
@@ -102,6 +113,7 @@ def make_app(
         lifespan=lifespan,
         responses=ERRORS,
     )
+    app.router.route_class = admitted_routes(service)
     app.state.service = service
     app.state.projects = projects
     app.state.described = [lambda: projects.pairs("reference", "accepted")]  # relations for extensions to offer
@@ -112,6 +124,8 @@ def make_app(
     install_pages(app)
     install_projects(app, projects)
     install_neighbours(app, linker)
+    if opened is not None:
+        install_graphs(app, opened, service)
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:

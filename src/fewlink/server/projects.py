@@ -199,7 +199,7 @@ class Projects:
             return known, query, in_all, [*known.notes, *notes]
 
         async with service.admission.enter("next") as job:
-            known, query, in_all, notes = await service.prepare(resolve, job, orders=body.heads is None)
+            known, query, in_all, notes = await service.run(resolve, job, slow=body.heads is None)
             if query not in self._ranked:
                 self._ranked[query] = await service.rank(query, job)
             self._ranked.move_to_end(query)
@@ -219,7 +219,7 @@ class Projects:
                     "notes": notes,
                 }
 
-            return await service.prepare(answer, job)
+            return await service.run(answer, job)
 
     def _query(self, body: NextRequest, known: Known, service: Service) -> tuple[Query, int, list[str]]:
         """The query for the tails of each head in the pool, the number of heads in all, and notes.
@@ -311,8 +311,7 @@ class Projects:
         """Whether probabilities are reliable enough to be shown."""
         assert self.linker.calibration is not None
         first = probabilities[(pairs.ranks < 2) & (probabilities > 0)]
-        mean = float(first.mean()) if len(first) else 0.0
-        return self.linker.calibration.note(trust, mean, bool(probabilities.any())).shown
+        return bool(len(first)) and self.linker.calibration.note(trust, float(first.mean())).shown
 
 
 def install_projects(app: FastAPI, projects: Projects) -> None:
