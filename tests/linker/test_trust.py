@@ -14,7 +14,7 @@ from fewlink.data import Benchmark
 from fewlink.graph import Graph
 from fewlink.graph.vocabulary import Vocabulary
 from fewlink.linker import Linker
-from fewlink.linker.answer_sets import SetSize
+from fewlink.linker.answer_sets import Coverage
 from fewlink.linker.calibration import Sample, fitted
 from fewlink.linker.query import References, find_relation, open_candidates
 from fewlink.linker.ranking import RankedPairs
@@ -217,8 +217,13 @@ def calibrated(benchmark: Benchmark, **changes: Any) -> Linker:
     sample = Sample(np.ones((2, len(FEATURES))), np.array([True, False]), ones > 0, np.arange(2), ones, 3 * ones)
     made = fitted(sample, crossed="relation", shots=3, top=10, step=0, benchmark="")
     weights = {**dict.fromkeys(FEATURES, 0.0), "constant": 2.0, "lead": 0.1}
-    sizes = (SetSize(0.9, (1.0, 0.0, 0.0)),)
-    facts = {"weights": weights, "sets": sizes, "first_error": 0.0, "over_relations": 0.1, "by_references": ()}
+    facts: dict[str, Any] = {
+        "weights": weights,
+        "coverage": Coverage((3.0, 0.0, 0.0, 0.0)),
+        "first_error": 0.0,
+        "over_relations": 0.1,
+        "by_references": (),
+    }
     linker.calibration = replace(made, **{**facts, **changes})
     return linker
 

@@ -783,7 +783,7 @@ class Linker:
             return predictions
         return predictions.with_sets(
             answer_sets(
-                self.calibration.sets,
+                self.calibration.coverage,
                 graph,
                 pairs.heads,
                 base,

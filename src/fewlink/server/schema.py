@@ -407,7 +407,7 @@ class AnswerSetFacts(BaseModel):
     asked_name: str
     size: int
     level: float
-    unlikely: bool = Field(description="Whether probably none of the candidates is correct.")
+    unlikely: bool = Field(description="Whether the first answer is probably wrong.")
     sentence: str
 
 
