@@ -15,7 +15,7 @@ from fewlink.curation.schema import Decision
 from fewlink.data.candidates import by_similarity
 from fewlink.linker import Explanation, Linker
 from fewlink.linker.adjustment import Adjustment, adjustment_of
-from fewlink.linker.complete import plausible_heads
+from fewlink.linker.complete import answered_heads, plausible_heads
 from fewlink.linker.query import Query, References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
@@ -366,9 +366,15 @@ class Service:
             "notes": notes,
             "trust": predictions.trust and vars(predictions.trust),
             "tail_types": types_of(self.linker, np.unique(pairs.tails)),
+            "answered": self._answered(query, pairs),
             "sets": list(map(vars, predictions.sets)),
             "calibration": adjustment_facts(query.adjustment if shown else None),
         }
+
+    def _answered(self, query: Query, pairs: RankedPairs) -> list[str]:
+        """The ids of the heads of ranked pairs that have a known tail."""
+        heads = np.intersect1d(pairs.heads, answered_heads(query.references))
+        return [self.linker.graph.entities[head] for head in heads.tolist()]
 
 
 def adjusted(query: Query, decisions: Sequence[Decision], linker: Linker) -> Query:
