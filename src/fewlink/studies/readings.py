@@ -38,6 +38,7 @@ from fewlink.models.family import RunState
 from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun, shared_settings
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.vectors import pretraining_settings
+from fewlink.studies.jobs import training_time
 from fewlink.studies.plan import OTHER, Figures, Plan, published_figures
 from fewlink.studies.study import Study, StudyOutput
 from fewlink.studies.tables import COLUMNS, Table, figure, spread
@@ -46,12 +47,11 @@ from fewlink.training.trainer import deterministic
 
 BEST = "best"  # the change that stands for the best change of each question, by dev
 FORMAT = "fewlink-readings/1"
-MAX_SIDE_BY_SIDE = 128
+MAX_SIDE_BY_SIDE = 64
 EARLY = 5  # evaluations before and at the first of those `evaluate_every` steps apart
 UNREAD = ("steps", "patience", "evaluate_candidates")  # settings that do not change a curve as far as it goes
 SAVE_EVERY_SECONDS = 60.0
 SAVING_SHARE = 0.05  # of the time, at most
-STEPS_PER_SECOND = {"cpu": 60, "cuda": 8_000}  # of all runs together, on two cores and on an H200
 STEPS = (6_000, 20_000, 40_000, 200_000)
 CHOICES = {"dev": "dev", "test": "test", "five": "mean of the five best"}
 GOAL = 0.30
@@ -298,11 +298,7 @@ def run(plan: Plan, workspace: Workspace) -> None:
     while jobs := _jobs(plan, workspace):
         groups = _groups(jobs, workspace.device)
         left = sum(len(group) * group[0].settings.steps for group in groups)
-        rate = STEPS_PER_SECOND["cpu" if workspace.device == "cpu" else "cuda"]
-        workspace.log(
-            f"{len(jobs)} runs, {left:,} steps in {len(groups)} groups: about {duration(left / rate)} at {rate:,} a "
-            "second, and more for vectors and evaluations"
-        )
+        workspace.log(f"{len(jobs)} runs in {len(groups)} groups: {training_time(left, workspace.device)}")
         for number, group in enumerate(groups, 1):
             title = f"[{number}/{len(groups)}] {group[0].settings.model}, {len(group)} runs"
             began = time.monotonic()
