@@ -274,11 +274,10 @@ class Answers(NamedTuple):
     probabilities: np.ndarray
     least: float
 
-    def has_percentages(self, number: int) -> bool:
-        """Whether the references of a set are found well enough for percentages."""
+    def has_low_trust(self, number: int) -> bool:
+        """Whether answers to a set of references are marked as of low trust."""
         trust, of = self.asked[number].trust, (self.sample.groups == number) & self.sample.first
-        low = trust.share_found <= LOW_TRUST_FOUND and self.probabilities[of].mean() < self.least
-        return trust.whole or (not low and (trust.found() > 0 or not trust.ranks))
+        return not trust.whole and trust.share_found <= LOW_TRUST_FOUND and self.probabilities[of].mean() < self.least
 
     def figures(self, of: Callable[[Asked], bool], **names: Any) -> list[dict[str, Any]]:
         """A row with the errors of some sets of references, after the `names` of the row; no row if there are none."""
@@ -292,7 +291,7 @@ class Answers(NamedTuple):
             **names,
             "sets": len(chosen),
             "questions": int(sample.first.sum()),
-            "with percentages": round(float(np.mean([self.has_percentages(number) for number in chosen])), 3),
+            "low trust": round(float(np.mean([self.has_low_trust(number) for number in chosen])), 3),
             "right": round(float(sample.right[sample.first].mean()), 3),
             "mean probability": round(float(own[sample.first].mean()), 3),
             "off": round(measured, 3),

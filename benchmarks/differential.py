@@ -43,6 +43,7 @@ RESULTS = "http://www.w3.org/2005/sparql-results#"
 TEXTS = ["Ann", "a b", 'say "x"', "l'été", "日本", "a<b & c>d", "]]>", "<<", "{x}", "\\", "#", "1.5", "true", "x" * 300]
 BREAKS = ["two\nlines", "tab\tbed", "\r"]
 WORDS = ["ann", "bob", "oslo", "é", "n1", "R-2", "a.b", "x_y"]
+XML_DECLARATION = re.compile(rb"^<\?xml[^>]*\?>")  # expat reads damaged ones
 RETURN = "\udc0d"  # a carriage return inside a name, at which csv would end the row
 ESCAPED = r"""
 \x00 \x01 \x0b \x1f \x7f \xff \xc3 \xed\xa0\x80 \xef\xbb\xbf \r \n \t " ' < > & &amp; &x; &#1; &#x0; ]]> -- <!-- --> <?
@@ -253,7 +254,9 @@ def by_rdflib(content: bytes, format: str) -> Found:
     graph = rdflib.Dataset() if format in ("nquads", "trig", "json-ld") else rdflib.Graph()
     if format in ("nt", "nquads"):
         content = re.sub(rb'"[ \t]+(@|\^\^)', rb'"\1', content)  # white space that rdflib refuses
-        content = re.sub(rb"(>|_:\w+)<", rb"\1 <", content)  # and that it needs
+        content = re.sub(rb"(>|_:\w+)(<|_:)", rb"\1 \2", content)  # and that it needs
+    if format == "json-ld":
+        content = re.sub(rb'"@language": "[^"]*"', b'"@language": "en"', content)  # rdflib refuses others, too late
     graph.parse(data=content.removeprefix(codecs.BOM_UTF8), format=format)
     rows = [each[:3] for each in graph.quads()] if isinstance(graph, rdflib.Dataset) else list(graph)
     return {tuple(map(str, row)) for row in rows}
@@ -262,7 +265,11 @@ def by_rdflib(content: bytes, format: str) -> Found:
 def by_lxml_and_rdflib(content: bytes) -> Found:
     import lxml.etree
 
-    lxml.etree.fromstring(content)
+    try:
+        lxml.etree.fromstring(XML_DECLARATION.sub(b"", content))
+    except lxml.etree.XMLSyntaxError as error:
+        if "is not a valid URI" not in str(error):  # which is no matter of XML
+            raise
     return by_rdflib(content, "xml")
 
 
@@ -280,7 +287,7 @@ def _value(each: dict[str, str]) -> str:
 def by_lxml_results(content: bytes) -> Found:
     import lxml.etree
 
-    root = lxml.etree.fromstring(content)
+    root = lxml.etree.fromstring(XML_DECLARATION.sub(b"", content))
     found = set()
     variables = [each.get("name") for each in root.iter("{*}variable")]
     for result in root.iter("{*}result"):

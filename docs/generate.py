@@ -94,7 +94,7 @@ GRAPHS = {
 NOTHING_STORED = "No results are stored yet.\n"
 ADJUSTED = ("graph", "relations of", "relations", "probabilities", "log loss", "Brier", "error", "error of first")
 AREA = "area, mean of relations"
-ERRORS = ("sets", "questions", "with percentages", "right", "off", "by chance", "error", "first answers", "first ten")
+ERRORS = ("sets", "questions", "low trust", "right", "off", "by chance", "error", "first answers", "first ten")
 SIZES = ("graph", "given", "coverage", "mean size", "median size")
 NAMES = ("graph", "part", "relations", "queries", "MRR of TRAIL", "names, graph left out", "names, as shipped")
 

@@ -11,6 +11,7 @@ for module in ("lxml", "pyarrow", "pyoxigraph", "rdflib"):
 
 import differential  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside rdflib
 FORMATS = [format.name for format in differential.formats()]
 
 
