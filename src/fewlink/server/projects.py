@@ -101,7 +101,7 @@ class Projects:
             return self._file
 
     def close(self) -> None:
-        """Close the file, which merges its journal into it. The next use opens it again."""
+        """Close the file. The next use opens it again."""
         with self._lock:
             if self._file is not None:
                 self._file.close()
