@@ -177,7 +177,7 @@ def test_the_wheel_holds_every_file_of_the_package(built: Path) -> None:
         "builtin/trail.md",
     ):
         assert [name for name in files if name.endswith(suffix)], suffix
-    assert "fewlink = fewlink.cli:main" in points
+    assert "fewlink = fewlink.__main__:main" in points
 
 
 @pytest.mark.long

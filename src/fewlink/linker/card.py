@@ -253,7 +253,7 @@ def _calibration(calibration: Calibration) -> str:
         text.append(f"**No percentages are shown: an error above {ROUGH} makes them misleading. Use the ranks.**\n")
     if calibration.least:
         text.append(
-            "Questions with low trust get no percentages either. A question has low trust if at most half of its "
+            "Answers with low trust are marked. A question has low trust if at most half of its "
             f"references are found in the first ten when they are held out, and its first answers have a mean "
             f"probability under {calibration.least:.0%}.\n"
         )

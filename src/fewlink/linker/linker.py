@@ -542,6 +542,7 @@ class Linker:
 
         Remarks are appended to `notes`.
         """
+        self.graph.check_files()
         notes = [] if notes is None else notes
         named = None if relation is None else find_relation(self.benchmark, relation)
         if named is not None and self.run is not None and named.name in RunConfig.read(self.run).benchmark["train"]:
@@ -640,6 +641,7 @@ class Linker:
         These are k tails of each head, or as many as `settle` needs to apply constraints between pairs. If the query is
         `across_heads`, they are the best pairs of all heads, by probability, which depends on the `trust`.
         """
+        self.graph.check_files()
         used, references = self.constraints(query), query.references
         heads = np.array(query.heads, np.int32)
         question = Question(
@@ -783,7 +785,7 @@ class Linker:
             return predictions
         return predictions.with_sets(
             answer_sets(
-                self.calibration.sets,
+                self.calibration.coverage,
                 graph,
                 pairs.heads,
                 base,

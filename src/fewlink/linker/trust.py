@@ -181,11 +181,8 @@ def trust_note(trust: Trust | None, low: bool, error: float, rough: bool) -> Tru
     counts = trust.found(), trust.tested
     if trust.known:
         return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", *counts)
-    if low:
-        return TrustNote(True, False, f"low trust: {trust.sentence()}; ranks only, no percentages", *counts)
-    if trust.ranks and not trust.found() and not trust.whole:
-        return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", *counts)
-    return TrustNote(False, not rough, f"{trust.sentence()}; {_measured(error, rough)}", *counts)
+    sentence = f"{'low trust: ' * low}{trust.sentence()}; {_measured(error, rough)}"
+    return TrustNote(low, not rough, sentence, *counts)
 
 
 def _measured(error: float, rough: bool) -> str:

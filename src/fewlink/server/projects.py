@@ -101,7 +101,7 @@ class Projects:
             return self._file
 
     def close(self) -> None:
-        """Close the file, which merges its journal into it. The next use opens it again."""
+        """Close the file. The next use opens it again."""
         with self._lock:
             if self._file is not None:
                 self._file.close()
@@ -168,7 +168,7 @@ class Projects:
         ]
         return self.file.decide(number, decisions, body.who)
 
-    async def predict(self, body: PredictRequest, service: Service) -> dict[str, Any]:
+    async def predict(self, body: PredictRequest, service: Service) -> bytes:
         """Answer a request. If it names a project, its decisions adjust the probabilities."""
         number = body.project
         if number is None:

@@ -54,6 +54,16 @@ export function readForm() {
   saveState();
 }
 
+// What the fields ask, to compare one question with another.
+export function questionText() {
+  const { references, relation, mode, heads, tails, many, type, candidates, candidatesType } =
+    state;
+  const ids = [references, heads, tails, type, candidatesType].map((value) =>
+    JSON.stringify(value, (key, inner) => (key === "name" || key === "hint" ? undefined : inner)),
+  );
+  return JSON.stringify([ids, relation.trim(), mode, many, candidates, state.constraints]);
+}
+
 // Fills the fields with what is stored.
 export function showForm() {
   showReferences(state.references);
@@ -135,7 +145,13 @@ export function relationInGraph() {
 export function addHead(entity) {
   if (asked().some((one) => one.id === entity.id)) return;
   asked().push(entity);
+  headsChanged();
+}
+
+// Shows the entities that are asked about, and tells the form that they are others now.
+function headsChanged() {
   showHeads();
+  $("heads").dispatchEvent(new Event("input", { bubbles: true }));
 }
 
 function showHeads() {
@@ -147,8 +163,7 @@ function showHeads() {
         "aria-label": `Remove ${head.name}`,
         onclick: () => {
           asked().splice(i, 1);
-          showHeads();
-          readForm();
+          headsChanged();
           $("head").focus();
         },
       };
@@ -224,8 +239,7 @@ export function placeOf(error, rows = []) {
   if (["heads", "tails"].includes(name) && $("heads").children[first]) {
     const replace = (entity) => {
       asked()[first] = entity;
-      showHeads();
-      readForm();
+      headsChanged();
     };
     return { field: $("heads").children[first], replace };
   }
@@ -244,13 +258,11 @@ export function placeOf(error, rows = []) {
 }
 
 addCompletion($("head"), searchEntities, (entity) => {
-  addHead(entity);
   fill($("head"), null);
-  readForm();
+  addHead(entity);
 });
 onPasteLines($("head"), (lines) => {
   for (const line of lines) addHead(entityNamed(line.trim()));
-  readForm();
   announce(`${plural(lines.length, state.mode === "tails" ? "tail" : "head")} pasted.`);
 });
 for (const input of document.querySelectorAll("input[name=mode]")) {
@@ -267,9 +279,8 @@ for (const id of ["type", "candidates-type"]) {
 }
 on("head", (entity) => {
   state.mode = "heads";
-  addHead(entity);
   showForm();
-  saveState();
+  addHead(entity);
   goTo("work");
 });
 on("project", () => {

@@ -4,8 +4,8 @@ import { about, call } from "./api.js";
 import { $, setStatus } from "./dom.js";
 import { setFolded } from "./fold.js";
 import { on } from "./events.js";
-import { placeOf, readQuery } from "./form.js";
-import { byMerit, showList } from "./list.js";
+import { placeOf, questionText, readQuery } from "./form.js";
+import { byMerit, markQuestionChanged, removeHint, showList } from "./list.js";
 import { clearProblem, showProblem } from "./problem.js";
 import { project } from "./project.js";
 import { storeReferences } from "./references.js";
@@ -25,6 +25,8 @@ export async function rank() {
     await storeReferences();
     const { body, rows } = readQuery();
     task = null;
+    removeHint();
+    saveRanking(null);
     const query = {
       ...body,
       topic: JSON.stringify([body.relation, ...[...(body.references ?? [])].sort()]),
@@ -73,7 +75,7 @@ function show(answer, query, focus = true) {
   setFolded(true);
   showList(answer, query, focus);
   const saved = { ...answer, predictions: answer.predictions.slice(0, MAX_SAVED) };
-  saveRanking({ answer: saved, query, next: task ? task.next : null });
+  saveRanking({ answer: saved, query, form: questionText(), next: task ? task.next : null });
 }
 
 // Ranks some heads at a time and shows the pairs so far after each request, the best first.
@@ -92,7 +94,7 @@ async function rankMany(signal) {
     setStatus("Ranking…");
     const sent = performance.now();
     const chunk = { ...body, ...wanted, first: own.next, count: Math.min(count, limit) };
-    const answer = await call("predict", chunk, signal);
+    const answer = withAnswered(await call("predict", chunk, signal));
     const seconds = (performance.now() - sent) / 1000;
     if (seconds < 1) count *= 2;
     else if (seconds > 4) count = Math.max(1, Math.round((2 * count) / seconds));
@@ -104,6 +106,16 @@ async function rankMany(signal) {
     showProgress();
   }
   task = null;
+}
+
+// Marks the pairs of heads that have a known tail: the others come first.
+function withAnswered(answer) {
+  const answered = new Set(answer.answered);
+  const predictions = answer.predictions.map((one) => ({
+    ...one,
+    answered: answered.has(one.head),
+  }));
+  return { ...answer, predictions };
 }
 
 // The pairs of both answers, the best first; there may be none before.
@@ -147,6 +159,7 @@ export function restoreRanking() {
     task = { query, body, next, answer, pace: 0 };
   }
   showList(answer, query, false);
+  if (saved.form !== questionText()) markQuestionChanged();
   showProgress();
 }
 
