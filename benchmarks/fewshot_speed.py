@@ -31,7 +31,7 @@ from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.models.fsrl.assembly import assemble
 from fewlink.models.fsrl.exact import encode_all
-from fewlink.models.fsrl.learner import STEPS_AT_ONCE, FewShotLearner
+from fewlink.models.fsrl.learner import STEPS_AT_ONCE, FewShotLearner, LearnerRun
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.reference import FSRL, Background, ReferenceScorer, episodes, train
@@ -78,7 +78,9 @@ def our_model(case: Case) -> tuple[FewShotModel, Neighbourhood]:
 
 @functools.cache
 def our_learner(case: Case, seeds: int) -> FewShotLearner:
-    return FewShotLearner(case.benchmark, case.embeddings, case.settings, range(seeds))
+    return FewShotLearner(
+        case.benchmark, [LearnerRun(case.embeddings, case.settings.replace(seed=seed)) for seed in range(seeds)]
+    )
 
 
 def our_episode(case: Case, number: int) -> tuple[Tensor, Tensor]:

@@ -4,13 +4,16 @@
     python benchmarks/pretrain.py tune GRAPHS OUT WEIGHTS … --on nell-one [--steps 600]
     python benchmarks/pretrain.py evaluate OUT WEIGHTS … --on nell-one [--shots 1 3 5]
     python benchmarks/pretrain.py links OUT WEIGHTS … --links TRAIN VALID TEST
+    python benchmarks/pretrain.py own GRAPHS OUT WEIGHTS …
 
 GRAPHS is a folder of graphs with an INDEX.tsv. `train` reads those in `POOL`, whose stated licences allow weights to be
 shipped, NELL-One without the relations of its folds, and the known graph of FB15k-237's tasks without the test triples
 of FB15k-237: so folds, tests and FB15k-237's own test are unseen. Every variant and seed is a process on one GPU, side
-by side. `tune` goes on with weights on the known graph of one benchmark. `evaluate` stores a record for each
-measurement in OUT, with names and without; `links` ranks both ends of the test triples of an ordinary graph, with all
-known pairs of a relation as its references.
+by side. `tune` goes on with weights on the known graph of one benchmark, or on the training split of FB15k-237.
+`evaluate` stores a record for each measurement in OUT, with names and without; `links` ranks both ends of the test
+triples of an ordinary graph, with all known pairs of a relation as its references. `own` says how much a graph that the
+weights never saw would have taught them: half of its hidden relations are asked about before and after a training on
+the other relations of the graph, then the other half.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fewlink.core.seeds import derive
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.catalogue import data_home, open_graph
 from fewlink.data.folds import fold_benchmark
@@ -51,6 +55,8 @@ from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, write_weights
 from fewlink.scorers import Question
+from fewlink.studies.unseen_graphs import RELATIONS, Listed, curve_of, hidden_relations, suite
+from fewlink.studies.unseen_tables import COLUMNS
 
 POOL = [
     "wd50k",
@@ -81,7 +87,7 @@ POOL = [
     "mkr-music",
     "chinook",
 ]
-NELL, FREEBASE = "nell-one", "fb15k-237-few"
+NELL, FREEBASE, FREEBASE_LINKS = "nell-one", "fb15k-237-few", "fb15k-237"
 NAMED_SHARES = {NELL: 0.16, FREEBASE: 0.09}  # of steps; the graphs of the pool share the rest by domain
 DOMAINS = ("wikidata", "dbpedia", "freebase", "bio", "cyber", "finance", "sport", "games", "kin", "software")
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -109,6 +115,8 @@ class PooledLearner(TrailLearner):
     ) -> None:
         self.read, self.began, self.seconds = iter(sources), time.time(), seconds
         super().__init__([source.graph.graph for source in sources], settings, start, shares)
+        if start is not None:
+            self.episodes.seed = derive(settings.seed, "continued")  # not those that the weights have learned from
 
     def step(self, number: int, batch: Batch) -> Tensor:
         """A step whose learning rate falls to 0 with the last step, or with the last second."""
@@ -188,7 +196,10 @@ def freebase_without_test(folder: Path) -> Graph:
 
 def benchmark_graph(folder: Path, name: str) -> Graph:
     """What may be trained on for a benchmark."""
-    return freebase_without_test(folder.parent / "fb15k-237") if name == FREEBASE else known_graph(benchmark_of(name))
+    freebase = folder.parent / "fb15k-237"
+    if name == FREEBASE_LINKS:
+        return compile_graph([freebase / "train.tsv.gz"], names=freebase / "entity2text.txt", literals="keep")
+    return freebase_without_test(freebase) if name == FREEBASE else known_graph(benchmark_of(name))
 
 
 def benchmark_of(name: str) -> Benchmark:
@@ -224,19 +235,25 @@ def learn(
     """Train one network and write its weights."""
     began = time.time()
     settings = TrailSettings(**changes).adjusted(list(more))  # made here, as it asks for the GPU
-    weights = None if start is None else load_file(start)
+    weights, before = None, {}
+    if start is not None:
+        weights, before = load_file(start), read_weights(start.read_bytes(), start.name).facts
     each_share = [shares[each] for each in sources]
     learner = PooledLearner(list(sources.values()), settings, weights, each_share, until - began)
-    step, losses, told = 0, [], began
+    step, losses, waited, told = 0, [], 0.0, began
     while step < settings.steps and time.time() < until:
         count = min(25, settings.steps - step)
-        losses.append(learner.run_steps(step, count).losses["loss"].mean())
+        result = learner.run_steps(step, count)
+        losses.append(result.losses["loss"].mean())
+        waited += result.sampling_seconds
         step += count
         if time.time() - told > 15 or step == settings.steps:
             told, loss = time.time(), float(torch.stack(losses).mean())
             losses = []
-            say(name, step=step, loss=round(loss, 4), seconds=round(told - began, 1), gb=memory())
+            seconds = {"seconds": round(told - began, 1), "waited": round(waited, 1)}
+            say(name, step=step, loss=round(loss, 4), **seconds, gb=memory())
     shape = Shape(settings.width, settings.layers, settings.relation_layers)
+    step += before["step"] if before.get("graphs") == sorted(sources) else 0
     facts = {"graphs": sorted(sources), "step": step, "seed": settings.seed}
     write_weights(out / f"{name}.safetensors", learner.averaged, shape, **facts)
 
@@ -362,22 +379,53 @@ def links_of(weights: Path, graph: Graph, test: np.ndarray, known: np.ndarray, o
             lines.write(json.dumps({"weights": weights.stem, "seed": shipped.facts["seed"], **facts}) + "\n")
 
 
+def measure_own(options: argparse.Namespace) -> None:
+    """Each half of a graph's hidden relations, before and after a training on its other relations."""
+    graphs = suite(options.graphs, options.on)
+    jobs = [(listed, half, weights, options) for weights in options.weights for listed in graphs for half in (0, 1)]
+    jobs.sort(key=lambda job: -job[0].triples.stat().st_size)
+    side_by_side(own_of, jobs, options.jobs)
+
+
+def own_of(listed: Listed, half: int, weights: Path, options: argparse.Namespace) -> None:
+    began, graph = time.time(), listed.graph()
+    shipped = read_weights(weights.read_bytes(), weights.name)
+    hidden = hidden_relations(graph, listed.name, options.relations)[half::2]
+    known = graph.without(np.array([each.relation for each in hidden]))
+    source = EpisodeSource(known, ReadGraph.of(known), TrailSettings(device="cpu"))
+    before, after = shipped.network().to(options.device), shipped.network().to(options.device)
+    if source.pairs:
+        changes = {**settings_of(options), "learning_rate": 5e-4, "average": 0.99, "seed": shipped.facts["seed"]}
+        learner = PooledLearner([source], TrailSettings(**changes).adjusted(options.set), before.state_dict())
+        learner.run_steps(0, options.steps)
+        after.load_state_dict(learner.averaged)
+    rows, read = [], ReadGraph.of(graph).to(options.device)
+    for each in hidden:
+        curves = [curve_of(graph, TrailScorer("", net, read).without(each.name), each) for net in (before, after)]
+        figures = {size: [curve[size][COLUMNS.index("mrr")] for curve in curves] for size in curves[0]}
+        rows.append({"relation": each.name, "mrr": figures})
+    facts = {"graph": listed.name, "half": half, "seed": shipped.facts["seed"], "steps": options.steps}
+    with (options.out / "own.jsonl").open("a") as lines:
+        lines.writelines(json.dumps({**facts, **row}) + "\n" for row in rows)
+    say(weights.stem, **facts, relations=len(hidden), seconds=round(time.time() - began, 1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    made = {name: commands.add_parser(name) for name in ("train", "tune", "evaluate", "links")}
-    for name in ("train", "tune"):
+    made = {name: commands.add_parser(name) for name in ("train", "tune", "evaluate", "links", "own")}
+    for name in ("train", "tune", "own"):
         made[name].add_argument("graphs", type=Path, help="folder of graphs with an INDEX.tsv")
     for command in made.values():
         command.add_argument("out", type=Path)
         command.add_argument("--device", default="cuda", help="cuda or cpu")
         command.add_argument("--jobs", type=int, default=5, help="processes side by side")
-    for name in ("tune", "evaluate", "links"):
+    for name in ("tune", "evaluate", "links", "own"):
         made[name].add_argument("weights", type=Path, nargs="+")
     for name in ("tune", "evaluate"):
         made[name].add_argument("--on", nargs="+", default=[NELL], help="benchmarks, or a fold: nell-one/0")
-    for name in ("train", "tune"):
-        made[name].add_argument("--steps", type=int, default=5000 if name == "train" else 600)
+    for name in ("train", "tune", "own"):
+        made[name].add_argument("--steps", type=int, default={"train": 5000, "tune": 600, "own": 300}[name])
         made[name].add_argument("--seconds", type=float, default=1e9, help="end after so many at the latest")
         made[name].add_argument("--width", type=int, default=32)
         made[name].add_argument("--set", nargs="*", default=[], help="settings, such as queries=4")
@@ -391,9 +439,12 @@ def main() -> None:
     made["links"].add_argument("--links", type=Path, nargs=3, required=True, metavar=("TRAIN", "VALID", "TEST"))
     made["links"].add_argument("--names", type=Path, help="a file of the entities' names")
     made["links"].add_argument("--most", type=int, default=4000, help="test triples, at most")
+    made["own"].add_argument("--on", nargs="+", default=[], help="some of the graphs that are marked never train")
+    made["own"].add_argument("--relations", type=int, default=RELATIONS, help="relations of a graph, at most")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    {"train": train, "tune": tune, "evaluate": measure, "links": measure_links}[options.command](options)
+    work = {"train": train, "tune": tune, "evaluate": measure, "links": measure_links, "own": measure_own}
+    work[options.command](options)
 
 
 if __name__ == "__main__":

@@ -77,14 +77,14 @@ def pretrain(compiled: Path, out: Path) -> Figures:
 def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     """Steps of FSRL with the paper's settings."""
     from fewlink.data import Benchmark
-    from fewlink.models.fsrl.learner import FewShotLearner
+    from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun
     from fewlink.models.fsrl.settings import FewShotSettings
 
     benchmark = Benchmark.open(compiled)
     vectors = random_vectors(benchmark)
     warm_up()
     start = time.perf_counter()
-    learner = FewShotLearner(benchmark, vectors, FewShotSettings(device=device), [SEED])
+    learner = FewShotLearner(benchmark, [LearnerRun(vectors, FewShotSettings(device=device, seed=SEED))])
     set_up = time.perf_counter() - start
     most = learner.steps_at_once
     blocks = timed(BLOCKS + WARM_UP, lambda turn: learner.run_steps(turn * most, most), device)[WARM_UP:]

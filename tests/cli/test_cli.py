@@ -93,7 +93,7 @@ MISTAKES = [
     "data check attack",
     "data carve attack --out r",
     "fit attack --out r",
-    "mcp umls --names nofile --no-names",
+    "mcp umls --names nofile",
 ]
 
 
@@ -146,6 +146,32 @@ def test_every_help_page_fits_80_columns_and_shows_an_example(
     assert f"Example: fewlink {' '.join(command)}" in re.sub(r"[\s│]+", " ", answer.out)
     assert "--quiet" in answer.out
     assert not re.findall(r"--[\w-]*…|\t|\[\[|<(?:bool|str|int|float|path)", answer.out)
+
+
+def test_help_lists_every_command_once_in_one_line_under_a_heading(
+    fewlink: Fewlink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    page = fewlink("--help").out
+    headings = re.findall(r"╭─ (.+?) ─+╮", page)
+    assert headings == ["Options", *cli.COMMANDS, "About fewlink"]
+    _, _, lists = page.partition(f"╭─ {headings[1]} ")
+    listed = re.findall(r"^│ (\S+) +\S", lists, re.MULTILINE)
+    names = [name for group in cli.COMMANDS.values() for name, _, _ in group]
+    assert listed == [*names, "version"] and {*listed} == {words[0] for words in commands()}
+    assert not re.findall(r"^│   ", lists, re.MULTILINE)  # no line goes on in the next
+
+
+def test_check_reads_no_model(fewlink: Fewlink, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_model(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("fewlink.linker.saving.shipped_scorer", no_model)
+    monkeypatch.setattr("fewlink.linker.saving.open_scorer", no_model)
+    answer = fewlink("check", "umls", "--relation", "isa", "--top", 3)
+    assert answer.code == 0 and "oddness" in answer.out
+    assert "bench" in error_line(fewlink("check", "umls", "--bench", "umls"))
 
 
 def test_version_as_a_command_and_as_an_option(fewlink: Fewlink) -> None:
@@ -251,7 +277,7 @@ def test_records_of_a_clone_are_read_but_not_written_by_default(fewlink: Fewlink
         ("data carve nothing.tsv --out new", "nothing.tsv"),
         ("data compile nosuch --out r", "nosuch"),
         ("fit attack --out r", "fewlink data get attack --out"),
-        ("mcp umls --names nofile --no-names", "--no-names"),
+        ("mcp umls --names nofile", "nofile"),
         ("results", "results"),
     ],
 )

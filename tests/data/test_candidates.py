@@ -10,8 +10,9 @@ from tests.conftest import ENTITIES, RELATIONS, compiled, graph_of, id_graph, id
 
 from fewlink.core.errors import UnknownName
 from fewlink.core.seeds import scramble
-from fewlink.data import PROTOCOLS, candidates_of, likely_tails
+from fewlink.data import PROTOCOLS, candidates_of, competing_tails, likely_tails
 from fewlink.data.candidates import PAPER_SIZE, SameTypeSampler, by_similarity
+from fewlink.data.set_order import in_set_order
 from fewlink.graph import Graph
 from fewlink.graph.types import RDF_TYPE, types_from_triples
 
@@ -109,10 +110,23 @@ def test_the_thousand_depend_on_the_relation_only() -> None:
     assert not np.array_equal(first.ids, candidates_of("paper", other, task.pairs[:1], graph).ids)
 
 
-def test_a_small_range_is_the_same_under_paper_and_full() -> None:
+def test_released_counts_the_first_thousand_of_a_set() -> None:
+    graph = id_graph([(0, 0, 1)], entities=5000)
+    task = task_of([(i, 17 * i) for i in range(200)], range=range(5000))
+    candidates = candidates_of("released", task, task.pairs[:3], graph)
+    first = in_set_order(graph, np.arange(5000))[:PAPER_SIZE]
+    assert candidates.ids[candidates.counted].tolist() == sorted(first.tolist())
+    assert competing_tails("released", task, graph).tolist() == sorted(first.tolist())
+    assert candidates.ids.tolist() == sorted({*first.tolist(), *task.pairs[:, 1].tolist()})
+    renamed = task_of([(i, 17 * i) for i in range(200)], range=range(5000), name="another")
+    assert np.array_equal(candidates.ids, candidates_of("released", renamed, task.pairs[:3], graph).ids)
+
+
+@pytest.mark.parametrize("protocol", ["paper", "released"])
+def test_a_small_range_is_the_same_under_paper_and_full(protocol: str) -> None:
     graph = id_graph([(0, 0, 1)], entities=1000)
     task = task_of([(0, 1), (1, 2)], range=range(1000))
-    candidates = candidates_of("paper", task, task.pairs[:1], graph)
+    candidates = candidates_of(protocol, task, task.pairs[:1], graph)
     assert np.array_equal(candidates.ids, task.range)
     assert candidates.counted.all()
 

@@ -252,7 +252,7 @@ def test_a_fit_without_tuning_says_so(tmp_path: Path) -> None:
 
 
 def test_a_fit_without_names_reads_none(tmp_path: Path) -> None:
-    made = fit(graph_file(), tmp_path / "towns", names=False, tune=False)
+    made = fit(graph_file(), tmp_path / "towns", read_names=False, tune=False)
     scorer = Linker.load(made.run).scorer
     assert isinstance(scorer, TrailScorer) and not scorer.graph.reads_names
     with pytest.raises(FewlinkError, match="names"):

@@ -72,8 +72,18 @@ def test_types_and_names_describe_a_file(tmp_path: Path) -> None:
     assert {(row.head, row.tail_name) for row in rows_} == {("p3", "c1"), ("p3", "Rome")}
 
 
+def test_names_of_a_file_are_shown_even_if_they_are_not_evidence(tmp_path: Path) -> None:
+    (tmp_path / "graph.tsv").write_text("p1\tlives\tc1\np2\tlives\tc2\np3\tlives\tc1\nc1\tnear\tc2\n")
+    (tmp_path / "names.tsv").write_text("p3\tRome Smith\nc2\tRome\n")
+    files = {"source": tmp_path / "graph.tsv", "names": tmp_path / "names.tsv"}
+    read, shown = fewlink.load(**files), fewlink.load(**files, read_names=False)
+    assert read.scorer.capabilities.reads_names and not shown.scorer.capabilities.reads_names
+    rows = shown.predict([("p1", "c1")], ["Rome Smith"])
+    assert {(row.head, row.head_name, row.tail_name) for row in rows} >= {("p3", "Rome Smith", "Rome")}
+
+
 def test_a_benchmark_is_read_as_by_a_run(tmp_path: Path) -> None:
-    linker, task = fewlink.load("umls", names=False), umls().split("test")[0]
+    linker, task = fewlink.load("umls", read_names=False), umls().split("test")[0]
     assert linker.benchmark.fingerprint == umls().fingerprint and linker.run is None
     scorer = shipped_scorer(known_graph(umls()), names=False)
     ids = candidates_of("full", task, task.pairs[:3], umls().graph).ids
@@ -87,7 +97,7 @@ def test_a_benchmark_is_read_as_by_a_run(tmp_path: Path) -> None:
     with_known = linker.predict(heads=[umls().graph.entities[head]], k=1000, **options)  # type: ignore[arg-type]
     assert {row.rank for row in with_known if row.tail == umls().graph.entities[tail]} == {float(ranked.ranks[0])}
     assert len(rows) < len(with_known)
-    saved = fewlink.load(umls().save(tmp_path / "umls"), names=False)
+    saved = fewlink.load(umls().save(tmp_path / "umls"), read_names=False)
     assert (saved.scorer(question) == scorer(question)).all()
 
 

@@ -87,6 +87,9 @@ class Browser:
     def open(self, address: str) -> None:
         self.send("/url", {"url": address})
 
+    def reload(self) -> None:
+        self.send("/refresh")
+
     def run(self, script: str, *arguments: Any) -> Any:
         """Run a function body in the page and return its result."""
         return self.send("/execute/sync", {"script": script, "args": list(arguments)})
@@ -109,6 +112,15 @@ class Browser:
     def click(self, selector: str) -> None:
         element = self.send("/element", {"using": "css selector", "value": selector})
         self.send(f"/element/{element[ELEMENT]}/click")
+
+    def click_at(self, x: float, y: float) -> None:
+        """Click with the mouse at this place of the window."""
+        acts = [
+            {"type": "pointerMove", "x": round(x), "y": round(y)},
+            {"type": "pointerDown", "button": 0},
+            {"type": "pointerUp", "button": 0},
+        ]
+        self.send("/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": acts}]})
 
     def text(self, selector: str) -> str:
         return str(self.run("return (document.querySelector(arguments[0]) || {}).textContent || ''", selector))

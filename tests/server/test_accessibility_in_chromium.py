@@ -20,7 +20,7 @@ from fewlink.server.app import make_app
 pytest.importorskip("axe_playwright_python", reason="carries axe.min.js")
 pytestmark = pytest.mark.slow
 WINDOWS = {"light": (1280, 900), "dark": (390, 844)}  # a desktop and a phone
-MAIN_STATES = ("a list with reasons", "a project with conflicts", "one at a time")
+MAIN_STATES = ("the start page", "an entity", "a list with reasons", "a project with conflicts", "one at a time")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,16 @@ def states(browser: Browser, address: str, size: tuple[int, int], theme: str) ->
     """Bring the page into one state after another."""
     browser.resize(*size, [("prefers-color-scheme", theme), ("prefers-reduced-motion", "reduce")])
     visit(browser, address)
+    browser.until(lambda: browser.texts("#relations-list li"))
+    yield "the start page"
+    browser.focus("#find")
+    browser.type("alg")
+    browser.until(lambda: browser.texts(".offers:not([hidden]) li"))
+    browser.press("Down", "Enter")
+    browser.until(lambda: browser.texts("#entity-edges li"))
+    yield "an entity"
+    browser.press("Escape")
+    browser.click("#to-work")
     yield "empty"
     browser.click("#rank")
     browser.until(lambda: browser.text("#problem"))

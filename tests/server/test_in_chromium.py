@@ -30,7 +30,7 @@ def window(browser: Browser, address: str) -> Iterator[Browser]:
     """The page as a first-time visitor sees it."""
     browser.open(f"{address}/health")
     browser.run("localStorage.clear(); sessionStorage.clear()")
-    browser.open(f"{address}/")
+    browser.open(f"{address}/#ask")
     browser.until(lambda: "123 entities" in browser.text("#about"))
     yield browser
     assert [line for line in browser.console_errors() if "404" not in line] == []
@@ -146,7 +146,7 @@ def downloaded(window: Browser, ending: str) -> Path:
 def test_the_query_and_ranking_survive_a_reload(window: Browser, address: str) -> None:
     rank(window)
     ranked = names(window)
-    window.open(f"{address}/")
+    window.reload()
     assert window.until(lambda: names(window)) == ranked
     assert value(window, "#references input")[:4] == ["virus", "cell", "fungus", "plant"]
     window.focus(".row")
@@ -167,8 +167,8 @@ def test_pasted_columns_become_rows_and_pasted_lines_heads(window: Browser) -> N
     pairs = [("virus", "cell"), ("fungus", "plant"), ("alga", "cell")]
     best = max(trail().predict(pairs, ["fungus", "bacterium"]), key=lambda row: row.score)
     assert f"{best.head_name} → {best.tail_name}" in window.text("#status")
-    badge = "const [row] = document.querySelector('.badge').closest('.row').children; return row.textContent"
-    assert len(window.texts(".badge")) == 1 and best.tail_name in window.run(badge)
+    badge = "const [row] = document.querySelector('.row .badge').closest('.row').children; return row.textContent"
+    assert len(window.texts(".row .badge")) == 1 and best.tail_name in window.run(badge)
 
 
 def test_an_unknown_name_is_marked_and_corrected_with_one_key(window: Browser) -> None:
@@ -202,13 +202,67 @@ def test_an_example_and_then_all_heads_with_known_pairs(window: Browser) -> None
     window.until(lambda: names(window))
     assert value(window, "#relation") == ["associated_with"] and len(window.texts(".group")) == 4
     window.run("document.querySelector('#more').open = true")
-    window.click("#with-known")
+    window.run("document.querySelector('#with-known').click()")
     window.run(MANY + EVERY)
     window.click("#rank")
     window.until(lambda: window.texts(".group h3") == ["Best pairs"])
     window.until(lambda: "of 123 heads" in window.text("#status"))
-    assert len(names(window)) == 10 and all("→" in text for text in window.texts(".row .name"))
+    assert len(names(window)) == 50 and all("→" in text for text in window.texts(".row .name"))
     assert window.run("return document.querySelector('#progress').hidden")
+
+
+def test_all_pairs_of_many_heads_are_paged_through(window: Browser) -> None:
+    window.click("#example")
+    window.until(lambda: names(window))
+    window.run(MANY)
+    assert window.text("#rank") == "Find pairs"
+    window.click("#rank")
+    window.until(lambda: "pairs of" in window.text("#status"))
+    window.until(lambda: window.run("return document.querySelector('#progress').hidden"))
+    count = int(window.text("#status").split()[0].replace(",", ""))
+    assert count > 100 and window.text("#page-text") == f"1 to 50 of {count} pairs"
+    seen = window.texts(".row .name")
+    ranks = window.texts(".row .rank")
+    assert ranks == [str(number) for number in range(1, 51)]
+    while not window.run("return document.querySelector('#page-next').disabled"):
+        window.click("#page-next")
+        seen += window.texts(".row .name")
+    assert len(seen) == len(set(seen)) == count
+    assert window.text("#page-text").endswith(f"to {count} of {count} pairs")
+    body = "return [...document.querySelectorAll('.row')].map(row => row.dataset.head)"
+    head = window.run(body)[0]
+    window.run(
+        "const field = document.querySelector('#filter-text'); field.value = arguments[0];"
+        "field.dispatchEvent(new Event('input', {bubbles: true}))",
+        head,
+    )
+    window.until(lambda: head in window.run(body))  # from another page
+    assert f"of {count} shown" in window.text("#filter-count")
+
+
+def test_heads_are_found_for_a_tail(window: Browser) -> None:
+    window.focus("#references input")
+    for typed, name in (("viru", "virus"), ("Cell", "cell"), ("fung", "fungus"), ("plan", "plant")):
+        pick(window, typed, name)
+    window.run("document.querySelector('[name=mode][value=tails]').click()")
+    assert window.text("#rank") == "Rank heads"
+    window.focus("#head")
+    pick(window, "plan", "plant")
+    window.press("Control+Enter")
+    window.until(lambda: names(window))
+    expected = trail().heads("plant", [("virus", "cell"), ("fungus", "plant")])
+    assert names(window) == [row.head_name for row in expected]
+    assert window.texts(".group h3") == ["plant"] and "10 heads" in window.text("#status")
+    window.press("e")
+    window.until(lambda: window.texts(".shares dt"))
+    assert window.console_errors() == []
+    window.click("#copy-link")
+    window.until(lambda: "tails=" in window.run("return location.href"))
+    window.reload()
+    window.until(lambda: names(window) == [row.head_name for row in expected])
+    window.focus("#relation")
+    window.type("grows")
+    assert window.text("#stale-text") == "The question has changed since this ranking."
 
 
 def test_a_ranking_of_many_heads_can_be_stopped_and_continued_after_a_reload(window: Browser, address: str) -> None:
@@ -228,7 +282,7 @@ def test_a_ranking_of_many_heads_can_be_stopped_and_continued_after_a_reload(win
     window.click("#stop")
     window.until(lambda: window.text("#stop") == "Continue")
     ranked = window.texts(".row .name")
-    window.open(f"{address}/")
+    window.reload()
     window.until(lambda: names(window))
     assert window.texts(".row .name") == ranked and window.text("#progress-text").startswith("48 of ")
     window.click("#stop")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from fewlink.data import SPLITS, Benchmark
 from fewlink.graph import Vocabulary
 from fewlink.linker import Linker
 from fewlink.linker.calibration import ROUGH
+from fewlink.linker.complete import plausible_heads
 from fewlink.scorers import capabilities
-from fewlink.server import schema
+from fewlink.server import lookups, schema
 
 
 def rows_of(answer: Any) -> Any:
@@ -120,6 +122,84 @@ def test_the_example_is_a_relation_of_the_benchmark() -> None:
         assert client.get("/example").status_code == 422
 
 
+def test_the_example_of_the_readme_comes_first_where_the_graph_has_its_entities() -> None:
+    rows = ("APT38 uses x", "TeamTNT uses x", "y runs Windows", "y runs Containers", "Sandworm_Team uses y")
+    linker = Linker(benchmark_of(graph_of(*rows)), Known(), shots=1)
+    with asking(linker) as client:
+        first, second, third = (client.get("/example", params={"number": number}).json() for number in (0, 1, 2))
+    assert first["relation"] == lookups.README_RELATION and not first["in_graph"]
+    assert [[end["name"] for end in pair] for pair in first["references"]] == list(map(list, lookups.README_REFERENCES))
+    assert [head["name"] for head in first["heads"]] == lookups.README_HEADS
+    assert (second["relation"], second["in_graph"], third["relation"]) == ("uses", True, "runs")
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for head, tail in lookups.README_REFERENCES:
+        assert f"--reference '{head} => {tail}'" in readme
+    assert f"--head '{lookups.README_HEADS[0]}'" in readme
+
+
+def test_relations_are_listed_with_an_example_and_how_complete_they_look() -> None:
+    with asking(small()) as client:
+        listed = client.get("/relations").json()
+        schema.RelationList(**listed)
+        assert [one["name"] for one in listed["relations"]] == ["visited", "lives", "near", "knows"]
+        lives = listed["relations"][1]
+        assert lives["kind"] == {"name": "person", "members": 3, "with_tail": 3} and lives["split"] is None
+        assert listed["relations"][0]["split"] == "test" and lives["pairs"] == lives["heads"] == 3
+        order = [one["name"] for one in client.get("/relations", params={"order": "missing"}).json()["relations"]]
+        assert order[0] == "knows"  # two of three people know nobody
+        page = client.get("/relations", params={"order": "name", "first": 1, "count": 2, "q": "s"}).json()
+        assert (page["matching"], [one["name"] for one in page["relations"]]) == (3, ["lives", "visited"])
+
+
+def test_the_facts_about_an_entity_come_by_relation() -> None:
+    rows = ("ann lives oslo", "bob lives oslo", "cy lives oslo", "oslo near rome", "oslo near bonn", "ann knows bob")
+    with asking(Linker(benchmark_of(graph_of(*rows)), Known())) as client:
+        answer = client.get("/entity", params={"id": "oslo", "each": 1}).json()
+        schema.EntityAnswer(**answer)
+        assert [(one["relation"], one["inverse"], one["count"]) for one in answer["groups"]] == [
+            ("near", False, 2),
+            ("lives", True, 3),
+        ]
+        assert [edge["other"]["name"] for edge in answer["edges"]] == ["rome", "ann"]
+        more = client.get("/entity", params={"id": "oslo", "relation": "lives", "inverse": True, "first": 1}).json()
+        assert [edge["other"]["name"] for edge in more["edges"]] == ["bob", "cy"] and more["matching"] == 3
+        assert client.get("/entity", params={"id": "oslo", "relation": "nothing"}).status_code == 404
+
+
+def test_heads_are_found_for_tails() -> None:
+    linker = trail()
+    body = {"references": PAIRS, "tails": ["plant", "cell"], "k": 4}
+    with asking(linker) as client:
+        answer = client.post("/predict", json=body).json()
+        schema.PredictAnswer(**answer)
+        pairs = [(head, tail) for head, tail in PAIRS]
+        expected = linker.heads(["plant", "cell"], pairs, 4)
+        assert plain(answer["predictions"]) == plain(expected.to_dicts()) and answer["heads"] == 2
+        assert [row["tail"] for row in answer["predictions"]] == ["plant"] * 4 + ["cell"] * 4
+        first = answer["predictions"][0]
+        ends = {"head": first["head"], "tail": first["tail"]}
+        reasons = client.post("/explain", json={"references": PAIRS, **ends, "inverse": True}).json()
+        assert reasons["score"] == pytest.approx(first["score"], abs=1e-4)
+        assert plain(reasons) == plain(linker.explain(pairs, first["head"], first["tail"], inverse=True).to_dict())
+        unknown = client.post("/predict", json={**body, "tails": ["plnt"]})
+        assert (unknown.status_code, unknown.json()["error"]["field"]) == (404, "tails.0")
+
+
+def test_some_tails_of_each_of_many_heads() -> None:
+    linker = trail()
+    body = {"references": PAIRS, "heads_of_type": "open", "per_head": 2, "first": 3, "count": 5}
+    with asking(linker, rows=100) as client:
+        answer = client.post("/predict", json=body).json()
+        heads = list(dict.fromkeys(row["head"] for row in answer["predictions"]))
+        expected = linker.predict([(head, tail) for head, tail in PAIRS], heads, 2)
+        assert plain(answer["predictions"]) == plain(expected.to_dicts())
+        assert len(heads) == answer["heads"] == 5 < answer["heads_in_all"]
+        completed = linker.complete([(head, tail) for head, tail in PAIRS], top=1000, k=1)
+        assert answer["heads_in_all"] == len({row.head for row in completed})  # the heads of `fewlink complete`
+        refused = client.post("/predict", json={**body, "count": 60})
+        assert (refused.status_code, refused.json()["error"]["field"]) == (422, "per_head")
+
+
 def test_a_graph_is_served_without_a_run() -> None:
     graph = trail().graph
     linker = Linker.shipped(Benchmark("graph.tsv", graph, {split: [] for split in SPLITS}))
@@ -129,8 +209,8 @@ def test_a_graph_is_served_without_a_run() -> None:
         schema.About(**about)
         assert about["calibration"]["rough"] == (about["calibration"]["error"] > ROUGH)
         example = client.get("/example").json()
-        assert example["relation"] in graph.relations and len(example["references"]) == linker.shots
-        ids = [[entity["id"] for entity in pair] for pair in example["references"]]
+        assert example["relation"] in graph.relations and example["in_graph"] and example["references"] == []
+        ids = [list(pair) for pair in linker.references_of(example["relation"], linker.shots)]
         heads = [head["id"] for head in example["heads"]]
         answer = client.post("/predict", json={"references": ids, "heads": heads, "k": 2})
         rows, trust = rows_of(answer), answer.json()["trust"]
@@ -177,7 +257,8 @@ def test_every_endpoint_is_in_the_schema() -> None:
         assert client.get("/redoc").status_code == 404
     endings = ("", "/decisions", "/undo", "/log", "/export", "/import", "/next")
     projects = {"/formats", "/projects", *(f"/projects/{{number}}{ending}" for ending in endings)}
-    questions = {"/health", "/about", "/entities", "/entity", "/types", "/example", "/predict", "/explain"}
+    lookups = {"/about", "/entities", "/entity", "/neighbours", "/relations", "/types", "/example"}
+    questions = {"/health", *lookups, "/predict", "/explain"}
     assert set(openapi["paths"]) == questions | projects
     for path, methods in openapi["paths"].items():
         for method in methods.values():
@@ -209,16 +290,18 @@ def test_many_heads_are_ranked_some_at_a_time_most_similar_first() -> None:
         assert [part["predictions"][0]["head"] if part["heads"] else "" for part in persons] == ["ann", "bob", "cy", ""]
 
 
-def test_heads_are_similar_regardless_of_the_relation_of_the_query() -> None:
+def test_open_heads_are_those_of_complete() -> None:
     graph = graph_of("ann lives oslo", "ann knows bob", "dan knows bob", "eve lives rome", "eve likes dan")
     linker = Linker(benchmark_of(graph), Known())
-    query = {"references": [["ann", "oslo"]], "heads_of_type": "open"}
+    asked = {"heads_of_type": "open", "k": 50}
     with asking(linker) as client:
-        with_relation, without = (
-            {row["head"] for row in rows_of(client.post("/predict", json={**query, **more, "k": 50}))}
-            for more in ({"relation": "lives"}, {})
-        )
-    assert without - with_relation == {"eve"} and "dan" in with_relation
+        for query in ({"relation": "lives"}, {"references": [["ann", "oslo"]]}):
+            answer = client.post("/predict", json={**query, **asked}).json()
+            references = linker.find_references(query.get("references"), query.get("relation"))
+            heads = [graph.entities[head] for head in plausible_heads(graph, references).tolist()]
+            assert answer["heads_in_all"] == len(heads) and {row["head"] for row in answer["predictions"]} <= set(heads)
+            everybody = client.post("/predict", json={**query, **asked, "heads_of_type": "all"}).json()
+            assert everybody["heads_in_all"] == len(graph.entities)
 
 
 def test_hints_distinguish_entities_of_one_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from html.parser import HTMLParser
 
@@ -12,6 +13,8 @@ from fewlink.server.pages import static_files
 
 SCRIPTS = {name: file.content.decode() for name, file in static_files().items() if name.endswith(".js")}
 STYLES = {name: file.content.decode() for name, file in static_files().items() if name.endswith(".css")}
+CYTOSCAPE = "cytoscape-3.34.4.min.js"
+CYTOSCAPE_SHA256 = "0d7e373a706f0f01d6fb7a6ccf04988c01307cee1c2f9bcc7b068e9f6b431e3f"  # dist/cytoscape.esm.min.mjs
 both = pytest.mark.parametrize("name", ["page.html", "docs.html"])
 
 
@@ -38,7 +41,7 @@ def modules(name: str) -> dict[str, str]:
         name = waiting.pop()
         if name not in found:
             found[name] = SCRIPTS[name]
-            waiting += re.findall(r'(?:from|import) "\./([\w-]+\.js)"', SCRIPTS[name])
+            waiting += re.findall(r'(?:from |import |import\()"\./([\w.-]+\.js)"', SCRIPTS[name])
     return found
 
 
@@ -79,7 +82,8 @@ def test_nothing_is_loaded_from_other_servers(name: str) -> None:
             assert address.removeprefix("static/") in static_files()
         else:
             assert address.startswith(("#", "data:")) or (tag == "a" and address in ("docs", "openapi.json", "./"))
-    for text in (*STYLES.values(), *loaded(name).values()):
+    own = [text for name, text in loaded(name).items() if name != CYTOSCAPE]  # whose comments name licences
+    for text in (*STYLES.values(), *own):
         assert set(re.findall(r"\w+://[\w./]+", text)) <= {"http://www.w3.org/2000/svg"}
         assert "@import" not in text and ("url(" not in text or "url(#" in text)
 
@@ -91,6 +95,12 @@ def test_no_text_becomes_markup() -> None:
 
 def test_every_file_is_used() -> None:
     assert {*loaded("page.html"), *loaded("docs.html")} == set(SCRIPTS)
+
+
+def test_cytoscape_is_the_published_file_with_its_licence() -> None:
+    assert hashlib.sha256(static_files()[CYTOSCAPE].content).hexdigest() == CYTOSCAPE_SHA256
+    licence = static_files()["LICENSE-cytoscape.txt"].content.decode()
+    assert "The Cytoscape Consortium" in licence and "without restriction" in licence
 
 
 @both
@@ -134,3 +144,14 @@ def test_contrasts_are_sufficient_in_light_and_dark() -> None:
             assert contrast(text, ground) >= 4.5, (text, ground)
         for ground in ("paper", "raised"):
             assert contrast("edge", ground) >= 3, ground
+
+
+def test_the_colours_of_kinds_stand_out_in_light_and_dark() -> None:
+    grounds = re.findall(r"--paper: #([0-9a-f]{3,6})", STYLES["page.css"])
+    themes = re.findall(r":root \{(.*?)\}", STYLES["neighbourhood.css"], re.DOTALL)
+    for ground, theme in zip(grounds, themes, strict=True):
+        kinds = re.findall(r"--kind-\d: #([0-9a-f]{6})", theme)
+        assert len(kinds) == len(set(kinds)) == 9
+        for colour in kinds:
+            high, low = sorted((luminance(colour), luminance(ground)), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 3, colour

@@ -27,7 +27,7 @@ def served(browser: Browser, linker: Linker) -> Iterator[str]:
     with on_a_port(make_app(linker)) as (address, _):
         browser.open(f"{address}/health")
         browser.run("localStorage.clear(); sessionStorage.clear()")
-        browser.open(f"{address}/")
+        browser.open(f"{address}/#ask")
         browser.until(lambda: "entit" in browser.text("#about"))
         yield address
         assert [line for line in browser.console_errors() if "404" not in line] == []

@@ -22,7 +22,7 @@ from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.fsrl import learner as learner_room
 from fewlink.models.fsrl.assembly import assemble
 from fewlink.models.fsrl.compositions import COMPOSITIONS
-from fewlink.models.fsrl.learner import FewShotLearner
+from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training import open_run
 from fewlink.training import trainer as trainer_room
@@ -306,7 +306,8 @@ def test_episodes_are_laid_out_query_by_query(shared: bool) -> None:
 
 def test_each_of_several_runs_has_the_neighbours_of_its_seed() -> None:
     settings, seeds = small(neighbours=2), [3, 4, 5]
-    learner = FewShotLearner(umls(), vectors(), settings, seeds)
+    table = vectors()
+    learner = FewShotLearner(umls(), [LearnerRun(table, settings.replace(seed=seed)) for seed in seeds])
     found = [learner.scorer(run).around.neighbours.entities for run in range(3)]
     own = [assemble(umls().graph, vectors(), settings.replace(seed=seed), "cpu")[1] for seed in seeds]
     assert all(torch.equal(one, around.neighbours.entities) for one, around in zip(found, own, strict=True))

@@ -15,11 +15,13 @@ import fewlink
 from fewlink.cli.evaluate import evaluate
 from fewlink.cli.train import train
 from fewlink.core.errors import FewlinkError
+from fewlink.core.recipes import Vectors
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.evaluation.records import read_records
 from fewlink.fitting.fit import fit
 from fewlink.models import trained_family
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.vectors import pretrain
 
 QUICK = ("--set", "steps=4", "--set", "evaluate_every=2", "--set", "batch=8", "--set", "neighbours=4")
@@ -213,6 +215,25 @@ def test_evaluating_relations_seen_in_training_raises(vectors: Path, tmp_path: P
     with pytest.raises(FewlinkError, match="swapped"):
         trained_family("fsrl").check_vectors(swapped, seen)
     trained_family("fsrl").check_vectors(umls, seen)
+
+
+def test_vectors_that_have_seen_references_refuse_other_references(tmp_path: Path) -> None:
+    """Otherwise pairs that the vectors have seen would be queries."""
+    umls, settings = open_benchmark("umls"), EmbeddingSettings(model="transe", dim=8, epochs=1)
+    seen = pretrain(umls, settings, out=tmp_path / "seen", with_train_tasks=True, with_references=3)
+    tasks = [task for split in ("dev", "test") for task in umls.split(split)]
+    assert len(seen.relations) // 2 == len(umls.graph.relations) + len(umls.split("train")) + len(tasks)
+    train_command("umls", "--model", "fsrl", "--embeddings", tmp_path / "seen", "--out", tmp_path / "run", *QUICK)
+    words = (tmp_path / "run", "--results", tmp_path / "kept")
+    assert evaluate_command(*words, "--shots", "3").exit_code == 0
+    assert evaluate_command(*words, "--shots", "4").exit_code == 0
+    for refused in (("--shots", "2"), ("--draws", "1")):
+        assert "first 3 pairs" in error_of(evaluate_command(*words, *refused))
+    with pytest.raises(FewlinkError, match="references of dev and test"):
+        trained_family("metar").check_vectors(umls, seen)
+    wanted = Vectors(recipe="transe", set=("dim=8", "epochs=1"), with_train_tasks=True)
+    with pytest.raises(FewlinkError, match="other settings"):
+        trained_family("fsrl").pretrain(umls, FewShotSettings(), wanted, tmp_path / "seen")
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,58 @@ from fewlink.core.progress import set_quiet
 QUIET_NAMES = ("--quiet", "-q")
 QUIET_HELP = "Print results and errors only: no notes and no progress."
 
+# `fewlink --help` lists the commands under these headings, in this order, each in one line of a terminal of 80 columns.
+COMMANDS: dict[str, list[tuple[str, Callable[..., Any] | typer.Typer, str]]] = {
+    "Look at a graph": [
+        ("data", data.app, "Check, fetch, describe and extend graphs and benchmarks."),
+        ("check", predict.check, "Find triples that look wrong."),
+        ("relations", predict.relations, "Find which relation holds between two entities."),
+    ],
+    "Find missing links": [
+        ("ask", predict.predict, "Rank tails for heads, or heads for tails, from examples."),
+        ("complete", predict.complete, "Find all missing links of a relation and write them to a file."),
+    ],
+    "Decide on them": [
+        ("serve", project.serve, "Serve the page for curators and the HTTP interface."),
+        ("project", project.app, "List, export, import and undo the decisions of curators."),
+        ("mcp", bridges.mcp, "Let an assistant ask a graph (Model Context Protocol)."),
+    ],
+    "Fit a model to your graph": [
+        ("fit", train.fit, "Measure, calibrate and tune TRAIL on a graph in limited time."),
+        ("predict", predict.predict, "Ask a trained model; the same command as ask."),
+        ("card", train.card, "Write the model card of a run."),
+        ("verify", verify.verify, "Check stored files against their checksums."),
+    ],
+    "Train and measure models": [
+        ("models", train.models, "List the models and their settings."),
+        ("recipes", train.recipes, "List the recipes of settings."),
+        ("train", train.train, "Train a few-shot model on a benchmark."),
+        ("evaluate", evaluate.evaluate, "Measure models on a benchmark and store the results."),
+        ("results", results.results, "Show stored results as tables."),
+        ("compare", results.compare, "Compare two models query by query."),
+        ("report", results.report, "Write all stored results as one HTML page."),
+        ("study", results.study, "Repeat a table or figure of the paper."),
+    ],
+    "Train embeddings": [
+        ("pretrain", embeddings.pretrain, "Train embeddings of a benchmark's background graph."),
+        ("embeddings", embeddings.app, "Import and export vectors."),
+        ("tune", embeddings.tune, "Search the settings of an embedding model."),
+        ("links", embeddings.links, "Measure ordinary link prediction with embeddings."),
+    ],
+}
+
+
+class InOrder(PlainGroup):
+    """Lists commands in the order of the table, where typer would list groups of commands last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        listed = [name for commands in COMMANDS.values() for name, _, _ in commands]
+        return [*listed, *(name for name in super().list_commands(ctx) if name not in listed)]
+
+
 app = typer.Typer(
     name="fewlink",
-    cls=PlainGroup,
+    cls=InOrder,
     help="Complete the long tail of a knowledge graph from a handful of examples.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -37,44 +86,12 @@ data.app.command("from-neo4j")(bridges.from_neo4j)
 data.app.command("to-neo4j")(bridges.to_neo4j)
 data.app.command("to-stix")(stix.to_stix)
 
-# `fewlink --help` lists the commands under these headings, in this order.
-ASK = "Ask"
-app.command(
-    "ask",
-    short_help="Rank tails on any graph of triples, from a handful of references, without training.",
-    rich_help_panel=ASK,
-)(predict.predict)
-app.command("predict", rich_help_panel=ASK)(predict.predict)
-app.command("complete", rich_help_panel=ASK)(predict.complete)
-app.command("relations", rich_help_panel=ASK)(predict.relations)
-app.command("check", rich_help_panel=ASK)(predict.check)
-
-CURATE = "Serve and curate"
-app.command("serve", rich_help_panel=CURATE)(project.serve)
-app.add_typer(project.app, name="project", rich_help_panel=CURATE)
-app.command("mcp", rich_help_panel=CURATE)(bridges.mcp)
-
-DATA = "Data"
-app.add_typer(data.app, name="data", rich_help_panel=DATA)
-app.command("verify", rich_help_panel=DATA)(verify.verify)
-
-TRAIN = "Train"
-app.command("fit", rich_help_panel=TRAIN)(train.fit)
-app.command("train", rich_help_panel=TRAIN)(train.train)
-app.command("pretrain", rich_help_panel=TRAIN)(embeddings.pretrain)
-app.add_typer(embeddings.app, name="embeddings", rich_help_panel=TRAIN)
-app.command("tune", rich_help_panel=TRAIN)(embeddings.tune)
-app.command("models", rich_help_panel=TRAIN)(train.models)
-app.command("recipes", rich_help_panel=TRAIN)(train.recipes)
-app.command("card", rich_help_panel=TRAIN)(train.card)
-
-MEASURE = "Measure"
-app.command("evaluate", rich_help_panel=MEASURE)(evaluate.evaluate)
-app.command("links", rich_help_panel=MEASURE)(embeddings.links)
-app.command("results", rich_help_panel=MEASURE)(results.results)
-app.command("compare", rich_help_panel=MEASURE)(results.compare)
-app.command("report", rich_help_panel=MEASURE)(results.report)
-app.command("study", rich_help_panel=MEASURE)(results.study)
+for heading, commands in COMMANDS.items():
+    for name, command, line in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, short_help=line, rich_help_panel=heading)
+        else:
+            app.command(name, short_help=line, rich_help_panel=heading)(command)
 
 
 @app.command(rich_help_panel="About fewlink")

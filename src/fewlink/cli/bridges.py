@@ -38,10 +38,10 @@ def mcp(
     from fewlink.core.settings import DEVICES, is_device
     from fewlink.data.catalogue import check_source
 
-    chosen = common.names_choice(names, no_names)
     how = common.how_to_read(columns, on_error, literals)
     if not source.startswith("hub:"):
         check_source(source)
+    common.check_files(types, names)
     if not is_device(device):
         raise FewlinkError(f"device '{device}' is not {DEVICES}")
     try:
@@ -51,7 +51,8 @@ def mcp(
     from fewlink.bridges.mcp_server import make_server
     from fewlink.linker import load
 
-    make_server(load(source, bench=bench, types=types, names=chosen, device=device, **how)).run("stdio")
+    linker = load(source, bench=bench, types=types, names=names, read_names=not no_names, device=device, **how)
+    make_server(linker).run("stdio")
 
 
 def from_neo4j(

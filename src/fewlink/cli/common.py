@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import typer
 
@@ -69,7 +69,7 @@ COLUMNS = typer.Option(
 )
 LITERALS = typer.Option("drop", help="Relations whose tails are numbers, dates or yes and no: drop or keep.")
 ON_ERROR = typer.Option("stop", help="On a bad line: stop, or skip and count it.")
-NO_NAMES = typer.Option(False, "--no-names", help="Do not use the names of entities as evidence.")
+NO_NAMES = typer.Option(False, "--no-names", help="Show the names of entities, but do not use them as evidence.")
 MOVED_BENCH = typer.Option(None, help="The run's benchmark, if it has moved since training.")
 RECIPE = typer.Option(None, help="Name or TOML file of a recipe; by default the model's own.")
 FIGURE = re.compile(r"([+−-]?[\d,]*\.?\d+( ?± ?[\d,]*\.?\d+)?)?")
@@ -351,12 +351,3 @@ def how_to_read(columns: str | None, on_error: str, literals: str) -> dict[str, 
 
     Reading.of(columns, on_error, literals)
     return {"columns": columns, "on_error": on_error, "literals": literals}
-
-
-def names_choice(names: Path | None, off: bool) -> Path | Literal[False] | None:
-    """The value of `names` for `load` and `fit`: the file of names, or False with --no-names."""
-    from fewlink.core.errors import FewlinkError
-
-    if names is not None and off:
-        raise FewlinkError("--names and --no-names exclude each other: leave out one")
-    return False if off else names

@@ -44,6 +44,9 @@ def pretrain(
     with_train_tasks: bool = typer.Option(
         False, "--with-train-tasks", help="Also train on the pairs of the train relations."
     ),
+    with_references: int = typer.Option(
+        0, min=0, help="Also train on this many pairs of each dev and test relation, the first ones."
+    ),
     half: bool = typer.Option(
         False, "--half", help="Store the vectors in half precision: half the disk space and memory."
     ),
@@ -51,7 +54,7 @@ def pretrain(
     seed: int = SEED,
     device: str = common.DEVICE,
 ) -> None:
-    """Train embeddings on the background triples, without any dev or test pair.
+    """Train embeddings on the background triples, without any dev or test pair that is not a reference.
 
     If training was interrupted, the same command continues from the last saved epoch.
 
@@ -70,7 +73,15 @@ def pretrain(
         raise FewlinkError("pretrain uses the threads of one process: start it without torchrun")
     benchmark = open_benchmark(bench)
     reporter = common.epoch_reporter(model)
-    embeddings = run(benchmark, settings, out=out, with_train_tasks=with_train_tasks, half=half, on_epoch=reporter)
+    embeddings = run(
+        benchmark,
+        settings,
+        out=out,
+        with_train_tasks=with_train_tasks,
+        with_references=with_references,
+        half=half,
+        on_epoch=reporter,
+    )
     rows = [
         ["entities", len(embeddings.entities)],
         ["relations", len(embeddings.relations) // 2],

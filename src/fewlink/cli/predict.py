@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -138,9 +138,17 @@ def predict(
     common.check_device(device)
     from fewlink.linker import load
 
-    device, chosen = common.resolve_device(device), common.names_choice(names, no_names)
-    texts: dict[str, Any] = {"text_model": text_model, "descriptions": descriptions}
-    linker = load(source, bench=bench, types=types, names=chosen, device=device, **how, **texts)
+    linker = load(
+        source,
+        bench=bench,
+        types=types,
+        names=names,
+        read_names=not no_names,
+        device=common.resolve_device(device),
+        text_model=text_model,
+        descriptions=descriptions,
+        **how,
+    )
     if edges is not None:
         linker.limit_edges(edges)
     linker = linker if project is None else linker.with_project(project, project_name)
@@ -274,7 +282,8 @@ def complete(
         source,
         bench=bench,
         types=types,
-        names=common.names_choice(names, no_names),
+        names=names,
+        read_names=not no_names,
         device=common.resolve_device(device),
         **how,
     )
@@ -334,7 +343,7 @@ def relations(
     common.check_benchmarks(bench)
     from fewlink.linker import load
 
-    linker = load(source, bench=bench, types=types, names=common.names_choice(names, no_names), **how)
+    linker = load(source, bench=bench, types=types, names=names, read_names=not no_names, **how)
     found = linker.relations(head, tail, described, top)
     common.print_notes(found.notes)
     if json:
@@ -374,11 +383,13 @@ def check(
     common.check_graph_or_run(source)
     common.check_files(types, names)
     common.check_benchmarks(bench)
-    from fewlink.linker import load
+    from fewlink.graph.source import Reading
+    from fewlink.linker.check import check as find_odd_triples
+    from fewlink.linker.saving import answered_graph
 
-    linker = load(source, bench=bench, types=types, names=names, **how)
+    graph = answered_graph(source, bench=bench, types=types, names=names, reading=Reading.of(**how))
     with progress("relations", None) as advance:
-        found = linker.check(relation, top, on_relation=advance)
+        found = find_odd_triples(graph, relation, top, on_relation=advance)
     common.print_notes(found.notes)
     if json or tsv:
         print(found.to_json() if json else found.to_tsv(exact=exact), end="\n" if json else "")

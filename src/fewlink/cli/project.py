@@ -303,7 +303,6 @@ def serve(
 
     if references is not None:
         described = [*read_names_of(references), *described]
-    names_to_read = common.names_choice(names, no_names)
     options = ServeOptions(
         source=source,
         device=common.resolve_device(device),
@@ -313,7 +312,8 @@ def serve(
         bench=bench,
         types=None if types is None else str(types),
         **common.how_to_read(columns, on_error, literals),
-        names=str(names_to_read) if isinstance(names_to_read, Path) else names_to_read,
+        names=None if names is None else str(names),
+        read_names=not no_names,
         project=None if project is None else str(project),
         extensions=("fewlink.bridges.openrefine:install",),
         access_log=access_log,

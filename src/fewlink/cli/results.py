@@ -250,6 +250,10 @@ def study(
     model: list[str] = typer.Option([], help="Only this model; repeatable."),
     shots: list[int] = typer.Option([], "--shots", "-k", help="Only this number of references; repeatable."),
     seeds: int = typer.Option(None, help="Number of seeds, instead of five."),
+    readings: list[str] = typer.Option(
+        [], help="For the study readings: only this one, a base and changes such as paper+transe; repeatable."
+    ),
+    steps: int = typer.Option(None, min=1, help="For the study readings: steps of every run, instead of its own."),
     tiny: bool = typer.Option(False, "--tiny", help="A small version on built-in data, in half a minute."),
     todo: bool = typer.Option(False, "--todo", help="Only list unfinished jobs."),
     show_only: bool = typer.Option(False, "--show", help="Only show stored results."),
@@ -293,6 +297,8 @@ def study(
     chosen = studies.open_study(name)
     full = read_plan(plan or name)
     selected = (full.as_tiny() if tiny else full).with_only(model, shots, seeds)
+    if readings or steps is not None:
+        selected = selected.with_readings(readings, steps)
     results = results or Path("runs/tiny" if tiny else "results")
     benchmark = benchmark_or_records(bench or selected.benchmark, results)
     if bench:

@@ -23,6 +23,9 @@ class Vectors(Settings):
 
     recipe: str = Field(default="complex", description="recipe of the embedding model")
     with_train_tasks: bool = Field(default=False, description="whether to train on the train relations too")
+    with_references: int = Field(
+        default=0, ge=0, description="references of each dev and test relation, the first ones, to train on too"
+    )
     set: Annotated[tuple[str, ...], Field(strict=False)] = Field(default=(), description="changes as name=value")
 
 

@@ -1,4 +1,4 @@
-"""Candidate tails: the range of a relation, and the three protocols `paper`, `full` and `open`."""
+"""Candidate tails: the range of a relation, and the protocols `paper`, `full`, `open` and `released`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 from fewlink.core.errors import choose
 from fewlink.core.seeds import generator, scramble
 from fewlink.data.benchmark import Task, sorted_pairs
+from fewlink.data.set_order import in_set_order
 from fewlink.graph import Graph
 from fewlink.graph.types import RDF_TYPE
 
 PAPER_SIZE = 1000
 PAPER_SEED = 0  # fixed by the protocol: every model gets the same candidates
-PROTOCOLS = ("paper", "full", "open")
+PROTOCOLS = ("paper", "full", "open", "released")
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,17 @@ def candidates_of(protocol: str, task: Task, references: np.ndarray, graph: Grap
     - `full`: the whole range, by the types of all the relation's tails: an oracle that published results share.
     - `paper`: 1000 tails of that range, the same for every model; the answer of a query is added for that query.
     - `open`: entities that share a type or a relation slot with the tail of a reference; all others tie behind them.
+    - `released`: as `paper`, with the first 1000 in the order of Python 2's sets, as in the authors' program of FSRL.
     """
-    choose_candidates = choose("candidates protocol", protocol, {"full": _full, "paper": _paper, "open": _open})
-    return choose_candidates(task, references, graph)
+    protocols = {"full": _full, "paper": _paper, "open": _open, "released": _released}
+    return choose("candidates protocol", protocol, protocols)(task, references, graph)
+
+
+def competing_tails(protocol: str, task: Task, graph: Graph) -> np.ndarray:
+    """The tails (c,) of a closed protocol, sorted, without those that are candidates only as the answer of a query."""
+    candidates = candidates_of(protocol, task, task.pairs[:0], graph)
+    tails: np.ndarray = candidates.ids[candidates.counted]
+    return tails
 
 
 def likely_tails(graph: Graph, tails: np.ndarray) -> np.ndarray:
@@ -141,6 +150,21 @@ def _paper(task: Task, references: np.ndarray, graph: Graph) -> Candidates:
     if len(task.range) <= PAPER_SIZE:
         return _full(task, references, graph)
     sample = generator(PAPER_SEED, "paper candidates", task.name).choice(task.range, PAPER_SIZE, replace=False)
+    return _with_answers(task, sample)
+
+
+def _released(task: Task, references: np.ndarray, graph: Graph) -> Candidates:
+    if len(task.range) <= PAPER_SIZE:
+        return _full(task, references, graph)
+    return _with_answers(task, graph.once(_in_set_order, np.asarray(task.range, np.int32).tobytes())[:PAPER_SIZE])
+
+
+def _in_set_order(graph: Graph, range_: bytes) -> np.ndarray:
+    return in_set_order(graph, np.frombuffer(range_, np.int32))
+
+
+def _with_answers(task: Task, sample: np.ndarray) -> Candidates:
+    """A sample (c,) of the range as candidates; the answer of a query is added for that query."""
     ids = np.union1d(sample, task.pairs[:, 1]).astype(np.int32)
     return Candidates(ids, np.isin(ids, sample))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import statistics
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -50,6 +51,32 @@ class LearningCurve(StoredResult):
         before = [each for each in self.points if each.step < point.step]
         return self.model_copy(update={"points": [*before, point]})
 
+    def up_to(self, step: int) -> Self:
+        """The curve as far as a step."""
+        return self.model_copy(update={"points": [point for point in self.points if point.step <= step]})
+
     def best(self, split: str) -> CurvePoint:
         """The first point with the best MRR on a split."""
         return max(self.points, key=lambda point: getattr(point, split)["mrr"])
+
+    def mean_of_best(self, split: str, count: int = 5) -> dict[str, float]:
+        """The mean of the best `count` evaluations on a split, for each metric by itself."""
+        rows = [getattr(point, split) for point in self.points]
+        return {
+            metric: statistics.fmean(sorted((row[metric] for row in rows), reverse=True)[:count]) for metric in rows[0]
+        }
+
+
+class ReadingCurve(LearningCurve):
+    """The metrics of a run of the study `readings`, which also names its vectors and the references it was given."""
+
+    what = "the curve of a reading"
+    suffix = ".readings.jsonl"
+
+    vectors: dict[str, Any]
+    references: str
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        vectors = {name: value for name, value in self.vectors.items() if name != "sha256"}
+        return (*super().key, self.references, json.dumps(vectors, sort_keys=True))

@@ -20,7 +20,7 @@ from fewlink.core.metrics import HITS, METRICS, realistic_rank
 from fewlink.core.progress import progress
 from fewlink.data import Benchmark, Candidates, Task, candidates_of
 from fewlink.graph import Graph
-from fewlink.scorers import Question, Scorer
+from fewlink.scorers import Question, Scorer, capabilities
 
 
 def realistic_ranks(
@@ -153,6 +153,7 @@ def evaluate(
     start = time.monotonic()
     if processes < 1:
         raise FewlinkError(f"processes is {processes}: it must be at least 1")
+    check_unseen(scorer, protocol)
     if distributed.count() > 1:
         share = rank_split(benchmark, scorer, protocol, (distributed.rank(), distributed.count()))
         tasks = merge(distributed.gathered(share))
@@ -161,6 +162,16 @@ def evaluate(
     else:
         tasks = _rank_in_processes(benchmark, scorer, protocol, processes)
     return Evaluation(protocol, tasks, time.monotonic() - start)
+
+
+def check_unseen(scorer: Scorer, protocol: Protocol) -> None:
+    """Raise if the queries of a protocol include pairs that the scorer was trained on."""
+    seen = capabilities(scorer).references_seen
+    if protocol.split != "train" and (protocol.shots < seen or (seen and protocol.draw)):
+        raise FewlinkError(
+            f"{scorer.name} was trained on the first {seen} pairs of each dev and test relation, which would be among "
+            f"the queries: evaluate it with the first {seen} references or more"
+        )
 
 
 def _rank_in_processes(benchmark: Benchmark, scorer: Scorer, protocol: Protocol, processes: int) -> list[TaskRanks]:

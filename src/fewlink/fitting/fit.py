@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import duration
@@ -132,7 +132,8 @@ def fit(
     out: Path | str,
     *,
     types: Path | None = None,
-    names: Path | Literal[False] | None = None,
+    names: Path | None = None,
+    read_names: bool = True,
     minutes: float = 10.0,
     tune: bool = True,
     seed: int = 0,
@@ -148,24 +149,24 @@ def fit(
 
     The run of an interrupted fit answers; the same call continues the fit. The time of all calls for a folder counts
     towards the limit, and a call with more `minutes` continues a fit that has ended. The names of entities are
-    evidence unless `names=False`, and the weights are fine-tuned unless `tune=False`. `change` holds settings of TRAIL
-    as NAME=VALUE; a given number of steps is run however long it takes. `columns`, `on_error` and `literals` say how to
-    read the file, as for `compile_graph`. `tell` receives lines of progress. The limit
-    counts from `begin`, a time of `time.monotonic`, by default now.
+    evidence unless `read_names=False`, and the weights are fine-tuned unless `tune=False`. `change` holds settings of
+    TRAIL as NAME=VALUE; a given number of steps is run however long it takes. `columns`, `on_error` and `literals` say
+    how to read the file, as for `compile_graph`. `tell` receives lines of progress. The limit counts from `begin`, a
+    time of `time.monotonic`, by default now.
     """
     begin, run = time.monotonic() if begin is None else begin, Path(out)
     if not 0 < minutes < float("inf"):
         raise FewlinkError(f"minutes is {minutes}: it must be finite and greater than 0")
-    without_names = ["names=false"] if names is False else []
+    without_names = ["names=false"] if not read_names else []
     settings = tuning_settings([f"seed={seed}", f"device={device}", *without_names, *change])
     check_fit_folder(run)
     report = CompileReport()
     reading = Reading.of(columns, on_error, literals)
-    whole = read_files([Path(graph)], reading, types=types, names=names or None, report=report)
+    whole = read_files([Path(graph)], reading, types=types, names=names, report=report)
     arguments: dict[str, Any] = {
         "graph": whole.fingerprint,
         "types": sha256_file(Path(types)) if types else "",
-        "names": "off" if names is False else sha256_file(Path(names)) if names else "",
+        "names": ("" if read_names else "off") + (sha256_file(Path(names)) if names else ""),
         "tune": tune,
         "seed": seed,
         "set": sorted(change),

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -501,7 +501,8 @@ class Linker:
         if heads_of_type is not None:
             head_ids = tuple(self.names.members(heads_of_type, "heads_of_type").tolist())
         else:
-            head_ids = find_heads(self.names, heads, notes, "tail" if inverse else "head")
+            what = "tail" if inverse else "head"
+            head_ids = find_heads(self.names, heads, notes, what, f"{what}s")
         return Query(
             references=resolved.inverted() if inverse else resolved,
             heads=head_ids,
@@ -826,7 +827,8 @@ def load(
     *,
     bench: str | Path | None = None,
     types: str | Path | None = None,
-    names: str | Path | Literal[False] | None = None,
+    names: str | Path | None = None,
+    read_names: bool = True,
     columns: str | Mapping[str, str | int] | None = None,
     on_error: str = "stop",
     literals: str = "drop",
@@ -839,8 +841,8 @@ def load(
     source        a model: a run folder, a folder of `save_pretrained`, or `hub:owner/name[@revision]`; or a graph: a
                   file of triples, a compiled graph or a benchmark
     bench         the benchmark of a run, if it has moved
-    types, names  files of entity types and readable names that describe a file of triples; with `names=False`, names
-                  are not evidence
+    types, names  files of entity types and readable names that describe a file of triples
+    read_names    whether the names of entities are evidence; answers show them in any case
     columns       the columns of a table of triples, such as "head=2,relation=1,tail=3" or
                   {"head": "source", "relation": "type", "tail": "target"}, if its header does not tell them
     on_error      "skip" leaves out bad lines of a file of triples
@@ -848,15 +850,10 @@ def load(
     text_model    the folder of a sentence-transformers or model2vec model whose vectors of the names are evidence too
     descriptions  a file for the text model to read: an id, a tab and a text per line
     """
-    read_names, names = names is not False, names or None
     reading = Reading.of(columns, on_error, literals)
     if saving.is_model(source):
-        if any(value is not None for value in (types, names, text_model, descriptions)):
-            raise FewlinkError(f"{source} is a trained model: leave out types, names, text_model and descriptions")
-        if reading != Reading():
-            raise FewlinkError(f"{source} is a trained model: leave out columns, literals and on-error")
+        saving.check_model_options(source, reading, types, names, text_model, descriptions)
         return Linker.load(source, bench=bench, device=device, names=read_names)
-    if bench is not None:
-        raise FewlinkError(f"{source} is not a trained model: leave out bench, the benchmark of a trained model")
+    saving.check_graph_options(source, bench)
     benchmark = saving.graph_of(source, types, names, reading)
     return Linker.shipped(benchmark, device=device, names=read_names, text_model=text_model, descriptions=descriptions)

@@ -141,6 +141,42 @@ def is_model(source: str | Path) -> bool:
     return is_folder_of(folder, FORMAT) or (os.path.isdir(folder) and (is_run(folder) or bool(runs_in(folder))))
 
 
+def check_model_options(source: str | Path, reading: Reading, *described: str | Path | None) -> None:
+    """Raise if a trained model is to be opened with options that describe a graph or say how to read its file."""
+    if any(value is not None for value in described):
+        raise FewlinkError(f"{source} is a trained model: leave out types, names, text_model and descriptions")
+    if reading != Reading():
+        raise FewlinkError(f"{source} is a trained model: leave out columns, literals and on-error")
+
+
+def check_graph_options(source: str | Path, bench: str | Path | None) -> None:
+    """Raise if a graph is to be opened with the benchmark of a trained model."""
+    if bench is not None:
+        raise FewlinkError(f"{source} is not a trained model: leave out bench, the benchmark of a trained model")
+
+
+def answered_graph(
+    source: str | Path,
+    *,
+    bench: str | Path | None = None,
+    types: str | Path | None = None,
+    names: str | Path | None = None,
+    reading: Reading | None = None,
+) -> Benchmark:
+    """The graph on which `load` would answer, without its model."""
+    reading = reading or Reading()
+    if not is_model(source):
+        check_graph_options(source, bench)
+        return graph_of(source, types, names, reading)
+    check_model_options(source, reading, types, names)
+
+    def open_deployed(place: Path) -> Benchmark:
+        deployed = Deployed.open(place)
+        return deployed.benchmark if deployed else benchmark_of(place, bench)
+
+    return read_model(fetch(source), open_deployed)
+
+
 def graph_of(
     source: str | Path,
     types: str | Path | None = None,

@@ -27,6 +27,7 @@ from fewlink.embeddings.checkpoint import remove_state
 from fewlink.graph import Graph
 from fewlink.models.family import Reporter
 
+UNSTATED = {"with_references": 0}  # facts of folders that do not state them
 SWEEPS = 3  # more than one, to reach new entities whose neighbours are all new
 BY_DISTANCE = "transe"
 
@@ -37,24 +38,29 @@ def pretrain(
     *,
     out: Path | str,
     with_train_tasks: bool = False,
+    with_references: int = 0,
     half: bool = False,
     on_epoch: Reporter | None = None,
 ) -> Embeddings:
     """Train embeddings on the background into a folder, by default with the settings of the recipe `complex`.
 
     with_train_tasks  also train on the train relations
+    with_references   also train on this many pairs of each dev and test relation, the first ones
     half              store the entities' vectors in half precision
 
     Interrupted training continues from its last saved epoch.
     """
-    data = training_triples(benchmark, with_train_tasks=with_train_tasks)
+    data = training_triples(benchmark, with_train_tasks=with_train_tasks, shots=with_references)
     return train_into(
         Path(out),
         benchmark,
         data.triples,
         data.relations,
         settings or recipe("complex", EmbeddingSettings).settings,
-        facts={"with_train_tasks": with_train_tasks},
+        facts={
+            "with_train_tasks": with_train_tasks,
+            **({"with_references": with_references} if with_references else {}),
+        },
         protected=~data.background,
         half=half,
         on_epoch=on_epoch,
@@ -104,7 +110,7 @@ def trained_already(
     saved = Embeddings.open(folder, benchmark.graph.fingerprint)
     free = PER_RUN_SETTINGS if any_seed else ("device",)
     same = all(saved.settings.get(name) == value for name, value in settings.as_dict().items() if name not in free)
-    same = same and all(saved.facts.get(name, value) == value for name, value in facts.items())
+    same = same and all(saved.facts.get(name, UNSTATED.get(name, value)) == value for name, value in facts.items())
     if not same or (saved.entities.dtype == torch.float16) != half:
         raise FewlinkError(
             f"{folder} has {saved.model} vectors with other settings or of another benchmark: remove the folder, or "

@@ -35,6 +35,7 @@ class Capabilities:
     evidence           a description of each kind of evidence in its reasons
     edges_read         the number of edges that it reads around each head; None for the whole graph
     reads_names        whether its scores include evidence from names
+    references_seen    the number of pairs of each dev and test relation, the first ones, that it was trained on
     """
 
     thread_safe: bool = False
@@ -43,6 +44,7 @@ class Capabilities:
     evidence: Mapping[str, str] = field(default_factory=dict)
     edges_read: int | None = None
     reads_names: bool = False
+    references_seen: int = 0
 
     def references_read(self, count: int) -> int:
         """The number of references that the scorer reads out of `count`."""

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import torch
 
-from fewlink.scorers.base import Question, Scorer
+from fewlink.scorers.base import Question, Scorer, capabilities
 
 MAX_SCORES = 1 << 26  # 256 MB of float32
 
@@ -21,6 +21,7 @@ class CachedScorer:
 
     def __init__(self, scorer: Scorer, entities: int | None = None) -> None:
         self.name, self.scorer, self._size = scorer.name, scorer, 0
+        self.capabilities = capabilities(scorer)
         self._all_entities = None if entities is None else np.arange(entities, dtype=np.int32)
         self._cache: dict[tuple[str, bytes], tuple[np.ndarray, dict[int, np.ndarray]]] = {}
 

@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 from fastapi import FastAPI, Query
@@ -19,6 +19,7 @@ from fewlink.server.connections import ON_STOP
 from fewlink.server.errors import as_json, install_error_handlers
 from fewlink.server.logs import AccessLog
 from fewlink.server.metrics import Metrics, ObservingMiddleware
+from fewlink.server.neighbours import install_neighbours
 from fewlink.server.pages import install_pages
 from fewlink.server.projects import Projects, install_projects
 from fewlink.server.schema import (
@@ -33,6 +34,7 @@ from fewlink.server.schema import (
     Health,
     PredictAnswer,
     PredictRequest,
+    RelationList,
     ServerSettings,
     TypeOffer,
 )
@@ -109,6 +111,7 @@ def make_app(
     install_error_handlers(app)
     install_pages(app)
     install_projects(app, projects)
+    install_neighbours(app, linker)
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:
@@ -135,9 +138,25 @@ def make_app(
         q: Annotated[str, Query(max_length=MAX_NAME_LENGTH, description="Only edges with this text in a name.")] = "",
         first: Annotated[int, Query(ge=0, description="The position of the first edge to return.")] = 0,
         count: Annotated[int, Query(ge=1, le=200)] = 20,
+        relation: Annotated[str | None, Query(max_length=MAX_NAME_LENGTH, description="Only its edges.")] = None,
+        inverse: Annotated[bool, Query(description="With `relation`: only edges that lead to the entity.")] = False,
+        each: Annotated[int | None, Query(ge=1, le=200, description="Return at most so many of each relation.")] = None,
     ) -> Response:
-        """One entity: its types and a page of its edges."""
-        return as_json(lookups.entity(linker, id, q, first, count))
+        """One entity: its types, the number of its edges by relation, and a page of them."""
+        return as_json(lookups.entity(linker, id, q, first, count, relation=relation, inverse=inverse, each=each))
+
+    @app.get("/relations", response_model=RelationList)
+    def relations(
+        q: Typed = "",
+        first: Annotated[int, Query(ge=0, description="The position of the first relation to return.")] = 0,
+        count: Annotated[int, Query(ge=1, le=200)] = 50,
+        order: Annotated[
+            Literal["pairs", "missing", "name"],
+            Query(description="Most pairs first, most heads without a tail first, or by name."),
+        ] = "pairs",
+    ) -> Response:
+        """The relations of the graph, each with the number of its pairs, one of them, and how complete it looks."""
+        return as_json(lookups.relations(linker, q, first, count, order))
 
     @app.get("/types", response_model=list[TypeOffer])
     def types(q: Typed = "", limit: Limit = 20) -> Response:

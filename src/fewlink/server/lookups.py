@@ -9,15 +9,21 @@ import numpy as np
 
 import fewlink
 from fewlink.core.errors import FewlinkError
+from fewlink.graph import Graph
 from fewlink.linker import Linker
+from fewlink.linker.complete import plausible_heads
 from fewlink.linker.constraints import KINDS
-from fewlink.linker.names import Names, entity_of
-from fewlink.linker.query import find_relation
+from fewlink.linker.names import Names, entity_of, fold
+from fewlink.linker.overview import overview
+from fewlink.linker.query import References, find_relation
 from fewlink.scorers import capabilities
 from fewlink.server.schema import ServerSettings
 
 MAX_LISTED_RELATIONS = 2_000  # in /about
 EXAMPLE_HEADS = 4
+README_RELATION = "attacks platform"
+README_REFERENCES = [("APT38", "Windows"), ("TeamTNT", "Containers")]
+README_HEADS = ["Sandworm Team"]
 MAX_SEARCHED_EDGES = 100_000  # of one entity
 
 
@@ -70,48 +76,116 @@ def entities(linker: Linker, typed: str, limit: int) -> list[dict[str, str]]:
     return [offer(names, names.find(entity.id)) for entity in names.complete(typed, limit)]
 
 
+def relations(linker: Linker, typed: str, first: int, count: int, order: str) -> dict[str, Any]:
+    """A page of the relations whose names contain the typed text, each with a pair and how complete it seems."""
+    graph, text = linker.graph, typed.strip().casefold()
+    found = [
+        one
+        for one in overview(linker.benchmark)
+        if text in f"{one.relation.readable_name()}\n{one.relation.name}".casefold()
+    ]
+    if order == "pairs":
+        found.sort(key=lambda one: -one.pairs)
+    elif order == "missing":
+        found.sort(key=lambda one: one.kind.with_tail - one.kind.members if one.kind else 0)
+    elif order == "name":
+        found.sort(key=lambda one: fold(one.relation.readable_name()))
+    rows = [
+        {
+            "relation": one.relation.name,
+            "name": one.relation.readable_name(),
+            "split": one.split,
+            "pairs": one.pairs,
+            "heads": one.heads,
+            "example": {end: vars(entity_of(graph, id)) for end, id in zip(("head", "tail"), one.example, strict=True)},
+            "kind": one.kind and vars(one.kind),
+        }
+        for one in found[first : first + count]
+    ]
+    return {"matching": len(found), "relations": rows}
+
+
 def example(linker: Linker, number: int) -> dict[str, Any]:
     """References and heads of a relation to try, a different one for each number.
 
-    Test relations come first, then dev and train relations. A graph without tasks offers its own relations.
+    The example of the README comes first if the graph has its entities, then test, dev and train relations. A graph
+    without tasks offers its own relations, which have no references beside their known pairs.
     """
-    graph = linker.measured.graph
-    offered = functools.partial(offer, Names(graph))
-    tasks = [task for split in ("test", "dev", "train") for task in linker.measured.tasks.get(split, [])]
-    names = [task.name for task in tasks if len(task.pairs) > linker.shots]
-    if not tasks:
-        sizes = np.bincount(graph.relation_ids, minlength=len(graph.relations))[: len(graph.relations)]
-        names = [graph.relations[relation] for relation in np.flatnonzero(sizes > linker.shots).tolist()]
-    if not names:
+    graph, names = linker.graph, linker.names
+    offered = functools.partial(offer, names)
+    known = [end for pair in README_REFERENCES for end in pair] + README_HEADS
+    if all(len(names.matches(name)) == 1 for name in known):
+        if number == 0:
+            return {
+                "relation": README_RELATION,
+                "in_graph": False,
+                "references": [[offered(names.find(end)) for end in pair] for pair in README_REFERENCES],
+                "heads": [offered(names.find(head)) for head in README_HEADS],
+            }
+        number -= 1
+    order = {"test": 0, "dev": 1, "train": 2, None: 3}
+    facts = sorted(
+        (one for one in overview(linker.benchmark) if one.pairs > linker.shots), key=lambda one: order[one.split]
+    )
+    if any(one.split for one in facts):
+        facts = [one for one in facts if one.split]
+    if not facts:
         raise FewlinkError(
-            f"{linker.measured.name} has no relation with more than {linker.shots} pairs: enter references of your own"
+            f"{linker.benchmark.name} has no relation with more than {linker.shots} pairs: enter references of your own"
         )
-    relation = find_relation(linker.measured, names[number % len(names)])
+    relation = facts[number % len(facts)].relation
     pairs = relation.pairs()
     references, rest = pairs[: linker.shots], pairs[linker.shots :]
     heads = list(dict.fromkeys(rest[:, 0].tolist()))[:EXAMPLE_HEADS]
+    if relation.in_graph:
+        references = references[:0]
+        lacking = plausible_heads(graph, References((), relation))
+        heads = lacking[~np.isin(lacking, pairs[:, 0])][:EXAMPLE_HEADS].tolist() or heads
     return {
         "relation": relation.name,
+        "in_graph": relation.in_graph,
         "references": [[offered(entity) for entity in pair] for pair in references.tolist()],
         "heads": [offered(head) for head in heads],
     }
 
 
-def entity(linker: Linker, name: str, text: str, first: int, count: int) -> dict[str, Any]:
-    """An entity with a page of its edges that have a text in the name of the relation or of the other end."""
+def entity(
+    linker: Linker,
+    name: str,
+    text: str = "",
+    first: int = 0,
+    count: int = 20,
+    *,
+    relation: str | None = None,
+    inverse: bool = False,
+    each: int | None = None,
+) -> dict[str, Any]:
+    """An entity with the number of its edges by relation, and a page of these edges.
+
+    `text` selects edges with this text in the name of the relation or of the other end; `relation` selects its edges,
+    which lead to the entity if `inverse`. With `each`, the page has at most so many edges of each relation.
+    """
     graph = linker.graph
     number = linker.names.find(name)
     begin, end = graph.offsets[number : number + 2].tolist()
-    searched = slice(begin, min(end, begin + MAX_SEARCHED_EDGES))
-    edges = []
-    for relation, other in zip(graph.relation_ids[searched].tolist(), graph.tail_ids[searched].tolist(), strict=True):
-        inverse, forward = divmod(relation, len(graph.relations))
-        edges.append((graph.relation_name(forward), bool(inverse), graph.name(other), graph.entities[other]))
+    edges = slice(begin, min(end, begin + MAX_SEARCHED_EDGES))
+    relations, others = graph.relation_ids[edges], graph.tail_ids[edges]
+    if relation is not None:
+        wanted = find_relation(linker.benchmark, relation).number + (len(graph.relations) if inverse else 0)
+        relations, others = relations[relations == wanted], others[relations == wanted]
     typed = text.strip().casefold()
-    matching = [edge for edge in edges if typed in f"{edge[0]}\n{edge[2]}\n{edge[3]}".casefold()]
+    if typed:
+        ends = zip(relations.tolist(), others.tolist(), strict=True)
+        matches = np.array([typed in edge_text(graph, slot, other) for slot, other in ends], bool)
+        relations, others = relations[matches], others[matches]
+    slots, begins, counts = np.unique(relations, return_index=True, return_counts=True)
+    groups = [{**direction(graph, slot), "count": size} for slot, size in zip(slots.tolist(), counts, strict=True)]
+    listed = np.arange(len(relations))
+    if each is not None:
+        listed = listed[listed - np.repeat(begins, counts) < each]
     rows = [
-        {"relation": relation, "inverse": inverse, "other": {"id": other, "name": readable}}
-        for relation, inverse, readable, other in matching[first : first + count]
+        {**direction(graph, int(relations[i])), "other": vars(entity_of(graph, int(others[i])))}
+        for i in listed[first : first + count]
     ]
     found = entity_of(graph, number)
     return {
@@ -119,9 +193,22 @@ def entity(linker: Linker, name: str, text: str, first: int, count: int) -> dict
         "name": found.name,
         "types": types_of(linker, np.array([number])).get(found.id, []),
         "edges_in_all": end - begin,
-        "matching": len(matching),
+        "matching": len(relations),
+        "groups": [{**group, "count": int(group["count"])} for group in groups],
         "edges": rows,
     }
+
+
+def direction(graph: Graph, slot: int) -> dict[str, Any]:
+    """The readable name of a relation, and whether it is read from tail to head."""
+    inverse, number = divmod(slot, len(graph.relations))
+    return {"relation": graph.relation_name(number), "inverse": bool(inverse)}
+
+
+def edge_text(graph: Graph, slot: int, other: int) -> str:
+    """What a search compares with: the names of the relation and of the other end, and its id."""
+    names = (graph.relation_name(slot % len(graph.relations)), graph.name(other), graph.entities[other])
+    return "\n".join(names).casefold()
 
 
 def types_of(linker: Linker, entities: np.ndarray) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fastapi import FastAPI, HTTPException, Request
 from starlette.responses import Response
 
-TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "txt": "text/plain"}
 POLICY = "; ".join(
     [
         "default-src 'none'",

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -48,7 +48,8 @@ class ServeOptions:
     workers: int = 1
     bench: str | None = None
     types: str | None = None
-    names: str | Literal[False] | None = None
+    names: str | None = None
+    read_names: bool = True
     columns: str | None = None
     on_error: str = "stop"
     literals: str = "drop"
@@ -68,8 +69,17 @@ class ServeOptions:
         return (source.parent if source.exists() else Path()) / f"{source.name.replace(':', '-')}.decisions"
 
     def load(self) -> Linker:
-        how: dict[str, Any] = {"columns": self.columns, "on_error": self.on_error, "literals": self.literals}
-        linker = load(self.source, bench=self.bench, types=self.types, names=self.names, device=self.device, **how)
+        linker = load(
+            self.source,
+            bench=self.bench,
+            types=self.types,
+            names=self.names,
+            read_names=self.read_names,
+            columns=self.columns,
+            on_error=self.on_error,
+            literals=self.literals,
+            device=self.device,
+        )
         linker.names.complete("a", 1)  # builds the search index before the first request
         return linker
 

@@ -74,7 +74,9 @@ CONSTRAINTS: Any = Field(
     default=[], description="Constraints on the pairs of the relation, such as `functional`; /about lists them."
 )
 SOME_REFERENCES: dict[str, Any] = {"anyOf": [requires("references", "array"), requires("relation", "string")]}
-SOME_HEADS: dict[str, Any] = {"oneOf": [requires("heads", "array"), requires("heads_of_type", "string")]}
+SOME_HEADS: dict[str, Any] = {
+    "oneOf": [requires("heads", "array"), requires("tails", "array"), requires("heads_of_type", "string")]
+}
 
 
 class Body(BaseModel):
@@ -107,15 +109,22 @@ class QueryRequest(Body):
 
 
 class PredictRequest(QueryRequest):
-    """Give `heads` to get the best tails of each, or `heads_of_type` to get the best pairs of all heads of a type."""
+    """Give `heads` to get the best tails of each, `tails` to get the best heads of each, or `heads_of_type` to get the
+    best pairs of all heads of a type.
+    """
 
     model_config = ConfigDict(json_schema_extra={"allOf": [SOME_REFERENCES, SOME_HEADS]})
 
     heads: Heads | None = Field(default=None, description="Entities to find tails for.")
+    tails: Heads | None = Field(default=None, description="Entities to find heads for.")
     heads_of_type: Name | None = Field(
         default=None,
-        description="All heads of this type; `open`: entities like the references' heads, most similar first; "
-        "`all`: every entity, in the same order.",
+        description="All heads of this type; `open`: entities like the references' heads, as `fewlink complete` takes "
+        "them; `all`: every entity, these first.",
+    )
+    per_head: Annotated[int, Field(ge=1, le=MAX_K)] | None = Field(
+        default=None,
+        description="With `heads_of_type`: return so many tails of each head, in place of the `k` best pairs.",
     )
     first: Annotated[int, Field(ge=0)] = Field(
         default=0, description="The position of the first head of `heads_of_type` to rank."
@@ -124,11 +133,13 @@ class PredictRequest(QueryRequest):
         default=None, description="Number of heads of `heads_of_type` to rank; null: all."
     )
     k: Annotated[int, Field(ge=1, le=MAX_K)] = Field(
-        default=10, description="Number of tails per head; with `heads_of_type`, number of pairs in all."
+        default=10,
+        description="Number of tails per head, or heads per tail; with `heads_of_type`, number of pairs in all.",
     )
     candidates: Name | Tails | None = Field(
         default=None,
-        description="Tails to rank: a type, a list, or `all`; null or `open`: tails like those of the references.",
+        description="Tails to rank, or heads with `tails`: a type, a list, or `all`; null or `open`: entities like "
+        "those of the references.",
     )
     exclude_known: bool = Field(default=True, description="Leave out references and known pairs of `relation`.")
     explain: bool = Field(default=False, description="Include the reasons for each prediction.")
@@ -142,6 +153,7 @@ class PredictRequest(QueryRequest):
 class ExplainRequest(QueryRequest):
     head: Name
     tail: Name
+    inverse: bool = Field(default=False, description="Explain the head as an answer for the tail.")
 
 
 class NewProject(Body):
@@ -398,7 +410,7 @@ class AnswerSetFacts(BaseModel):
 
 
 class PredictAnswer(BaseModel):
-    heads: int = Field(description="The number of heads that were ranked.")
+    heads: int = Field(description="The number of heads, or of tails, that were asked about.")
     heads_in_all: int = Field(description="The number of heads that the request names, or that its type has.")
     predictions: list[Row]
     notes: list[str]
@@ -407,7 +419,9 @@ class PredictAnswer(BaseModel):
     calibration: AdjustmentFacts | None = Field(
         default=None, description="null: no decision adjusted the probabilities."
     )
-    tail_types: dict[str, list[str]] = Field(description="The types of each predicted tail, by its id.")
+    tail_types: dict[str, list[str]] = Field(
+        description="The types of each predicted tail, by its id; with `tails`, of each predicted head."
+    )
 
 
 class Health(BaseModel):
@@ -427,6 +441,14 @@ class EdgeFacts(BaseModel):
     other: Entity
 
 
+class EdgeGroup(BaseModel):
+    """The matching edges of an entity with one relation, in one direction."""
+
+    relation: str
+    inverse: bool
+    count: int
+
+
 class EntityAnswer(BaseModel):
     """An entity and some of its edges."""
 
@@ -437,7 +459,61 @@ class EntityAnswer(BaseModel):
     matching: int = Field(
         description="The number of edges with the text of `q` in the name of the relation or of the other end."
     )
+    groups: list[EdgeGroup]
     edges: list[EdgeFacts]
+
+
+class ExamplePair(BaseModel):
+    head: Entity
+    tail: Entity
+
+
+class KindFacts(BaseModel):
+    """The kind of a relation's heads: a type, or the entities with another relation in common."""
+
+    name: str
+    members: int
+    with_tail: int = Field(description="The number of members that have a tail.")
+
+
+class RelationOverview(BaseModel):
+    relation: str = Field(description="The id of the relation.")
+    name: str
+    split: str | None = Field(description="The split of a task relation, whose pairs are not in the graph; else null.")
+    pairs: int
+    heads: int
+    example: ExamplePair
+    kind: KindFacts | None = Field(description="null: nothing else is common to most of the heads.")
+
+
+class RelationList(BaseModel):
+    matching: int = Field(description="The number of relations with the text of `q` in their names.")
+    relations: list[RelationOverview]
+
+
+class NeighbourFacts(BaseModel):
+    id: str
+    name: str
+    kind: str | None = Field(description="The first type of the entity; null: it has none.")
+
+
+class RelationFacts(BaseModel):
+    """A relation of an entity, in one direction, and some of its neighbours there."""
+
+    relation: str
+    relation_name: str
+    words: str = Field(description="The name of the relation without the types of its ends.")
+    inverse: bool = Field(description="Whether the neighbours are the heads of the edges.")
+    count: int = Field(description="The number of neighbours in all.")
+    neighbours: list[NeighbourFacts]
+
+
+class NeighboursAnswer(NeighbourFacts):
+    """An entity and its neighbours by relation."""
+
+    edges_in_all: int
+    relations_in_all: int = Field(description="The number of relations of its edges; each direction counts.")
+    relations: list[RelationFacts]
 
 
 class TypeOffer(BaseModel):
@@ -484,9 +560,10 @@ class About(BaseModel):
 
 
 class Example(BaseModel):
-    """A relation with its first pairs as references, and heads to find tails for."""
+    """A relation with references, and heads to find tails for."""
 
     relation: str
+    in_graph: bool = Field(description="Whether the graph has the relation: its known pairs are then the references.")
     references: list[Annotated[list[EntityOffer], Field(min_length=2, max_length=2)]]
     heads: list[EntityOffer]
 

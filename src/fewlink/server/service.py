@@ -18,6 +18,7 @@ from fewlink.curation.schema import Decision
 from fewlink.data.candidates import by_similarity
 from fewlink.linker import Explanation, Linker
 from fewlink.linker.adjustment import Adjustment, adjustment_of
+from fewlink.linker.complete import plausible_heads
 from fewlink.linker.query import Query, References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
@@ -65,11 +66,11 @@ class TrustTurn:
 
 @dataclass(frozen=True)
 class ExplainTurn:
-    """Explain the score of one pair."""
+    """Explain the score of one pair: of a tail for a head or, if the references are inverse, of a head for a tail."""
 
     references: References
-    head: int
-    tail: int
+    asked: int
+    answer: int
     rows = 1
 
     @property
@@ -93,14 +94,15 @@ class Resolver:
         with self._suggesting():
             query = self.linker.resolve(
                 [(head, tail) for head, tail in request.references] if request.references else None,
-                request.heads or (),
-                request.k,
+                request.tails or request.heads or (),
+                request.per_head or request.k,
                 candidates=request.candidates,
                 exclude_known=request.exclude_known,
                 relation=request.relation,
                 constraints=request.constraints,
                 rejected=[(head, tail) for head, tail in request.rejected],
-                across_heads=request.heads is None,
+                across_heads=request.heads_of_type is not None and request.per_head is None,
+                inverse=request.tails is not None,
             )
         if request.heads_of_type is None:
             return query, len(query.heads)
@@ -108,6 +110,7 @@ class Resolver:
         last = len(members) if request.count is None else request.first + request.count
         heads = members[request.first : last]
         self._check_heads(len(heads), "heads_of_type")
+        self._check_rows(len(heads), request.per_head or 1, "per_head")
         return replace(query, heads=tuple(heads.tolist())), len(members)
 
     def pair(self, request: ExplainRequest) -> ExplainTurn:
@@ -120,9 +123,11 @@ class Resolver:
                 [(head, tail) for head, tail in request.references] if request.references else None,
                 relation=request.relation,
                 rejected=[(head, tail) for head, tail in request.rejected],
+                inverse=request.inverse,
             )
             head, tail = names.find(request.head, "head", "head"), names.find(request.tail, "tail", "tail")
-        return ExplainTurn(query.references, head, tail)
+        asked, answer = (tail, head) if request.inverse else (head, tail)
+        return ExplainTurn(query.references, asked, answer)
 
     def check_settled(self, query: Query) -> None:
         """Raise if constraints would compare more rows with each other than the server can."""
@@ -157,27 +162,33 @@ class Resolver:
     def _check_limits(self, request: PredictRequest) -> None:
         """Raise if a request exceeds a limit that can be checked without looking up names."""
         limits = self.settings
-        heads = len(request.heads or ())
-        if (request.heads is None) == (request.heads_of_type is None):
-            raise ApiError(422, "refused", "give 'heads' or 'heads_of_type', and not both", "heads")
-        if request.heads is not None and (request.first or request.count is not None):
-            raise ApiError(
-                422, "refused", "'first' and 'count' select from 'heads_of_type': leave them out with 'heads'", "first"
-            )
+        heads = len(request.heads or request.tails or ())
+        if [request.heads, request.tails, request.heads_of_type].count(None) != 2:
+            raise ApiError(422, "refused", "give one of 'heads', 'tails' and 'heads_of_type'", "heads")
+        if request.heads_of_type is None:
+            for name in ("first", "count", "per_head"):
+                if getattr(request, name):
+                    message = f"'{name}' is about the heads of 'heads_of_type': leave it out with 'heads' or 'tails'"
+                    raise ApiError(422, "refused", message, name)
         if request.references is None and request.relation is None:
             raise no_references()
         if request.k > limits.k:
             message = f"k is {request.k:,}, but this server returns at most {limits.k:,} tails per head"
             raise ApiError(422, "limit", f"{message}: ask for fewer, or start the server with a higher --most-k", "k")
-        self._check_heads(heads, "heads")
-        rows = request.k * (heads or 1)
-        if rows > limits.rows:
-            message = f"{rows:,} predictions are more than the limit of {limits.rows:,}: ask for fewer heads or tails"
-            raise ApiError(422, "limit", message, "k")
+        self._check_heads(heads, "heads" if request.tails is None else "tails")
+        rows = self._check_rows(heads or 1, request.k, "k")
         if request.explain and rows > limits.explained:
             message = f"{rows:,} predictions with reasons are more than the limit of {limits.explained:,}"
             advice = "ask for fewer heads or tails, or explain single pairs at /explain"
             raise ApiError(422, "limit", f"{message}: {advice}", "explain")
+
+    def _check_rows(self, heads: int, each: int, field: str) -> int:
+        """The number of predictions; raises if there are too many."""
+        rows, limit = heads * each, self.settings.rows
+        if rows > limit:
+            message = f"{rows:,} predictions are more than the limit of {limit:,}: ask for fewer heads or tails"
+            raise ApiError(422, "limit", message, field)
+        return rows
 
     def _check_heads(self, count: int, field: str) -> None:
         limit = self.settings.heads
@@ -194,10 +205,12 @@ def no_references() -> ApiError:
 
 @functools.lru_cache(maxsize=8)  # several requests rank the heads of one order
 def heads_by_similarity(linker: Linker, references: References, with_others: bool) -> np.ndarray:
-    """Entities (n,) like the references' heads, most similar first, and `with_others` all other entities after them."""
-    relation = references.relation.number if references.relation else -1
-    order, similar = by_similarity(linker.graph, references.ids[:, 0], ignored=relation)
-    return order if with_others else order[:similar]
+    """The heads (n,) of `fewlink complete`, in its order, and `with_others` all other entities after them."""
+    heads = plausible_heads(linker.graph, references)
+    if not with_others:
+        return heads
+    order, _ = by_similarity(linker.graph, references.ids[:, 0])
+    return np.concatenate([heads, order[~np.isin(order, heads)]])
 
 
 class Service:
@@ -228,7 +241,7 @@ class Service:
             states = decisions() if decisions is not None else ()
             query, in_all = self.resolver.query(request)
             self.resolver.check_settled(query)
-            return adjusted(query, states, self.linker), in_all
+            return query if query.inverse else adjusted(query, states, self.linker), in_all  # decisions are about tails
 
         orders = request.heads_of_type in ("open", "all")
         async with self.admission.enter("predict all heads" if orders else "predict") as job:
@@ -317,7 +330,7 @@ class Service:
         self.calls += 1
         first = turns[0]
         if isinstance(first, ExplainTurn):
-            return [self.linker.explain_pair(first.references, first.head, first.tail)] * len(turns)
+            return [self.linker.explain_pair(first.references, first.asked, first.answer)] * len(turns)
         if isinstance(first, TrustTurn):
             return [self.linker.trust(first.query)] * len(turns)
         queries = [turn.query for turn in turns if isinstance(turn, RankTurn)]

@@ -63,7 +63,7 @@ def pending_jobs(plan: Plan, workspace: Workspace) -> list[Job]:
 
 def _protocols(plan: Plan, shots: Sequence[int], seed: int) -> list[Protocol]:
     """The protocols of a job, large sets of candidates first because their cached scores include the smaller sets."""
-    candidates = sorted(plan.candidates, key=("full", "paper", "open").index)
+    candidates = sorted(plan.candidates, key=("full", "paper", "released", "open").index)
     return [Protocol(split, k, c, 0, seed) for split, k, c in itertools.product(plan.splits, shots, candidates)]
 
 

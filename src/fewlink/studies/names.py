@@ -17,6 +17,7 @@ NAMES = (
     "shots",
     "embedding",
     "selection",
+    "readings",
     "datasets",
     "rivals",
     "attack",

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,8 +15,9 @@ from fewlink.core.settings import Settings
 from fewlink.models import families, family_of
 
 Figures = dict[str, float]
+OTHER = "other"  # the question of readings that the plan does not name
 Split = Literal["train", "dev", "test"]
-Candidates = Literal["paper", "full", "open"]
+Candidates = Literal["paper", "full", "open", "released"]
 
 
 class Tiny(BaseModel):
@@ -29,6 +30,7 @@ class Tiny(BaseModel):
     shots: list[int] = Field(default_factory=list)
     seeds: int = Field(default=1, ge=1)
     relations: list[str] = Field(default_factory=list)
+    readings: list[str] = Field(default_factory=list)
     settings: dict[str, list[str]] = Field(default_factory=dict)
 
 
@@ -70,6 +72,34 @@ class Rivals(BaseModel):
         )
 
 
+class Reading(BaseModel):
+    """A way to read what the paper leaves open: a base, which names a model, or a change of a base.
+
+    settings    changes of the model's settings, as name=value
+    vectors     changes of its pretrained vectors, by the fields of `fewlink.core.recipes.Vectors`
+    candidates  the tails that are ranked
+    references  the references of dev and test relations: the first ones, or drawn with the seed
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    about: str
+    model: str = ""
+    settings: list[str] = Field(default_factory=list)
+    vectors: dict[str, Any] = Field(default_factory=dict)
+    candidates: Candidates | None = None
+    references: Literal["first", "drawn"] | None = None
+
+
+class Question(BaseModel):
+    """A thing that the paper leaves open, and its readings: a base and its changes, joined by `+`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str
+    readings: list[str]
+
+
 class Plan(BaseModel):
     """A plan of a study: every model with every number of references and seed, on these splits and candidates.
 
@@ -78,6 +108,10 @@ class Plan(BaseModel):
     published       the paper's figures by benchmark, model, split (or number of a relation) and metric
     published_data  the paper's counts by benchmark
     rivals          the models of a leaderboard, in place of `models`
+    readings        bases and changes, by name; the first is the base of a change that is given alone
+    questions       the readings to compare
+    only            the readings to run and show; by default all
+    overrides       changes of the settings of every reading
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -96,6 +130,10 @@ class Plan(BaseModel):
     published: dict[str, dict[str, dict[str, Figures]]] = Field(default_factory=dict)
     published_data: dict[str, dict[str, int]] = Field(default_factory=dict)
     rivals: list[Rivals] = Field(default_factory=list)
+    readings: dict[str, Reading] = Field(default_factory=dict)
+    questions: list[Question] = Field(default_factory=list)
+    only: list[str] = Field(default_factory=list)
+    overrides: list[str] = Field(default_factory=list)
     tiny: Tiny = Tiny()
 
     @property
@@ -123,8 +161,25 @@ class Plan(BaseModel):
                 "seeds": self.tiny.seeds,
                 "relations": self.tiny.relations,
                 "settings": {m: self.tiny.settings.get(family_of(m).name, []) for m in models},
+                "questions": [Question(title="tiny", readings=self.tiny.readings)] if self.questions else [],
+                "overrides": self.tiny.settings.get("fewshot", []),
             }
         )
+
+    def with_readings(self, names: Sequence[str], steps: int | None) -> Plan:
+        """The plan with these readings only, by default all, trained for this many steps, by default their own."""
+        if not self.questions:
+            raise FewlinkError("this study has no readings: leave out --readings and --steps")
+        known = dict.fromkeys([*self.readings, "best"])
+        for word in (word for name in names for word in name.split("+")):
+            choose("reading", word, known)
+        bases = [name for name, reading in self.readings.items() if reading.model]
+        only = [name if name.split("+")[0] in bases else f"{bases[0]}+{name}" for name in names]
+        planned = [name for question in self.questions for name in question.readings]
+        others = [name for name in only if name not in planned]
+        questions = [*self.questions, *([Question(title=OTHER, readings=others)] if others else [])]
+        overrides = [*self.overrides, *([f"steps={steps}"] if steps is not None else [])]
+        return self.model_copy(update={"questions": questions, "only": only, "overrides": overrides})
 
     def with_only(
         self, models: Sequence[str], shots: Sequence[int], seeds: int | None, benchmark: str | None = None

@@ -182,10 +182,11 @@ def matched(matcher: nn.Module, queries: Tensor, vectors: Tensor) -> Tensor:
 
 def scored(name: str, model: FewShotModel, references: Tensor, queries: Tensor, s: Neighbourhood) -> Sequence[Tensor]:
     """Scores (B, Q) and reconstruction losses (B,) of references (B, K, 2) and queries (B, Q, 2) by the whole model."""
-    whole = variants.VARIANTS[name](s.dim, getattr(model.matcher, "steps", 0)).double()
+    variant = variants.VARIANTS[name]
     parts = {"encoder": model.encoder, "aggregator": model.aggregator, "matcher": model.matcher}
     if isinstance(model.pair, pairs.FeedForward):
-        parts["feed_forward"] = model.pair
+        variant, parts["feed_forward"] = variants.with_pair_block(variant), model.pair
+    whole = variant(s.dim, getattr(model.matcher, "steps", 0)).double()
     parameters = {
         f"{where}.{label}": value
         for where, part in parts.items()

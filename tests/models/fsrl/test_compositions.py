@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.models.fsrl.oracle import ask, normal, parameters_of, random_surroundings
+from tests.training.runs import umls
 
 from fewlink.core.errors import UnknownName
+from fewlink.models import trained_family
 from fewlink.models.fsrl.compositions import COMPOSITIONS, build
 from fewlink.models.fsrl.model import FewShotModel
+from fewlink.models.fsrl.pair import FeedForward
 from fewlink.models.fsrl.reference_variants import VARIANTS
+from fewlink.models.fsrl.settings import FewShotSettings
 
 PARTS_OF = ("encoder", "pair", "aggregator", "matcher")
 every_model = pytest.mark.parametrize("name", COMPOSITIONS)
@@ -33,6 +37,18 @@ def test_parameters_of_the_authors_program_by_hand() -> None:
     # d = 2. Attention: W 2·4, b 2, u 2, c 1. Pairs: W₁ 8·4, b₁ 8, W₂ 4·8, b₂ 4, a 4, b 4. Two LSTMs, no attention.
     parts = {part: sum(p.numel() for p in getattr(build("fsrl-released", 2), part).parameters()) for part in PARTS_OF}
     assert parts == {"encoder": 13, "pair": 84, "aggregator": 320, "matcher": 208}
+
+
+@pytest.mark.parametrize("name", ["gmatching-maxp", "gmatching-meanp", "gmatching-max", "fsrl"])
+def test_the_pair_block_is_all_that_the_setting_adds(name: str) -> None:
+    without, block = build(name, 2), build(name, 2, pair_block=True)
+    assert isinstance(block.pair, FeedForward) and not isinstance(without.pair, FeedForward)
+    added = block.state_dict().keys() - without.state_dict().keys()
+    assert added == {f"pair.{weight}" for weight in block.pair.state_dict()}
+    assert (
+        trained_family(name).training_facts(umls(), FewShotSettings(model=name, pair_block=True))["pairs"]
+        == "FeedForward"
+    )
 
 
 def test_fsrl_has_the_three_parts_of_the_paper_and_pairs_side_by_side() -> None:

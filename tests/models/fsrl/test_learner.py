@@ -12,7 +12,10 @@ from tests.training.runs import doubled, everything, lines_of, saved, small, tim
 from tests.training.runs import quick as quick
 
 from fewlink.core.errors import FewlinkError
+from fewlink.data import candidates, competing_tails
+from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.fsrl.compositions import COMPOSITIONS
+from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun, sampler
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training import RunConfig, train_runs
 from fewlink.training import trainer as trainer_room
@@ -58,6 +61,63 @@ def test_shared_negatives_and_trained_vectors_side_by_side(loss: str) -> None:
         close(losses[..., run], alone.learner.learn(0, alone.learner.ids(0, 4))[..., 0])
         same_weights(three, run, alone)
         assert three.evaluate(run) == pytest.approx(alone.evaluate(0), abs=1e-9)
+
+
+def in_double_precision(*runs: LearnerRun) -> FewShotLearner:
+    learner = FewShotLearner(umls(), runs)
+    learner.weights = {name: torch.nn.Parameter(weight.data.double()) for name, weight in learner.weights.items()}
+    learner.optimizer.param_groups[0]["params"] = list(learner.weights.values())
+    learner.module.double()
+    learner.tables = {n: t.double() if t.is_floating_point() else t for n, t in learner.tables.items()}
+    return learner
+
+
+def test_runs_with_other_vectors_neighbours_and_negatives_equal_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "PAPER_SIZE", 30)
+    changes: list[dict[str, Any]] = [
+        {"negatives_from": "released"},
+        {},
+        {"neighbour_rule": "first", "seed": 1},
+        {"standardise": True, "negatives_from": "paper"},
+        {"negatives_from": "released", "seed": 2},
+    ]
+    runs = [LearnerRun(vectors(i // 2), small(negatives=2, **change)) for i, change in enumerate(changes)]
+    together = in_double_precision(*runs)
+    losses = together.learn(0, together.ids(0, 4))
+    protocol = Protocol("dev", 3, "full")
+    for number, run in enumerate(runs):
+        alone = in_double_precision(run)
+        assert torch.equal(together.ids(0, 4)[number], alone.ids(0, 4)[0])
+        close(losses[..., number], alone.learn(0, alone.ids(0, 4))[..., 0])
+        for name, value in alone.state(0).weights.items():
+            close(together.state(number).weights[name], value)
+        found, expected = (evaluate(umls(), s, protocol) for s in (together.scorer(number), alone.scorer(0)))
+        assert found.metrics()["micro"] == pytest.approx(expected.metrics()["micro"], abs=1e-9)
+
+
+def test_runs_that_learn_differently_do_not_train_side_by_side() -> None:
+    with pytest.raises(FewlinkError, match="side by side"):
+        FewShotLearner(umls(), [LearnerRun(vectors(), small()), LearnerRun(vectors(), small(margin=2.0))])
+
+
+@pytest.mark.parametrize("source", ["paper", "released"])
+def test_negatives_come_from_the_candidates_alone(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every false tail is a candidate that is no known answer, and every such candidate is drawn."""
+    monkeypatch.setattr(candidates, "PAPER_SIZE", 30)
+    graph, tasks = umls().graph, umls().split("train")
+    episodes = sampler(umls(), small(negatives_from=source, negatives=8), [0])(torch.arange(300))
+    drawn: dict[int, set[int]] = {}
+    for task, queries, negatives in zip(*(x[0].tolist() for x in (episodes.tasks, *episodes[2:])), strict=True):
+        allowed = {*competing_tails(source, tasks[task], graph).tolist()}
+        for (head, _), tails in zip(queries, negatives, strict=True):
+            known = {*tasks[task].known_tails[head].tolist()}
+            assert not known & {*tails} and ({*tails} <= allowed or allowed <= known)
+            drawn.setdefault(task, set()).update({*tails} & allowed)
+    for number, task in enumerate(tasks):
+        allowed = {*competing_tails(source, task, graph).tolist()}
+        always_known = set.intersection(*({*tails.tolist()} for tails in task.known_tails.values()))
+        assert len(task.range) <= 30 or len(allowed) == 30
+        assert len(drawn[number]) > 0.5 * len(allowed - always_known)
 
 
 def test_runs_that_began_alone_continue_side_by_side() -> None:

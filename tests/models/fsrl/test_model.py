@@ -80,9 +80,11 @@ def test_the_best_reference_by_hand() -> None:
 @pytest.mark.parametrize(
     ("shots", "slots", "steps", "count"), [(1, 1, 1, 4), (1, 4, 2, 1), (3, 4, 2, 4), (5, 1, 3, 2), (2, 0, 2, 2)]
 )
+@pytest.mark.parametrize("pair_block", [False, True])
 @every_model
-def test_a_model_is_the_reference(name: str, shots: int, slots: int, steps: int, count: int) -> None:
-    model, s = model_of(name, steps=steps), random_surroundings(2, 3, slots)
+def test_a_model_is_the_reference(name: str, pair_block: bool, shots: int, slots: int, steps: int, count: int) -> None:
+    model = parameters_of(build(name, 3, steps=steps, pair_block=pair_block), 1)
+    s = random_surroundings(2, 3, slots)
     leaves = [*model.parameters(), s.entities.requires_grad_(), s.relations.requires_grad_()]
     references, queries = pairs(3, 2, shots), pairs(4, 2, count)
     fast = ask(model, references, queries, s)

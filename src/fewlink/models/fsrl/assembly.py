@@ -19,11 +19,22 @@ from fewlink.models.weights import check_weights
 TUNED = ("entities", "relations")  # pretrained vectors; a run that tunes them saves them as `around.NAME`
 
 
-def assemble(
-    graph: Graph, embeddings: Embeddings, settings: FewShotSettings, device: str
-) -> tuple[FewShotModel, Neighbourhood]:
-    """A model with its initial parameters, which are a pure function of the seed, and its inputs."""
-    around = Neighbourhood.of(
+def initial_model(dim: int, settings: FewShotSettings) -> FewShotModel:
+    """A model with its initial parameters, which are a pure function of the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(settings.seed, "start"))
+        return build(
+            settings.model,
+            dim,
+            steps=settings.matching_steps,
+            dropout=settings.dropout,
+            pair_block=settings.pair_block,
+        )
+
+
+def inputs_of(graph: Graph, embeddings: Embeddings, settings: FewShotSettings) -> Neighbourhood:
+    """The inputs of a model."""
+    return Neighbourhood.of(
         graph,
         embeddings.single_precision() if settings.embedding_rate else embeddings,
         max_neighbours=settings.neighbours,
@@ -31,10 +42,13 @@ def assemble(
         seed=settings.seed,
         standardise=settings.standardise,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(settings.seed, "start"))
-        model = build(settings.model, embeddings.dim, steps=settings.matching_steps, dropout=settings.dropout)
-    return model.to(device), around.to(device)
+
+
+def assemble(
+    graph: Graph, embeddings: Embeddings, settings: FewShotSettings, device: str
+) -> tuple[FewShotModel, Neighbourhood]:
+    """A model with its initial parameters, and its inputs, on a device."""
+    return initial_model(embeddings.dim, settings).to(device), inputs_of(graph, embeddings, settings).to(device)
 
 
 def load_weights(model: FewShotModel, around: Neighbourhood, weights: dict[str, Tensor], run: Path) -> None:

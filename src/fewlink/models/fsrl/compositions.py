@@ -67,10 +67,13 @@ COMPOSITIONS = {
 }
 
 
-def build(name: str, dim: int, *, steps: int = 2, dropout: float = 0.0) -> FewShotModel:
-    """A model with new parameters, for vectors of `dim` numbers and `steps` matching steps (T)."""
+def build(name: str, dim: int, *, steps: int = 2, dropout: float = 0.0, pair_block: bool = False) -> FewShotModel:
+    """A model with new parameters, for vectors of `dim` numbers and `steps` matching steps (T).
+
+    With `pair_block`, pairs pass through `FeedForward` even if the composition only joins head and tail.
+    """
     composition = choose("model", name, COMPOSITIONS)
     encoder = composition.encoder(dim, dropout)
-    pair = composition.pairs(encoder.width, dropout)
+    pair = (FeedForward if pair_block else composition.pairs)(encoder.width, dropout)
     width = 2 * encoder.width
     return FewShotModel(encoder, pair, composition.aggregator(width), composition.matcher(width, steps))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -16,10 +17,11 @@ from fewlink.graph import Graph
 from fewlink.models.family import Learner
 from fewlink.models.fsrl.assembly import assemble, load_weights
 from fewlink.models.fsrl.compositions import COMPONENTS, COMPOSITIONS
-from fewlink.models.fsrl.learner import FewShotLearner, sampler
+from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun, sampler
+from fewlink.models.fsrl.pair import FeedForward
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.models.one_table import OneTableFamily
+from fewlink.models.one_table import OneTableFamily, references_seen
 
 NEIGHBOUR_BYTES = 12
 SORTED_EDGE_BYTES = 40  # while neighbours are chosen
@@ -31,6 +33,7 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
     name = "fewshot"
     settings = FewShotSettings
     side_by_side = True
+    knows_seen_references = True
     memory_advice = "neighbours=10"
 
     @property
@@ -39,6 +42,10 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
 
     def components(self, model: str) -> dict[str, str]:
         return {kind: getattr(COMPOSITIONS[model], kind).__name__ for kind in COMPONENTS}
+
+    def training_facts(self, benchmark: Benchmark, settings: FewShotSettings) -> dict[str, Any]:
+        block = {"pairs": FeedForward.__name__} if settings.pair_block else {}
+        return {**self.components(settings.model), **block}
 
     def ablations(self) -> dict[str, list[str]]:
         return {"fsrl": ["fsrl", *(name for name in COMPOSITIONS if name.startswith("fsrl-as"))]}
@@ -70,7 +77,7 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
     def learner(
         self, benchmark: Benchmark, vectors: Embeddings, settings: FewShotSettings, seeds: Sequence[int]
     ) -> Learner:
-        return FewShotLearner(benchmark, vectors, settings, seeds)
+        return FewShotLearner(benchmark, [LearnerRun(vectors, settings.replace(seed=seed)) for seed in seeds])
 
     def scorer(
         self,
@@ -83,7 +90,7 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
     ) -> FewShotScorer:
         model, neighbourhood = assemble(benchmark.graph, vectors, settings, settings.device)
         load_weights(model, neighbourhood, weights, run)
-        return FewShotScorer(settings.model, model, neighbourhood)
+        return FewShotScorer(settings.model, model, neighbourhood, references_seen(vectors))
 
 
 def neighbour_bytes(graph: Graph, max_neighbours: int) -> float:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import time
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,20 +17,44 @@ from fewlink.core import distributed
 from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import derive
 from fewlink.data.benchmark import Benchmark
-from fewlink.data.episodes import EpisodeBatch, EpisodeSampler, Layout, compact
+from fewlink.data.candidates import competing_tails
+from fewlink.data.episodes import EpisodeBatch, Episodes, EpisodeSampler, Layout, compact
 from fewlink.embeddings.table import Embeddings
 from fewlink.models.family import RunState, StepResult
-from fewlink.models.fsrl.assembly import TUNED, assemble
+from fewlink.models.fsrl.assembly import TUNED, initial_model, inputs_of
 from fewlink.models.fsrl.captured import CapturedStep
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
 from fewlink.models.fsrl.objective import Objective, objective
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
+from fewlink.models.one_table import references_seen
 
-TABLES = ("relations", "entities")  # of the neighbours, which each run samples with its seed
+OWN_SETTINGS = ("seed", "negatives_from", "neighbour_rule", "standardise", "evaluate_candidates")
+TABLES = ("relations", "entities")  # of the neighbours, which each run chooses for itself
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 STEPS_AT_ONCE = {"cpu": 16, "cuda": 256}  # steps whose episodes are sampled together
+
+
+class LearnerRun(NamedTuple):
+    """The vectors that a run reads, and its settings with its seed.
+
+    Runs that train side by side may differ in their vectors and in `OWN_SETTINGS`.
+    """
+
+    vectors: Embeddings
+    settings: FewShotSettings
+
+    @property
+    def shared(self) -> str:
+        """What runs must have in common to train side by side, as text."""
+        return shared_settings(self.settings, self.vectors.dim)
+
+
+def shared_settings(settings: FewShotSettings, dim: int) -> str:
+    """What runs with vectors of `dim` numbers must have in common to train side by side, as text."""
+    shared = {name: value for name, value in settings.as_dict().items() if name not in OWN_SETTINGS}
+    return json.dumps([dim, shared], sort_keys=True)
 
 
 class ModelWithInputs(nn.Module):
@@ -43,35 +70,41 @@ class ModelWithInputs(nn.Module):
 
 
 class FewShotLearner:
-    """Trains S runs of one model that differ in their seed.
+    """Trains S runs of one model that differ in their seed, their vectors or other `OWN_SETTINGS`.
 
     `weights` has a tensor (S, …) for each parameter, by its name in `ModelWithInputs`. Several runs train together by
     `vmap`, with one product for all of them. On a GPU, a step is captured once as a CUDA graph and replayed.
     """
 
-    def __init__(
-        self, benchmark: Benchmark, embeddings: Embeddings, settings: FewShotSettings, seeds: Sequence[int]
-    ) -> None:
-        self.settings, self.seeds, self.device = settings, seeds, settings.device
+    def __init__(self, benchmark: Benchmark, runs: Sequence[LearnerRun]) -> None:
+        self.runs, settings = runs, runs[0].settings
+        if any(run.shared != runs[0].shared for run in runs):
+            raise FewlinkError("runs with other settings cannot train side by side: train them one after another")
+        self.settings, self.device = settings, settings.device
+        self.seeds: Sequence[int] = [run.settings.seed for run in runs]
         self.on_gpu = self.device != "cpu"
-        self.sampler = sampler(benchmark, settings, seeds)
-        models = []
-        for seed in seeds:
-            model, around = assemble(benchmark.graph, embeddings, settings.replace(seed=seed), self.device)
-            models.append(ModelWithInputs(model, around))
+        self.sampler = JoinedSampler(benchmark, [run.settings for run in runs])
+        models = [
+            ModelWithInputs(initial_model(run.vectors.dim, run.settings), inputs)
+            for run, inputs in zip(runs, _inputs(benchmark, runs), strict=True)
+        ]
+        models = [model.to(self.device) for model in models]
         self.module = models[0].train()
         rates = dict.fromkeys((name for name, _ in self.module.named_parameters()), settings.learning_rate)
         if settings.embedding_rate:
             rates |= dict.fromkeys((f"around.{name}" for name in TUNED), settings.embedding_rate)
         self.weights = {name: nn.Parameter(_stacked(models, name)) for name in rates}
-        self.tables = {f"around.neighbours.{table}": _shared(models, f"around.neighbours.{table}") for table in TABLES}
+        tables = [f"around.neighbours.{table}" for table in TABLES]
+        if not settings.embedding_rate and len({(id(run.vectors), run.settings.standardise) for run in runs}) > 1:
+            tables += [f"around.{name}" for name in TUNED]
+        self.tables = {name: _shared(models, name) for name in tables}
         groups = [
             {"params": [self.weights[n] for n in rates if rates[n] == rate], "rate": rate, "lr": self._rate(rate)}
             for rate in dict.fromkeys(rates.values())
         ]
         self.optimizer = torch.optim.Adam(groups, fused=True, capturable=self.on_gpu)
         relations = settings.relations // distributed.count()
-        self.layout = Layout(len(seeds), relations, settings.shots, settings.batch, settings.negatives, self.device)
+        self.layout = Layout(len(runs), relations, settings.shots, settings.batch, settings.negatives, self.device)
         max_steps = STEPS_AT_ONCE["cuda" if self.on_gpu else "cpu"]
         self.steps_at_once = max(1, min(max_steps, self.sampler.at_once // self.layout.relations))
         self._captured: CapturedStep | None = None
@@ -172,11 +205,12 @@ class FewShotLearner:
             for name, parameter in self.module.model.named_parameters():
                 parameter.copy_(self.weights[f"model.{name}"][run])
         trained = {name: weight.detach()[run] for name, weight in self.weights.items()}
-        vectors = {name: trained.get(f"around.{name}", getattr(self.module.around, name)) for name in TUNED}
+        own = {**{name: table[run] for name, table in self.tables.items()}, **trained}
+        vectors = {name: own.get(f"around.{name}", getattr(self.module.around, name)) for name in TUNED}
         sampled = {name: self.tables[f"around.neighbours.{name}"][run] for name in TABLES}
         neighbours = Neighbours(self.settings.neighbours, self.module.around.neighbours.offsets, **sampled)
         around = Neighbourhood(**vectors, neighbours=neighbours)
-        return FewShotScorer(self.settings.model, self.module.model, around)
+        return FewShotScorer(self.settings.model, self.module.model, around, references_seen(self.runs[run].vectors))
 
     def state(self, run: int) -> RunState:
         """The parameters and the optimizer's moments of a run."""
@@ -204,11 +238,37 @@ class FewShotLearner:
                     current[entry].zero_()
 
 
+class JoinedSampler:
+    """Samples the episodes of runs whose false tails are drawn from different candidates, in the order of the runs."""
+
+    def __init__(self, benchmark: Benchmark, settings: Sequence[FewShotSettings]) -> None:
+        sources = list(dict.fromkeys(each.negatives_from for each in settings))
+        runs = {source: [i for i, each in enumerate(settings) if each.negatives_from == source] for source in sources}
+        self._samplers = [
+            sampler(benchmark, settings[own[0]], [settings[i].seed for i in own]) for own in runs.values()
+        ]
+        places = torch.tensor([i for own in runs.values() for i in own])
+        self._order = places.argsort().to(settings[0].device)
+        self.at_once = max(1, min(each.at_once for each in self._samplers) // len(sources))
+
+    def __call__(self, numbers: Tensor) -> Episodes:
+        """The episodes of these numbers (n,), for every run."""
+        parts = [each(numbers) for each in self._samplers]
+        if len(parts) == 1:
+            return parts[0]
+        return Episodes(*(torch.cat(column).index_select(0, self._order) for column in zip(*parts, strict=True)))
+
+
 def sampler(benchmark: Benchmark, settings: FewShotSettings, seeds: Sequence[int]) -> EpisodeSampler:
-    """The sampler of episodes of train relations with a large enough range."""
+    """The sampler of episodes of train relations with a large enough range, for runs with these seeds."""
     tasks = [task for task in benchmark.split("train") if len(task.range) >= settings.smallest_range]
     if not tasks and benchmark.split("train"):
         raise FewlinkError(f"no train relation has a range of {settings.smallest_range}: lower smallest_range")
+    if settings.negatives_from != "full":
+        tasks = [
+            dataclasses.replace(task, range=competing_tails(settings.negatives_from, task, benchmark.graph))
+            for task in tasks
+        ]
     return EpisodeSampler(
         tasks,
         len(benchmark.graph.entities),
@@ -219,6 +279,23 @@ def sampler(benchmark: Benchmark, settings: FewShotSettings, seeds: Sequence[int
         seeds=seeds,
         device=settings.device,
     )
+
+
+def _inputs(benchmark: Benchmark, runs: Sequence[LearnerRun]) -> list[Neighbourhood]:
+    """The inputs of each run; runs with the same vectors or the same neighbours share them."""
+    vectors: dict[tuple[int, bool], Neighbourhood] = {}
+    neighbours: dict[tuple[str, int], Neighbours] = {}
+    inputs = []
+    for run in runs:
+        settings = run.settings
+        table, chosen = (id(run.vectors), settings.standardise), (settings.neighbour_rule, settings.seed)
+        if table not in vectors or chosen not in neighbours:
+            made = inputs_of(benchmark.graph, run.vectors, settings)
+            vectors.setdefault(table, made)
+            neighbours.setdefault(chosen, made.neighbours)
+        own = vectors[table]
+        inputs.append(Neighbourhood(own.entities, own.relations, neighbours[chosen]))
+    return inputs
 
 
 def _stacked(models: Sequence[ModelWithInputs], name: str) -> Tensor:

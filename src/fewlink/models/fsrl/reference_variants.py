@@ -192,6 +192,11 @@ class WithFeedForward(FSRL):
         return pairs
 
 
+def with_pair_block(variant: type[FSRL]) -> type[FSRL]:
+    """A variant whose pairs pass through the feed-forward block, as GMatching's do in the programs of both papers."""
+    return variant if issubclass(variant, WithFeedForward) else type("PairBlock", (WithFeedForward, variant), {})
+
+
 class Released(WithFeedForward):
     Encoder = ReleasedEncoder
     Aggregator = ReleasedAggregator

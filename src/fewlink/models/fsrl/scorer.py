@@ -13,7 +13,7 @@ from fewlink.models.fsrl.distinct import distinct
 from fewlink.models.fsrl.exact import ExactEncoder
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
-from fewlink.scorers import Question, Reasons
+from fewlink.scorers import Capabilities, Question, Reasons
 
 
 class FewShotScorer:
@@ -23,8 +23,9 @@ class FewShotScorer:
     NELL-One's) only once.
     """
 
-    def __init__(self, name: str, model: FewShotModel, around: Neighbourhood) -> None:
+    def __init__(self, name: str, model: FewShotModel, around: Neighbourhood, references_seen: int = 0) -> None:
         self.name, self.model, self.around = name, model.eval(), around
+        self.capabilities = Capabilities(references_seen=references_seen)
         self._encode: Callable[[Tensor], Tensor] | None = None
         self._encoded = around.relations.new_empty(0)  # (E, d) after the first question
         self._ready = torch.empty(0, dtype=torch.bool, device=around.relations.device)  # (E,)

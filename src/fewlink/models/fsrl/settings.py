@@ -17,6 +17,9 @@ class FewShotSettings(ModelSettings):
     model: str = Field(default="fsrl", description="a name of `fewlink models`")
     batch: int = Field(default=128, ge=1, description="queries in an episode")
     negatives: int = Field(default=1, ge=1, description="false tails for each query")
+    negatives_from: Literal["full", "paper", "released"] = Field(
+        default="full", description="candidates that false tails are drawn from: full, paper or released"
+    )
     shared_negatives: bool = Field(default=False, description="whether the queries of an episode share their negatives")
     smallest_range: int = Field(default=0, ge=0, description="minimum range of the relations to train on")
     loss: Literal["hinge", "softmax"] = Field(
@@ -36,6 +39,10 @@ class FewShotSettings(ModelSettings):
     neighbours: int = Field(default=30, ge=1, description="maximum number of neighbours of an entity (N)")
     neighbour_rule: Literal["sampled", "first"] = Field(
         default="sampled", description="how to choose neighbours if there are more: sampled, or the first in the file"
+    )
+    pair_block: bool = Field(
+        default=False,
+        description="feed-forward block and layer norm on pairs, as in the programs of FSRL and GMatching",
     )
     matching_steps: int = Field(default=2, ge=1, description="matching steps (T in Eq. 8)")
     mixed_precision: bool = Field(default=False, description="bfloat16 products on a GPU")

@@ -3,29 +3,23 @@
 import { decide } from "./decisions.js";
 import { $, element } from "./dom.js";
 import { hasProbability, meritOf } from "./filters.js";
-import { visibleRows } from "./list.js";
-import { kindOf } from "./project.js";
+import { undecidedPredictions } from "./list.js";
 import { formatPercent, formatScore, pairText, plural } from "./text.js";
 
 const MAX_PAIRS = 1000; // of one request
 const OFFERED = 5; // the threshold is first set so that about as many pairs reach it
 
-const undecided = () =>
-  visibleRows()
-    .map((row) => row.prediction)
-    .filter((prediction) => !kindOf(prediction));
-
 const selected = () =>
-  undecided()
+  undecidedPredictions()
     .filter((prediction) => meritOf(prediction) >= Number($("bulk-minimum").value))
     .slice(0, MAX_PAIRS);
 
 function openDialog() {
-  const merits = undecided()
+  const merits = undecidedPredictions()
     .map(meritOf)
     .sort((one, other) => other - one);
   const start = merits[Math.min(OFFERED, merits.length) - 1] ?? 0;
-  const inPercent = undecided().some(hasProbability);
+  const inPercent = undecidedPredictions().some(hasProbability);
   $("bulk-label").textContent = inPercent ? "Minimum probability in %" : "Minimum score";
   $("bulk-minimum").value = inPercent ? Math.floor(start) : Math.floor(100 * start) / 100;
   showSelected();

@@ -2,6 +2,7 @@
 
 import { element } from "./dom.js";
 
+const MARGIN = 12; // pixels between a list and the end of the window
 const DELAY = 110; // milliseconds after the last letter before offers are requested
 
 let fields = 0;
@@ -124,8 +125,16 @@ export function addCompletion(input, search, onPick) {
     }
     list.replaceChildren(...offers.map(offerItem));
     list.hidden = !offers.length || document.activeElement !== input;
+    placeList();
     input.setAttribute("aria-expanded", String(!list.hidden));
     select(-1);
+  }
+
+  // Opens the list above the field if there is more room.
+  function placeList() {
+    const { top, bottom } = input.getBoundingClientRect();
+    const below = innerHeight - bottom;
+    list.classList.toggle("above", below < list.offsetHeight + MARGIN && top > below);
   }
 
   input.addEventListener("input", () => {

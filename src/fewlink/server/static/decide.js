@@ -2,7 +2,7 @@
 
 import { call } from "./api.js";
 import { decide } from "./decisions.js";
-import { $, announce, element } from "./dom.js";
+import { $, element, setStatus } from "./dom.js";
 import { entityButton } from "./entity.js";
 import { on } from "./events.js";
 import { loadReasons } from "./explanation.js";
@@ -27,8 +27,8 @@ let judging = false; // one decision at a time: a held key must not decide on wh
 
 // The heads and tails that suggestions are taken from.
 function readPool() {
-  const heads =
-    state.mode === "heads" && !state.heads.length ? { heads_of_type: "open" } : readHeads();
+  const open = state.mode === "tails" || (state.mode === "heads" && !state.heads.length);
+  const heads = open ? { heads_of_type: "open" } : readHeads();
   return {
     ...heads,
     ...(heads.heads ? {} : { count: poolSize }),
@@ -56,7 +56,7 @@ export async function nextSuggestion({ focus = true } = {}) {
     const body = readPool();
     $("decide-view").setAttribute("aria-busy", "true");
     const count = body.heads ? plural(body.heads.length, "head") : `up to ${body.count} heads`;
-    if (!card) announce(`Searching ${count}…`);
+    if (!card) setStatus(`Searching ${count}…`);
     const answer = await call(`projects/${project.number}/next`, body, own.signal);
     if (searching === own) showAnswer(answer, focus);
   } catch (error) {
@@ -84,7 +84,7 @@ function showAnswer(answer, focus) {
 
 function showNoCard(text, label, onclick) {
   card = null;
-  announce("");
+  setStatus("");
   $("card").replaceChildren(
     element(
       "div",
@@ -125,7 +125,7 @@ function showEnd({ heads, heads_in_all: total }) {
       },
     );
   } else showNoCard(`No pair is left among the ${plural(heads, "head")} that were searched.`);
-  announce("No suggestion is left.");
+  setStatus("No suggestion is left.");
 }
 
 function showCard(suggestion, { learnt }, focus) {
@@ -172,7 +172,7 @@ function showCard(suggestion, { learnt }, focus) {
     ),
     element("button", why, "Reasons ", element("kbd", { "aria-hidden": "true" }, "E")),
   );
-  announce(`${head_name} → ${tail_name}?`);
+  setStatus(`${head_name} → ${tail_name}?`);
   if (state.withReasons) showCardReasons();
   if (!focus) return;
   $("card").focus({ preventScroll: true });

@@ -1,7 +1,7 @@
 // The HTTP interface, from its OpenAPI schema: the fields of each endpoint, and a form to try it.
 
 import { call, request } from "./api.js";
-import { $, announce, element } from "./dom.js";
+import { $, element, setStatus } from "./dom.js";
 import { formatCount } from "./text.js";
 
 const FIRST = ["/predict", "/explain"]; // listed before the other endpoints
@@ -271,8 +271,8 @@ async function start() {
     }),
   );
   $("endpoints").replaceChildren(...ordered.map(endpointSection), errorSection());
-  announce(`fewlink ${info.version}: ${info.summary}`);
+  setStatus(`fewlink ${info.version}: ${info.summary}`);
   if (location.hash) $(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
 }
 
-start().catch((error) => announce(error.message));
+start().catch((error) => setStatus(error.message));

@@ -24,9 +24,27 @@ export const svgElement = (tag, attributes, ...children) =>
 
 export const checkedValue = (name) => document.querySelector(`input[name=${name}]:checked`).value;
 
-// Shows a message in the status line, which screen readers read out.
-export function announce(text) {
+const PASSING = 8000; // milliseconds that a message about an event is shown
+
+let standing = ""; // what the page does or lists
+let timer = 0;
+
+function showStatus(text, live) {
+  clearTimeout(timer);
+  $("status").ariaLive = live ? "polite" : "off";
   $("status").textContent = text;
+}
+
+// Shows in the status line, which screen readers read out, what the page does or lists, until that changes.
+export function setStatus(text) {
+  standing = text;
+  showStatus(text, true);
+}
+
+// Shows an event in the status line for some seconds.
+export function announce(text) {
+  showStatus(text, true);
+  timer = setTimeout(() => showStatus(standing, false), PASSING);
 }
 
 // Shows an error below a field and moves the focus there; null removes the error.

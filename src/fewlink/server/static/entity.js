@@ -1,23 +1,27 @@
-// The dialog about one entity: its types and its edges, with a search and pages of edges.
+// The panel of one entity: its types, and its facts by relation, each group with more on demand.
 
 import { call } from "./api.js";
 import { $, element } from "./dom.js";
+import { emit } from "./events.js";
+import { showNeighbourhood } from "./neighbourhood.js";
 import { formatCount, plural, shortRelation, withSpaces } from "./text.js";
 
-const EDGES_PER_PAGE = 20;
+const FACTS_PER_GROUP = 6; // shown at first
+const FACTS_PER_PAGE = 50; // that a group shows more of
+const MAX_FACTS = 200; // of one request
 
 let trail = []; // ids of the entities that led to the shown one, newest last
-let shown = null; // {id, first}: the shown entity and its first listed edge
+let shown = null; // the shown entity: {id, name}
 let requests = 0;
 
-// A button with the name of an entity that opens its dialog.
+// A button with the name of an entity that opens its panel.
 export const entityButton = (id, name) =>
   element(
     "button",
     {
       type: "button",
       class: "entity",
-      title: `Show the edges of ${name}`,
+      title: `Show the facts about ${name}`,
       onclick: (event) => {
         event.stopPropagation();
         openEntity(id);
@@ -26,64 +30,107 @@ export const entityButton = (id, name) =>
     name,
   );
 
-function openEntity(id) {
+// Opens the panel, or shows another entity in it, with a way back.
+export function openEntity(id) {
   if ($("entity").open && shown) trail.push(shown.id);
   else trail = [];
   $("entity-search").value = "";
-  showEntity(id, 0);
   if (!$("entity").open) $("entity").showModal();
+  showEntity(id);
 }
 
-async function showEntity(id, first) {
+const facts = (query) => call(`entity?${new URLSearchParams(query)}`);
+
+async function showEntity(id) {
   const number = ++requests;
-  shown = { id, first };
-  const query = { id, q: $("entity-search").value.trim(), first, count: EDGES_PER_PAGE };
+  const q = $("entity-search").value.trim();
   try {
-    const facts = await call(`entity?${new URLSearchParams(query)}`);
-    if (number === requests) showFacts(facts, first);
+    const answer = await facts({ id, q, each: FACTS_PER_GROUP, count: MAX_FACTS });
+    if (number === requests) showFacts(answer, q);
   } catch (error) {
     if (number === requests) $("entity-count").textContent = error.message;
   }
 }
 
-function showFacts(facts, first) {
-  const last = first + facts.edges.length;
-  const id = facts.id === facts.name ? "" : facts.id;
-  const types = facts.types.map(withSpaces).join(", ");
-  $("entity-title").textContent = facts.name;
-  $("entity-facts").textContent = [id, types, plural(facts.edges_in_all, "edge")]
+function showFacts(answer, q) {
+  const { id, name, types, groups, edges, edges_in_all: all, matching } = answer;
+  const other = shown?.id !== id;
+  shown = { id, name };
+  $("entity-title").textContent = name;
+  $("entity-facts").textContent = [
+    id === name ? "" : id,
+    types.map(withSpaces).join(", "),
+    plural(all, "fact"),
+  ]
     .filter(Boolean)
     .join(" · ");
-  $("entity-edges").replaceChildren(...facts.edges.map((edge) => edgeItem(facts.name, edge)));
-  $("entity-count").textContent = facts.matching
-    ? `${formatCount(first + 1)} to ${formatCount(last)} of ${formatCount(facts.matching)}`
-    : "No edge contains this text.";
-  $("entity-previous").disabled = first === 0;
-  $("entity-next").disabled = last >= facts.matching;
+  $("entity-edges").replaceChildren(
+    ...groups.map((group) => groupSection(answer, group, edges, q)),
+  );
+  $("entity-count").textContent = countText(matching, all, q);
   $("entity-back").hidden = !trail.length;
+  if (other) $("entity-edges").scrollTop = 0;
 }
 
-function edgeItem(name, { relation, inverse, other }) {
-  const arrow = element("em", {}, ` —${shortRelation(relation)}→ `);
-  const end = entityButton(other.id, other.name);
-  if (inverse) return element("li", {}, end, arrow, name);
-  return element("li", {}, name, arrow, end);
+function countText(matching, all, q) {
+  if (!q) return "";
+  return matching
+    ? `${formatCount(matching)} of ${plural(all, "fact")}.`
+    : "No fact has this text.";
+}
+
+const isOf = (edge, group) => edge.relation === group.relation && edge.inverse === group.inverse;
+
+// The facts with one relation in one direction: the first ones, and a button for more.
+function groupSection({ id }, group, edges, q) {
+  const title = withSpaces(shortRelation(group.relation));
+  const list = element("ul", { class: "ends" });
+  const more = element("button", { type: "button", class: "quiet" });
+  let count = 0;
+  const add = (others) => {
+    list.append(
+      ...others.map(({ other }) => element("li", {}, entityButton(other.id, other.name))),
+    );
+    count += others.length;
+    more.hidden = count >= group.count;
+    more.textContent = `and ${formatCount(group.count - count)} more`;
+  };
+  more.addEventListener("click", async () => {
+    const { relation, inverse } = group;
+    const page = { id, q, relation, inverse, first: count, count: FACTS_PER_PAGE };
+    try {
+      const [before, { edges: others }] = [count, await facts(page)];
+      add(others);
+      list.children[before]?.querySelector("button").focus();
+    } catch (error) {
+      $("entity-count").textContent = error.message;
+    }
+  });
+  add(edges.filter((edge) => isOf(edge, group)));
+  const words = group.inverse ? `← ${title}` : `${title} →`;
+  return element(
+    "section",
+    {},
+    element("h3", {}, words, element("span", { class: "count" }, ` ${formatCount(group.count)}`)),
+    list,
+    more,
+  );
 }
 
 let typing = 0;
 $("entity-search").addEventListener("input", () => {
   clearTimeout(typing);
-  typing = setTimeout(() => showEntity(shown.id, 0), 150);
+  typing = setTimeout(() => shown && showEntity(shown.id), 150);
 });
-$("entity-previous").addEventListener("click", () =>
-  showEntity(shown.id, Math.max(0, shown.first - EDGES_PER_PAGE)),
-);
-$("entity-next").addEventListener("click", () =>
-  showEntity(shown.id, shown.first + EDGES_PER_PAGE),
-);
 $("entity-back").addEventListener("click", () => {
   $("entity-search").value = "";
-  showEntity(trail.pop(), 0);
+  showEntity(trail.pop());
+});
+$("entity-graph").addEventListener("click", () => showNeighbourhood(shown.id));
+$("entity-ask").addEventListener("click", () => {
+  const head = shown;
+  $("entity").close();
+  emit("head", head);
 });
 $("entity").addEventListener("close", () => {
   shown = null;

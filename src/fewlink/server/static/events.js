@@ -4,6 +4,7 @@
 // decisions   decisions of the project changed; the changed ones, or undefined if any may have changed
 // undone      a decision was undone; its pair
 // references  references were added to the project
+// head        an entity is to become a head of the question; {id, name}
 
 const target = new EventTarget();
 

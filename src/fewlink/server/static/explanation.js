@@ -4,6 +4,7 @@
 import { call } from "./api.js";
 import { $, element } from "./dom.js";
 import { relationName } from "./form.js";
+import { showNeighbourhood } from "./neighbourhood.js";
 import { drawPaths } from "./paths.js";
 import { formatScore, formatSigned, pathText, stepText } from "./text.js";
 
@@ -40,9 +41,13 @@ function reasonElements(reasons, width) {
   const elements = [element("p", { class: "lead" }, reasons.sentences[0])];
   if (drawing.picture) {
     const onclick = () => enlarge(reasons, title);
-    const button = element("button", { type: "button", class: "quiet", onclick }, "Enlarge");
+    const explore = () => showNeighbourhood(reasons.head.id, reasons);
+    const buttons = [
+      element("button", { type: "button", class: "quiet", onclick }, "Enlarge"),
+      element("button", { type: "button", class: "quiet", onclick: explore }, "Explore the graph"),
+    ];
     elements.push(element("h4", {}, title));
-    elements.push(element("div", { class: "drawing" }, drawing.picture, button));
+    elements.push(element("div", { class: "drawing" }, drawing.picture, ...buttons));
   }
   const details = detailElements(reasons, drawing);
   if (details.length) {

@@ -11,7 +11,8 @@ const DECISIONS = {
   rejected: (kind) => kind === "rejected",
 };
 
-let tailTypes = {}; // types of the listed tails, by id
+let tailTypes = {}; // types of the listed tails, or heads, by id
+let end = "tail"; // which of the two are listed
 
 export const hasProbability = (prediction) => (prediction.probability ?? null) !== null;
 
@@ -19,8 +20,9 @@ export const hasProbability = (prediction) => (prediction.probability ?? null) !
 export const meritOf = (prediction) =>
   hasProbability(prediction) ? 100 * prediction.probability : prediction.score;
 
-// Adapts the filters to a ranking.
-export function prepareFilters({ predictions, tail_types: types }) {
+// Adapts the filters to a ranking of tails or heads, the end that is `found`.
+export function prepareFilters({ predictions, tail_types: types }, found) {
+  end = found;
   tailTypes = types || {};
   const names = [...new Set(Object.values(tailTypes).flat())].sort();
   const selected = $("filter-type").value;
@@ -30,6 +32,7 @@ export function prepareFilters({ predictions, tail_types: types }) {
   );
   $("filter-type").value = names.includes(selected) ? selected : "";
   $("filter-type-field").hidden = names.length < 2;
+  $("filter-type-label").textContent = `Type of ${end}`;
   $("filter-minimum-label").textContent = predictions.some(hasProbability)
     ? "Minimum %"
     : "Minimum score";
@@ -45,7 +48,7 @@ export function passesFilters(prediction) {
   return (
     DECISIONS[$("filter-decision").value](kindOf(prediction)) &&
     names.includes(text) &&
-    (!type || (tailTypes[tail] || []).includes(type)) &&
+    (!type || (tailTypes[prediction[end]] || []).includes(type)) &&
     (!minimum || meritOf(prediction) >= Number(minimum))
   );
 }

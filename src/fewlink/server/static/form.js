@@ -16,13 +16,24 @@ import { requireValue } from "./problem.js";
 import { project, projectPairs } from "./project.js";
 import { enteredReferences, referenceInputs, showReferences } from "./references.js";
 import { deciding, saveState, state } from "./state.js";
-import { plural, withSpaces } from "./text.js";
+import { capitalized, plural, withSpaces } from "./text.js";
+import { goTo } from "./views.js";
+
+const GO = { heads: "Rank tails", tails: "Rank heads", many: "Find pairs" };
 
 const MANY_HINTS = {
-  open: "Entities with the same types or relations, most similar first.",
+  open: "Entities of the same kind.",
   type: "All entities of this type.",
   all: "Entities similar to the references’ heads come first.",
 };
+
+const EMPTY_COUNTS = { k: 10, perHead: 3 };
+
+// What the field for a number counts: tails or heads of each entity, or tails of each of many heads.
+const countField = () => (state.mode === "many" ? "perHead" : "k");
+
+// The entities that are asked about: heads to find tails for, or tails to find heads for.
+const asked = () => (state.mode === "tails" ? state.tails : state.heads);
 
 // Stores what the fields say.
 export function readForm() {
@@ -34,7 +45,7 @@ export function readForm() {
     type: chosen($("type")),
     candidates: $("candidates").value,
     candidatesType: chosen($("candidates-type")),
-    k: Number($("k").value) || 10,
+    [countField()]: Number($("k").value) || EMPTY_COUNTS[countField()],
     withKnown: $("with-known").checked,
     constraints: [...document.querySelectorAll("#constraints input:checked")].map(
       (input) => input.value,
@@ -46,12 +57,10 @@ export function readForm() {
 // Fills the fields with what is stored.
 export function showForm() {
   showReferences(state.references);
-  showHeads();
   $("relation").value = state.relation;
   fill($("type"), state.type);
   fill($("candidates-type"), state.candidatesType);
   $("candidates").value = state.candidates;
-  $("k").value = state.k;
   $("with-known").checked = state.withKnown;
   $("many").value = state.many;
   for (const input of document.querySelectorAll("#constraints input")) {
@@ -62,27 +71,39 @@ export function showForm() {
     if (input) input.checked = true;
   }
   arrange();
+  showAsked();
+}
+
+// Fills the fields whose meaning depends on what is to be found.
+function showAsked() {
+  $("k").value = state[countField()];
+  showHeads();
 }
 
 // Shows the fields that belong to the choices made.
 export function arrange() {
   const mode = checkedValue("mode");
+  const [end, found] = mode === "tails" ? ["tail", "head"] : ["head", "tail"];
   const withoutTypes = about !== null && !about.graph.types;
   for (const select of [$("many"), $("candidates")]) {
     select.querySelector("[value=type]").disabled = !about?.graph.types;
     if (withoutTypes && select.value === "type") select.value = "open";
   }
-  $("chosen-heads").hidden = mode !== "heads";
+  $("chosen-heads").hidden = mode === "many";
+  $("heads").ariaLabel = capitalized(`${end}s`);
+  $("head").ariaLabel = $("head").placeholder = `Add a ${end} to find ${found}s for`;
+  $("candidates-label").textContent = `Candidate ${found}s`;
+  $("candidates").options[0].textContent = `similar to the references’ ${found}s`;
   $("many-heads").hidden = mode !== "many";
   $("type-field").hidden = $("many").value !== "type";
   $("many-hint").textContent =
-    `${MANY_HINTS[$("many").value]} The best pairs so far are shown while the rest are ranked.`;
+    `${MANY_HINTS[$("many").value]} The best pairs so far are listed while the rest are ranked.`;
   $("candidates-type-field").hidden = $("candidates").value !== "type";
   $("list-view").hidden = deciding();
   $("decide-view").hidden = !deciding();
-  $("rank").textContent = deciding() ? "Suggest pairs" : "Rank tails";
+  $("rank").textContent = deciding() ? "Suggest pairs" : GO[mode];
   $("list-options").hidden = deciding();
-  $("k-label").textContent = mode === "many" ? "Number of pairs" : "Tails per head";
+  $("k-label").textContent = `${capitalized(found)}s per ${end}`;
   $("relation-label").textContent = project
     ? "Relation in the graph (optional)"
     : "Name of the relation";
@@ -110,27 +131,28 @@ export function relationInGraph() {
   return same.length === 1 ? same[0] : null;
 }
 
+// Adds an entity to those that are asked about.
 export function addHead(entity) {
-  if (state.heads.some((head) => head.id === entity.id)) return;
-  state.heads.push(entity);
+  if (asked().some((one) => one.id === entity.id)) return;
+  asked().push(entity);
   showHeads();
 }
 
 function showHeads() {
   $("heads").replaceChildren(
-    ...state.heads.map((head, i) => {
+    ...asked().map((head, i) => {
       const attributes = {
         type: "button",
         class: "remove",
         "aria-label": `Remove ${head.name}`,
         onclick: () => {
-          state.heads.splice(i, 1);
+          asked().splice(i, 1);
           showHeads();
           readForm();
           $("head").focus();
         },
       };
-      const name = distinctName(head, state.heads);
+      const name = distinctName(head, asked());
       return element("li", { title: fullName(head) }, name, element("button", attributes, "×"));
     }),
   );
@@ -167,9 +189,9 @@ export function readOptions() {
   };
 }
 
-// The heads of a request: those in the form, or all heads of a kind.
+// What a request asks about: the heads or tails in the form, or all heads of a kind.
 export function readHeads() {
-  if (state.mode === "heads") return { heads: state.heads.map((head) => head.id) };
+  if (state.mode !== "many") return { [state.mode]: asked().map((one) => one.id) };
   return { heads_of_type: state.many === "type" ? headType() : state.many };
 }
 
@@ -182,12 +204,13 @@ export function readQuery() {
     fill($("head"), null);
   }
   readForm();
-  if (state.mode === "heads" && !state.heads.length) {
-    requireValue("Enter a head to find tails for.", $("head"));
+  if (state.mode !== "many" && !asked().length) {
+    const [end, found] = state.mode === "tails" ? ["tail", "head"] : ["head", "tail"];
+    requireValue(`Enter a ${end} to find ${found}s for.`, $("head"));
   }
   const body = {
     ...pairs,
-    k: state.k,
+    ...(state.mode === "many" ? {} : { k: state.k }),
     exclude_known: !state.withKnown,
     ...readHeads(),
     ...readOptions(),
@@ -198,9 +221,9 @@ export function readQuery() {
 // Where to show an error of the server about a field of the request; undefined if no field is its own.
 export function placeOf(error, rows = []) {
   const [name, first, second] = (error.field || "").split(".");
-  if (name === "heads" && $("heads").children[first]) {
+  if (["heads", "tails"].includes(name) && $("heads").children[first]) {
     const replace = (entity) => {
-      state.heads[first] = entity;
+      asked()[first] = entity;
       showHeads();
       readForm();
     };
@@ -209,6 +232,8 @@ export function placeOf(error, rows = []) {
   const fields = {
     references: rows[first]?.[second || 0],
     heads: $("head"),
+    tails: $("head"),
+    per_head: $("k"),
     heads_of_type: $("type"),
     candidates: $("candidates-type"),
     k: $("k"),
@@ -226,14 +251,27 @@ addCompletion($("head"), searchEntities, (entity) => {
 onPasteLines($("head"), (lines) => {
   for (const line of lines) addHead(entityNamed(line.trim()));
   readForm();
-  announce(`${plural(lines.length, "head")} pasted.`);
+  announce(`${plural(lines.length, state.mode === "tails" ? "tail" : "head")} pasted.`);
 });
+for (const input of document.querySelectorAll("input[name=mode]")) {
+  input.addEventListener("input", () => {
+    state.mode = input.value;
+    showAsked();
+  });
+}
 for (const id of ["type", "candidates-type"]) {
   addCompletion($(id), searchTypes, () => {
     arrange();
     readForm();
   });
 }
+on("head", (entity) => {
+  state.mode = "heads";
+  addHead(entity);
+  showForm();
+  saveState();
+  goTo("work");
+});
 on("project", () => {
   $("relation").value = state.relation;
   arrange();

@@ -15,6 +15,7 @@ const MAX_ENTITIES = 200;
 export const isLink = () => location.hash.startsWith(PREFIX);
 
 const withoutFragment = () => location.href.split("#")[0];
+const withoutQuery = () => `${withoutFragment()}#ask`;
 
 function linkToQuery() {
   readForm();
@@ -22,7 +23,7 @@ function linkToQuery() {
   const ids = (entities) => entities.map((entity) => entity.id);
   if (project) fields.set("project", project.number);
   else fields.set("references", JSON.stringify(completeReferences().map(ids)));
-  if (state.mode === "heads") fields.set("heads", JSON.stringify(ids(state.heads)));
+  if (state.mode !== "many") fields.set(state.mode, JSON.stringify(ids(state[state.mode])));
   else fields.set("many", state.many === "type" ? `type:${state.type?.id ?? ""}` : state.many);
   if (!project && state.relation.trim()) fields.set("relation", state.relation.trim());
   if (deciding()) fields.set("view", "decide");
@@ -42,7 +43,7 @@ async function copyLink() {
 
 // Removes the link from the address once the form says something else.
 function dropLink() {
-  if (isLink()) history.replaceState(null, "", withoutFragment());
+  if (isLink()) history.replaceState(null, "", withoutQuery());
 }
 
 // An entity with its name; of an unknown id, the id, which the server then reports.
@@ -68,7 +69,8 @@ export async function openLink() {
       references: await Promise.all(listOf("references").slice(0, MAX_ENTITIES).map(entitiesById)),
       heads: await entitiesById(listOf("heads")),
       relation: fields.get("relation") || "",
-      mode: many ? "many" : "heads",
+      tails: await entitiesById(listOf("tails")),
+      mode: many ? "many" : fields.has("tails") ? "tails" : "heads",
       many: many || "open",
       type: type ? entityNamed(type) : null,
       view: fields.get("view") === "decide" ? "decide" : "list",

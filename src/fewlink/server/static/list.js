@@ -1,7 +1,7 @@
 // The list of suggestions: rows with reasons on demand, decisions, and one row at a time that Tab reaches.
 
 import { decide, takeBack } from "./decisions.js";
-import { $, announce, element } from "./dom.js";
+import { $, element, setStatus } from "./dom.js";
 import { entityButton } from "./entity.js";
 import { on } from "./events.js";
 import { loadReasons } from "./explanation.js";
@@ -9,11 +9,26 @@ import { hasProbability, passesFilters, prepareFilters } from "./filters.js";
 import { decisionOn, keyOf, kindOf, project, whoDid } from "./project.js";
 import { showRemaining } from "./project-panel.js";
 import { curator, deciding } from "./state.js";
-import { asSentence, formatCount, formatPercent, formatScore, pairText, plural } from "./text.js";
+import {
+  asSentence,
+  capitalized,
+  formatCount,
+  formatPercent,
+  formatScore,
+  pairText,
+  plural,
+} from "./text.js";
+
+const PAGE = 50; // pairs of many heads
 
 let query = null; // the query whose predictions are listed
-let rows = []; // {prediction, item, accept, reject, why}
+let answer = null; // the answer to it
+let pool = []; // the predictions of all pages: those that passed the filters when they were last changed
+let page = 0;
+let rows = []; // of the shown page: {prediction, item, accept, reject, why}
 let current = null; // the row that Tab reaches
+let summary = ""; // what is listed, in words
+let questionChanged = false; // whether the form says something else
 
 export const visibleRows = () => rows.filter((row) => !row.item.hidden);
 
@@ -27,41 +42,85 @@ export const byMerit = (one, other) =>
 
 const bestOf = (predictions) => [...predictions].sort(byMerit)[0];
 
+const ofManyHeads = () => Boolean(query.heads_of_type);
+
+// The ends of a pair that the query asks about and that answers it.
+const ends = () => (query.tails ? ["tail", "head"] : ["head", "tail"]);
+
 // Lists an answer of the server. `focus`: whether the first row gets the focus.
-export function showList(answer, newQuery, focus = true) {
-  const { predictions } = answer;
-  const many = Boolean(newQuery.heads_of_type);
-  const sameTopic = query?.topic === newQuery.topic;
-  const before = many && sameTopic ? rows : [];
+export function showList(newAnswer, newQuery, focus = true) {
+  const before = newQuery.heads_of_type && query?.topic === newQuery.topic ? rows : [];
+  if (!before.length) page = 0;
   const focused = before.find((row) => row.item.contains(document.activeElement));
   query = newQuery;
-  rows = [];
-  const best = bestOf(predictions);
-  const groups = Map.groupBy(predictions, (one) => (many ? "" : one.head));
-  const describe = describerOf(predictions);
-  const sections = [...groups].map(([head, group]) => {
-    const first = bestOf(group);
-    const added = group.map((prediction, i) =>
-      makeRow(prediction, {
-        rank: many ? i + 1 : prediction.rank,
-        withHead: many,
-        isBest: groups.size > 1 && prediction === best,
-        ...describe(prediction, first),
-      }),
-    );
-    rows.push(...added);
-    return groupSection(answer, head, group, added);
-  });
-  keepReasonsOpen(before);
-  $("found").replaceChildren(...(best ? sections : [nothingLeft()]));
+  answer = newAnswer;
+  questionChanged = false;
+  const best = bestOf(answer.predictions);
   showNotes(answer);
-  prepareFilters(answer);
-  applyFilters();
-  showStale();
-  announce(best ? summaryOf(answer, best, groups.size) : "No tails.");
+  prepareFilters(answer, ends()[1]);
+  showRows(before);
+  summary = best ? summaryOf(answer, best) : `No ${ends()[1]}s.`;
+  setStatus(summary);
   const again = focused && rows.find((row) => keyOf(row.prediction) === keyOf(focused.prediction));
   if (again) focusRow(again, { scroll: false });
   else if (best && focus) focusRow(visibleRows()[0]);
+}
+
+// Makes the rows of the shown page; reasons that are open in the rows `before` stay open.
+function showRows(before = []) {
+  const many = ofManyHeads();
+  const [end] = ends();
+  pool = many ? answer.predictions.filter(passesFilters) : answer.predictions;
+  page = Math.max(0, Math.min(page, Math.ceil(pool.length / PAGE) - 1));
+  const first = many ? page * PAGE : 0;
+  const listed = many ? pool.slice(first, first + PAGE) : pool;
+  const groups = Map.groupBy(listed, (one) => (many ? "" : one[end]));
+  const best = bestOf(answer.predictions);
+  const meritOf = describerOf(answer.predictions);
+  rows = [];
+  const sections = [...groups].map(([id, group]) => {
+    const leader = many ? best : bestOf(group);
+    const added = group.map((prediction, i) =>
+      makeRow(prediction, {
+        rank: many ? first + i + 1 : prediction.rank,
+        withHead: many,
+        isBest: groups.size > 1 && prediction === best,
+        ...meritOf(prediction, leader),
+      }),
+    );
+    rows.push(...added);
+    return groupSection(id, group, added);
+  });
+  keepReasonsOpen(before);
+  $("found").replaceChildren(...(answer.predictions.length ? sections : [nothingLeft()]));
+  showPager(first, listed.length);
+  hideFiltered();
+  showStale();
+}
+
+function showPager(first, count) {
+  $("pager").hidden = !ofManyHeads() || pool.length <= PAGE;
+  $("page-text").textContent =
+    `${formatCount(first + 1)} to ${formatCount(first + count)} of ${plural(pool.length, "pair")}`;
+  $("page-previous").disabled = first === 0;
+  $("page-next").disabled = first + count >= pool.length;
+}
+
+function turnPage(by) {
+  page += by;
+  showRows();
+  focusRow(visibleRows()[0]);
+  $("results").scrollIntoView({ block: "start" });
+}
+
+// The undecided predictions on all pages that pass the filters.
+export const undecidedPredictions = () =>
+  pool.filter((prediction) => !kindOf(prediction) && passesFilters(prediction));
+
+// Says that the form differs from the question whose answer is listed.
+export function markQuestionChanged() {
+  questionChanged = Boolean(query);
+  showStale();
 }
 
 function keepReasonsOpen(before) {
@@ -74,13 +133,14 @@ function keepReasonsOpen(before) {
   }
 }
 
-function groupSection(answer, head, group, added) {
-  const name = group[0].head_name;
+function groupSection(id, group, added) {
+  const [end, found] = ends();
+  const name = group[0][`${end}_name`];
   const items = added.map((row) => row.item);
-  const title = head
-    ? [entityButton(head, name), idIfShared(name, head, answer.predictions)]
+  const title = id
+    ? [entityButton(id, name), idIfShared(name, id, answer.predictions)]
     : ["Best pairs"];
-  const set = (answer.sets || []).find((one) => one.asked === head);
+  const set = id && (answer.sets || []).find((one) => one.asked === id);
   return element(
     "section",
     { class: "group" },
@@ -88,7 +148,7 @@ function groupSection(answer, head, group, added) {
     set ? element("p", { class: "set" }, asSentence(set.sentence)) : null,
     element(
       "ol",
-      { class: "rows", "aria-label": head ? `Tails of ${name}` : "Best pairs" },
+      { class: "rows", "aria-label": id ? `${capitalized(found)}s of ${name}` : "Best pairs" },
       ...items,
     ),
   );
@@ -98,8 +158,8 @@ function nothingLeft() {
   return element(
     "div",
     { class: "empty" },
-    element("p", {}, "No tail is left to rank: all candidates are known or rejected."),
-    element("p", {}, "Choose other candidate tails under Options, or include known pairs."),
+    element("p", {}, "Nothing is left to rank: all candidates are known or rejected."),
+    element("p", {}, "Choose other candidates under Options, or include known pairs."),
   );
 }
 
@@ -148,22 +208,25 @@ function showNotes(answer) {
   $("adjusted").textContent = calibration ? asSentence(calibration.sentence) : "";
 }
 
-function summaryOf({ predictions, heads = 0 }, best, groups) {
-  const tails = plural(predictions.length, "tail");
-  let what = groups > 1 ? `${tails} of ${plural(groups, "head")}` : tails;
-  if (query.heads_of_type)
-    what = `${plural(predictions.length, "pair")} of ${plural(heads, "head")}`;
+function summaryOf({ predictions, heads = 0 }, best) {
+  const [end, found] = ends();
+  const groups = new Set(predictions.map((one) => one[end])).size;
+  const listed = plural(predictions.length, found);
+  let what = groups > 1 ? `${listed} of ${plural(groups, end)}` : listed;
+  if (ofManyHeads()) what = `${plural(predictions.length, "pair")} of ${plural(heads, "head")}`;
   const probable = hasProbability(best);
   const merit = probable ? `, ${formatPercent(best.probability)}` : "";
   return `${what}, by ${probable ? "probability" : "score"}. Best: ${pairText(best)}${merit}.`;
 }
 
 function makeRow(prediction, { rank, withHead, isBest, share, amount, sharedId }) {
-  const { head, head_name, tail, tail_name, known, score } = prediction;
+  const { head, head_name, tail, known, score } = prediction;
+  const [, found] = ends();
+  const [id, shownName] = [prediction[found], prediction[`${found}_name`]];
   const button = (name, sign, label, onclick) =>
     element(
       "button",
-      { type: "button", class: name, "aria-label": `${label} ${tail_name}`, title: label, onclick },
+      { type: "button", class: name, "aria-label": `${label} ${shownName}`, title: label, onclick },
       sign,
     );
   const badge = (text) => element("span", { class: "badge" }, text);
@@ -185,8 +248,8 @@ function makeRow(prediction, { rank, withHead, isBest, share, amount, sharedId }
           " → ",
         )
       : null,
-    element("b", {}, entityButton(tail, tail_name)),
-    sharedId(tail_name, tail),
+    element("b", {}, entityButton(id, shownName)),
+    sharedId(shownName, id),
     isBest ? badge("best overall") : null,
     known ? badge("known") : null,
     element("span", { class: "others", hidden: true }),
@@ -272,32 +335,48 @@ function markRows(changed) {
   const before = visibleRows();
   const focused = rowAt(document.activeElement);
   for (const row of rows) if (!keys || keys.has(keyOf(row.prediction))) markRow(row);
-  applyFilters();
+  hideFiltered();
   showStale();
   if (!focused?.item.hidden) return;
   const next = before.slice(before.indexOf(focused)).find((row) => !row.item.hidden);
   focusRow(next || visibleRows().at(-1));
 }
 
-export function applyFilters() {
+// Shows the listed suggestions again after another view.
+export function returnToList() {
+  setStatus(summary);
+  hideFiltered();
+}
+
+// Shows what passes the filters, from the first page on.
+function applyFilters() {
+  page = 0;
+  if (query) showRows();
+}
+
+// Hides the listed rows that do not pass the filters, such as those that were just rejected.
+function hideFiltered() {
   for (const row of rows) row.item.hidden = !passesFilters(row.prediction);
   for (const group of $("found").querySelectorAll(".group")) {
     group.hidden = !group.querySelector(".row:not([hidden])");
   }
-  const shown = visibleRows().length;
-  const undecided = rows.filter((row) => !kindOf(row.prediction)).length;
+  const all = answer?.predictions ?? [];
+  const shown = all.filter(passesFilters).length;
+  const undecided = all.filter((prediction) => !kindOf(prediction)).length;
   $("filter-count").textContent =
-    shown < rows.length ? `${formatCount(shown)} of ${formatCount(rows.length)} shown.` : "";
-  $("filter-none").hidden = shown > 0 || !rows.length;
+    shown < all.length ? `${formatCount(shown)} of ${formatCount(all.length)} shown.` : "";
+  $("filter-none").hidden = shown > 0 || !all.length;
   $("bulk-open").disabled = !undecided;
-  if (rows.length && !deciding()) showRemaining("Undecided", undecided);
+  if (all.length && !deciding()) showRemaining("Undecided", undecided);
 }
 
 // Says how many decisions were made after the listed ranking.
 function showStale() {
   const since = project && query ? project.events - (query.events ?? project.events) : 0;
-  $("stale").hidden = since <= 0;
-  $("stale-text").textContent = since > 0 ? `${plural(since, "decision")} since this ranking.` : "";
+  $("stale").hidden = since <= 0 && !questionChanged;
+  $("stale-text").textContent = questionChanged
+    ? "The question has changed since this ranking."
+    : `${plural(since, "decision")} since this ranking.`;
 }
 
 // Accepts or rejects; the same decision again undoes one's own.
@@ -323,20 +402,26 @@ export async function toggleReasons(row) {
   row.item.append(container);
   markRow(row);
   const { references, relation, rejected } = query;
-  if (await loadReasons(container, { references, relation, rejected }, row.prediction)) {
+  const asked = { references, relation, rejected, inverse: Boolean(query.tails) };
+  if (await loadReasons(container, asked, row.prediction)) {
     container.parentElement.scrollIntoView({ block: "nearest" });
   }
 }
 
 function clearList() {
-  query = current = null;
+  query = answer = current = null;
+  questionChanged = false;
+  pool = [];
   if (!rows.length) return;
   rows = [];
-  const hint = "Press Rank tails to see suggestions for this project.";
+  const hint = `Press ${$("rank").textContent} to see suggestions for this project.`;
   $("found").replaceChildren(element("div", { class: "empty" }, element("p", {}, hint)));
   $("notes").replaceChildren();
-  for (const id of ["filters", "filter-none", "trust", "adjusted", "stale"]) $(id).hidden = true;
-  announce("");
+  for (const id of ["filters", "filter-none", "trust", "adjusted", "stale", "pager"]) {
+    $(id).hidden = true;
+  }
+  summary = "";
+  setStatus("");
 }
 
 on("project", ({ keepList }) => {
@@ -349,4 +434,6 @@ on("undone", (pair) => {
   if (!deciding()) focusRow(visibleRows().find((row) => keyOf(row.prediction) === keyOf(pair)));
 });
 $("filters").addEventListener("input", applyFilters);
+$("page-previous").addEventListener("click", () => turnPage(-1));
+$("page-next").addEventListener("click", () => turnPage(1));
 $("rank-again").addEventListener("click", () => $("query").requestSubmit());

@@ -7,14 +7,16 @@ import { nextSuggestion } from "./decide.js";
 import { $, checkedValue, element } from "./dom.js";
 import { arrange, readForm, showForm } from "./form.js";
 import { isLink, openLink } from "./link.js";
-import { applyFilters } from "./list.js";
+import { markQuestionChanged, returnToList } from "./list.js";
 import { clearProblem, showProblem } from "./problem.js";
 import { checkForNews, loadProjects, openProject, project, projects } from "./project.js";
 import { showProjectChoice } from "./project-panel.js";
 import { rank, restoreRanking } from "./ranking.js";
 import { referenceInputs } from "./references.js";
+import { showProjects, showRelations } from "./start.js";
 import { deciding, restoreState, saveState, state } from "./state.js";
 import { capitalized, plural } from "./text.js";
+import { goTo, inWork, showView } from "./views.js";
 
 const POLL = 3000; // milliseconds between two checks for decisions of others
 const MODELS = {
@@ -33,16 +35,13 @@ function showAbout() {
   const facts = [
     plural(graph.entities, "entity", "entities"),
     plural(graph.relations, "relation"),
+    plural(graph.triples, "triple"),
   ];
   if (!calibration || calibration.rough) {
     facts.push("ranks without percentages");
   }
-  $("about").replaceChildren(
-    element("b", {}, MODELS[model] || model),
-    " on ",
-    element("b", {}, graph.name),
-    ` · ${facts.join(" · ")}`,
-  );
+  $("graph-name").textContent = graph.name;
+  $("about").textContent = [...facts, `answers by ${MODELS[model] || model}`].join(" · ");
   $("constraints").append(
     ...Object.entries(constraints).map(([kind, meaning]) =>
       element(
@@ -72,6 +71,8 @@ async function load() {
   restoreState();
   showAbout();
   showProjectChoice();
+  showProjects();
+  showRelations();
   if (!projects.some((one) => one.number === state.project)) state.project = null;
   if (isLink()) {
     await openLink();
@@ -80,7 +81,7 @@ async function load() {
   if (state.project !== null) await openProject(state.project);
   restoreRanking();
   showForm();
-  if (deciding()) nextSuggestion({ focus: false });
+  if (deciding() && inWork()) nextSuggestion({ focus: false });
 }
 
 async function poll() {
@@ -98,6 +99,7 @@ async function showExample() {
   try {
     const { relation, references, heads } = await call(`example?number=${examples++}`);
     if (project) await openProject(null);
+    goTo("work");
     Object.assign(state, { references, heads, relation, mode: "heads", view: "list" });
     showForm();
     saveState();
@@ -121,9 +123,15 @@ function placeSidebar() {
   $("side").style.setProperty("--top", `${top}px`);
 }
 
+// Moves to suggestions when their page is opened.
+function enterWork() {
+  if (inWork() && deciding()) nextSuggestion({ focus: false });
+}
+
 $("query").addEventListener("input", () => {
   arrange();
   readForm();
+  markQuestionChanged();
 });
 $("query").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -142,7 +150,7 @@ for (const input of document.querySelectorAll("input[name=view]")) {
     saveState();
     arrange();
     if (deciding()) nextSuggestion({ focus: false });
-    else applyFilters();
+    else returnToList();
   });
 }
 for (const button of document.querySelectorAll("dialog .close")) {
@@ -153,5 +161,12 @@ addEventListener("resize", placeSidebar);
 document.addEventListener("visibilitychange", poll);
 setInterval(poll, POLL);
 
+$("to-work").addEventListener("click", (event) => {
+  event.preventDefault();
+  goTo("work");
+  enterWork();
+});
+
+showView();
 showForm();
 start().catch(showProblem);

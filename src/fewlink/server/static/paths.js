@@ -52,7 +52,8 @@ export function drawPaths(reasons, { relation, width, maxLanes = 3 }) {
 
 function captionOf(path, reasons) {
   const one = reasons.relation ? "known pair" : "example";
-  if (path.entities[0].id !== reasons.head.id) return `from ${reasons.relation ? "a" : "an"} ${one}`;
+  if (path.entities[0].id !== reasons.head.id)
+    return `from ${reasons.relation ? "a" : "an"} ${one}`;
   if (!path.like) return "";
   const lookedAt = reasons.compared < reasons.given ? " looked at" : "";
   return `like ${path.like} of ${plural(reasons.compared, one)}${lookedAt}`;

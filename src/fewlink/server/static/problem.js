@@ -1,7 +1,8 @@
 // Errors in the form, shown beside the field they are about, with entities to use instead.
 
 import { Problem } from "./api.js";
-import { $, announce, element } from "./dom.js";
+import { $, element, setStatus } from "./dom.js";
+import { setFolded } from "./fold.js";
 
 export function clearProblem() {
   for (const chip of $("heads").children) chip.classList.remove("wrong");
@@ -16,14 +17,16 @@ export function requireValue(message, input) {
 // Shows an error at `place`: {field: the input or chip it is about, replace: puts an entity there}.
 export function showProblem(error, place) {
   clearProblem();
-  announce("");
+  setStatus("");
   const field = error.input || place?.field;
   const section = field?.closest("#query section, #query .options") || $("query");
   const details = section.closest("details");
   if (details) details.open = true;
   $("problem").replaceChildren(error.message, ...offersOf(error, place));
   $("problem").hidden = false;
-  section.append($("problem"));
+  if (section === $("query")) $("rank").parentElement.before($("problem"));
+  else section.append($("problem"));
+  setFolded(false);
   if (!field) return;
   if (field.tagName === "LI") field.classList.add("wrong");
   else {

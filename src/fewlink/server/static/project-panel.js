@@ -19,10 +19,11 @@ import {
   VERBS,
 } from "./project.js";
 import { curator, saveCurator } from "./state.js";
-import { asSentence, formatCount, pairText, plural } from "./text.js";
+import { asSentence, formatCount, formatPercent, pairText, plural } from "./text.js";
 
 const PAGE = 100; // pairs of a list that are shown at first
 const HISTORY_PAGE = 300;
+const LISTED_TAILS = 5; // of the accepted pairs
 const FORMATS = {
   tsv: "tsv",
   txt: "tsv",
@@ -51,10 +52,10 @@ export function showProjectChoice() {
 }
 
 function showPanel() {
-  $("project-facts").hidden = !project;
+  $("project-facts").hidden = $("project-tools").hidden = !project;
   $("project-hint").textContent = project
     ? project.description
-    : "A project stores the references and decisions for one relation on this server, for you and others.";
+    : "A project stores references and decisions about one relation, for you and others.";
   $("project-hint").hidden = !$("project-hint").textContent;
   $("project-references").hidden = !project;
   $("project-references").replaceChildren(
@@ -64,6 +65,7 @@ function showPanel() {
   );
   $("project-notes").hidden = !projectNotes.length;
   $("project-notes").textContent = projectNotes.map(asSentence).join(" ");
+  $("spread").hidden = $("crowded").hidden = true;
   showCounts();
   showConflicts();
 }
@@ -76,16 +78,30 @@ function showCounts() {
     Rejected: project.rejected,
     ...(remaining ? { [remaining.label]: remaining.count } : {}),
   };
+  const number = (label, text) =>
+    element("div", { class: "number" }, element("dt", {}, label), element("dd", {}, text));
+  const { right } = project.progress;
   $("counts").replaceChildren(
     ...Object.entries(counts).map(([label, count]) =>
-      element(
-        "div",
-        { class: "number" },
-        element("dt", {}, label),
-        element("dd", {}, formatCount(count)),
-      ),
+      number(label.toLowerCase(), formatCount(count)),
     ),
+    ...(right === null ? [] : [number("right so far", formatPercent(right))]),
   );
+  showSpread();
+}
+
+// The tails of the accepted pairs, and a warning if one of them crowds out the rest.
+function showSpread() {
+  const { tails, distinct_tails: distinct, warning } = project.progress;
+  const first = tails.slice(0, LISTED_TAILS);
+  const others = distinct - first.length;
+  $("spread").hidden = !distinct;
+  $("spread").textContent = distinct
+    ? `Accepted tails: ${first.map((one) => `${one.tail_name} ${formatCount(one.accepted)}`).join(" · ")}` +
+      (others > 0 ? ` · ${plural(others, "other")}` : "")
+    : "";
+  $("crowded").hidden = !warning;
+  $("crowded").textContent = warning ? asSentence(warning) : "";
 }
 
 function describeVote(decision) {
@@ -199,7 +215,9 @@ function historyItem(event, undone) {
 async function importFile(file) {
   const format = FORMATS[file.name.split(".").at(-1).toLowerCase()];
   if (!format) {
-    throw new Problem({ message: `${file.name}: the file name must end in .tsv, .csv, .nt, .ttl or .json.` });
+    throw new Problem({
+      message: `${file.name}: the file name must end in .tsv, .csv, .nt, .ttl or .json.`,
+    });
   }
   const body = { format, text: await file.text(), who: curator() };
   const answer = await call(`projects/${project.number}/import`, body);

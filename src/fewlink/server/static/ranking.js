@@ -1,20 +1,23 @@
 // Ranking what the form says: in one request, or many heads in several requests that can be stopped and continued.
 
 import { about, call } from "./api.js";
-import { $, announce } from "./dom.js";
+import { $, setStatus } from "./dom.js";
+import { setFolded } from "./fold.js";
 import { on } from "./events.js";
 import { placeOf, readQuery } from "./form.js";
 import { byMerit, showList } from "./list.js";
 import { clearProblem, showProblem } from "./problem.js";
 import { project } from "./project.js";
 import { storeReferences } from "./references.js";
-import { savedRanking, saveRanking } from "./state.js";
-import { formatCount, formatDuration, plural } from "./text.js";
+import { savedRanking, saveRanking, state } from "./state.js";
+import { formatCount, formatDuration, formatPace, plural } from "./text.js";
 
 const FIRST_HEADS = 16; // of many heads; then as many at a time as take a few seconds
+const MAX_PAIRS = 50_000; // that are kept of many heads
+const MAX_SAVED = 1000; // pairs that this browser remembers
 
 let running = null; // the AbortController of the ranking under way
-let task = null; // a ranking of many heads that is not finished: {query, next, answer, secondsLeft}
+let task = null; // a ranking of many heads that is not finished: {query, next, answer, pace}
 
 // Ranks what the form says.
 export async function rank() {
@@ -29,10 +32,10 @@ export async function rank() {
     };
     try {
       if (body.heads_of_type) {
-        task = { query, body, next: 0, answer: null, secondsLeft: 0 };
+        task = { query, body, next: 0, answer: null, pace: 0 };
         await rankMany(signal);
       } else {
-        announce("Ranking…");
+        setStatus("Ranking…");
         show(await call("predict", body, signal), query);
       }
     } catch (error) {
@@ -63,35 +66,39 @@ async function run(action) {
 
 function showStopped() {
   if (task?.answer) showList(task.answer, task.query, false);
-  else announce("Stopped.");
+  else setStatus("Stopped.");
 }
 
 function show(answer, query, focus = true) {
+  setFolded(true);
   showList(answer, query, focus);
-  saveRanking({ answer, query, next: task ? task.next : null });
+  const saved = { ...answer, predictions: answer.predictions.slice(0, MAX_SAVED) };
+  saveRanking({ answer: saved, query, next: task ? task.next : null });
 }
 
-// Ranks some heads at a time and shows the best pairs so far after each request.
+// Ranks some heads at a time and shows the pairs so far after each request, the best first.
 async function rankMany(signal) {
   const own = task;
   const { query, body, next: start } = own;
-  const limit = about.limits.heads;
+  const { heads, k, rows } = about.limits;
   const began = performance.now();
-  let count = body.constraints ? limit : FIRST_HEADS; // constraints hold between the pairs of all heads
+  // Constraints hold between the pairs of all heads: one request finds the best pairs.
+  const wanted = body.constraints ? { k } : { per_head: state.perHead };
+  const limit = body.constraints ? heads : Math.min(heads, Math.floor(rows / state.perHead));
+  let count = body.constraints ? limit : FIRST_HEADS;
   let finished = false;
   showProgress();
   while (!finished) {
-    announce("Ranking…");
+    setStatus("Ranking…");
     const sent = performance.now();
-    const chunk = { ...body, first: own.next, count: Math.min(count, limit) };
+    const chunk = { ...body, ...wanted, first: own.next, count: Math.min(count, limit) };
     const answer = await call("predict", chunk, signal);
     const seconds = (performance.now() - sent) / 1000;
     if (seconds < 1) count *= 2;
     else if (seconds > 4) count = Math.max(1, Math.round((2 * count) / seconds));
-    own.answer = merge(own.answer, answer, body.k);
+    own.answer = merge(own.answer, answer);
     own.next += answer.heads;
-    const pace = (performance.now() - began) / 1000 / Math.max(1, own.next - start);
-    own.secondsLeft = pace * (answer.heads_in_all - own.next);
+    own.pace = (1000 * (own.next - start)) / (performance.now() - began);
     finished = !answer.heads || own.next >= answer.heads_in_all;
     show(own.answer, query, own.next === answer.heads);
     showProgress();
@@ -99,12 +106,13 @@ async function rankMany(signal) {
   task = null;
 }
 
-// The best k pairs of both answers; there may be none before.
-function merge(before, answer, k) {
-  if (!before) return answer;
+// The pairs of both answers, the best first; there may be none before.
+function merge(before, answer) {
+  if (!before) return { ...answer, predictions: answer.predictions.toSorted(byMerit) };
+  const pairs = [...before.predictions, ...answer.predictions];
   return {
     ...answer,
-    predictions: [...before.predictions, ...answer.predictions].sort(byMerit).slice(0, k),
+    predictions: pairs.sort(byMerit).slice(0, MAX_PAIRS),
     notes: [...new Set([...before.notes, ...answer.notes])],
     tail_types: { ...before.tail_types, ...answer.tail_types },
     heads: before.heads + answer.heads,
@@ -119,13 +127,14 @@ function showProgress() {
   $("progress-bar").value = total ? task.next / total : 0;
   $("stop").textContent = running ? "Stop" : "Continue";
   if (!total) {
-    $("progress-text").textContent = "Ranking the first heads…";
+    $("progress-text").textContent = "Ranking the first heads, to estimate the time…";
     return;
   }
   const done = `${formatCount(task.next)} of ${plural(total, "head")}`;
-  $("progress-text").textContent = running
-    ? `${done}, about ${formatDuration(task.secondsLeft)} left`
-    : `${done} ranked`;
+  $("progress-text").textContent =
+    running && task.pace
+      ? `${done}, ${formatPace(task.pace)}, about ${formatDuration((total - task.next) / task.pace)} left`
+      : `${done} ranked`;
 }
 
 // Shows the last ranking as it was when the page was left.
@@ -135,7 +144,7 @@ export function restoreRanking() {
   const { answer, query, next } = saved;
   const { topic, events, ...body } = query;
   if (next !== null && next < answer.heads_in_all) {
-    task = { query, body, next, answer, secondsLeft: 0 };
+    task = { query, body, next, answer, pace: 0 };
   }
   showList(answer, query, false);
   showProgress();

@@ -9,6 +9,8 @@ const EMPTY = {
   relation: "",
   mode: "heads",
   heads: [],
+  tails: [],
+  perHead: 3,
   many: "open",
   type: null,
   candidates: "open",

@@ -25,7 +25,17 @@ export function formatDuration(seconds) {
   return plural(Math.round(seconds / 3600), "hour");
 }
 
+// Heads per second or, if slow, per minute.
+export function formatPace(perSecond) {
+  if (perSecond >= 1) return `${plural(Math.round(perSecond), "head")} a second`;
+  return `${plural(Math.max(1, Math.round(60 * perSecond)), "head")} a minute`;
+}
+
 export const withSpaces = (name) => name.replaceAll("_", " ");
+
+// A name that fits beside others on a line.
+export const shortened = (name, length = 40) =>
+  name.length > length ? `${name.slice(0, length - 1).trimEnd()}…` : name;
 
 export const pairText = (pair) => `${pair.head_name} → ${pair.tail_name}`;
 

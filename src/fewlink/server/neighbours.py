@@ -1,0 +1,92 @@
+"""The neighbours of an entity by relation, some of each: what the page draws as a graph."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import FastAPI, Query
+from starlette.responses import Response
+
+from fewlink.core.errors import UnknownName
+from fewlink.graph import Graph
+from fewlink.linker import Linker
+from fewlink.linker.names import entity_of
+from fewlink.linker.phrases import without_kinds
+from fewlink.server.errors import as_json
+from fewlink.server.schema import MAX_NAME_LENGTH, NeighboursAnswer
+
+MAX_RELATIONS = 50
+MAX_NEIGHBOURS = 100
+Name = Annotated[str, Query(max_length=MAX_NAME_LENGTH)]
+First = Annotated[int, Query(ge=0)]
+
+
+def install_neighbours(app: FastAPI, linker: Linker) -> None:
+    """Add the route /neighbours."""
+
+    @app.get("/neighbours", response_model=NeighboursAnswer)
+    def neighbours(
+        id: Annotated[str, Query(max_length=MAX_NAME_LENGTH, description="An id or a name.")],
+        first_relation: Annotated[First, Query(description="The position of the first relation to return.")] = 0,
+        relations: Annotated[int, Query(ge=1, le=MAX_RELATIONS)] = 12,
+        first: Annotated[First, Query(description="The position of the first neighbour of each relation.")] = 0,
+        count: Annotated[int, Query(ge=1, le=MAX_NEIGHBOURS, description="Neighbours of each relation.")] = 5,
+        relation: Annotated[Name | None, Query(description="Only this relation, by its id.")] = None,
+        inverse: Annotated[bool, Query(description="With `relation`: the heads of its edges to the entity.")] = False,
+    ) -> Response:
+        """An entity and its neighbours by relation, those with the most edges first."""
+        graph = linker.graph
+        entity = linker.names.find(id)
+        found = groups_of(graph, entity)
+        number = None if relation is None else directed(graph, relation, inverse)
+        chosen = [group for group in found if group[0] == number] if number is not None else found[first_relation:]
+        return as_json(
+            {
+                **described(linker, entity),
+                "edges_in_all": int(graph.degrees[entity]),
+                "relations_in_all": len(found),
+                "relations": [
+                    group_facts(linker, entity, each, others, first, count) for each, others in chosen[:relations]
+                ],
+            }
+        )
+
+
+def groups_of(graph: Graph, entity: int) -> list[tuple[int, np.ndarray]]:
+    """The relations of an entity's edges, each with its neighbours (n,); relation r + R is the inverse of r."""
+    edges = slice(*graph.offsets[entity : entity + 2].tolist())
+    relations, begins = np.unique(graph.relation_ids[edges], return_index=True)
+    return list(zip(relations.tolist(), np.split(graph.tail_ids[edges], begins[1:]), strict=False))
+
+
+def directed(graph: Graph, relation: str, inverse: bool) -> int:
+    """The number of a relation, or of its inverse."""
+    number = graph.relations.find(relation)
+    if number is None:
+        raise UnknownName(f"unknown relation '{relation}'")
+    return number + inverse * len(graph.relations)
+
+
+def described(linker: Linker, entity: int) -> dict[str, Any]:
+    """An entity with its kind: the first of its types."""
+    kinds = linker.names.types_of(entity)
+    return {**vars(entity_of(linker.graph, entity)), "kind": kinds[0] if kinds else None}
+
+
+def group_facts(
+    linker: Linker, entity: int, relation: int, others: np.ndarray, first: int, count: int
+) -> dict[str, Any]:
+    """A relation of an entity and some of its neighbours (n,) in it, those with the most edges first."""
+    graph, types_of = linker.graph, linker.names.types_of
+    order = np.argsort(-graph.degrees[others], kind="stable")
+    inverse, forward = divmod(relation, len(graph.relations))
+    ends = (int(others[0]), entity) if inverse else (entity, int(others[0]))
+    return {
+        "relation": graph.relations[forward],
+        "relation_name": graph.relation_name(forward),
+        "words": without_kinds(graph.relation_name(forward), *map(types_of, ends)),
+        "inverse": bool(inverse),
+        "count": len(others),
+        "neighbours": [described(linker, other) for other in others[order[first : first + count]].tolist()],
+    }

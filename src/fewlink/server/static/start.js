@@ -1,0 +1,171 @@
+// The start page: the relations of the graph, a search for entities, and the projects.
+
+import { call, searchEntities } from "./api.js";
+import { addCompletion, fill } from "./completion.js";
+import { $, element } from "./dom.js";
+import { entityButton, openEntity } from "./entity.js";
+import { on } from "./events.js";
+import { showForm } from "./form.js";
+import { openProject, projects } from "./project.js";
+import { referenceInputs } from "./references.js";
+import { saveState, state } from "./state.js";
+import {
+  formatCount,
+  formatPercent,
+  plural,
+  shortened,
+  shortRelation,
+  withSpaces,
+} from "./text.js";
+import { goTo } from "./views.js";
+
+const PAGE = 25; // relations
+
+let listed = 0;
+let requests = 0;
+
+// Lists relations: the first ones, or `more` after those that are listed.
+export async function showRelations({ more = false } = {}) {
+  const number = ++requests;
+  const first = more ? listed : 0;
+  const query = { q: $("relations-filter").value.trim(), order: $("relations-order").value };
+  $("relations-problem").hidden = true;
+  try {
+    const answer = await call(`relations?${new URLSearchParams({ ...query, first, count: PAGE })}`);
+    if (number !== requests) return;
+    const items = answer.relations.map(relationItem);
+    listed = first + items.length;
+    if (more) $("relations-list").append(...items);
+    else $("relations-list").replaceChildren(...items);
+    $("relations-count").textContent = answer.matching
+      ? `${formatCount(listed)} of ${plural(answer.matching, "relation")}`
+      : "No relation has this text in its name.";
+    $("relations-more").hidden = listed >= answer.matching;
+    if (more) items[0]?.querySelector("button").focus();
+  } catch (error) {
+    $("relations-problem").textContent = error.message;
+    $("relations-problem").hidden = false;
+  }
+}
+
+function relationItem(facts) {
+  const { name, split, pairs, example } = facts;
+  const ask = {
+    type: "button",
+    class: "entity",
+    title: "Ask about this relation",
+    onclick: () => askAbout(facts),
+  };
+  const complete = {
+    type: "button",
+    class: "quiet complete",
+    "aria-label": `Complete ${withSpaces(name)}`,
+    onclick: () => completeRelation(facts),
+  };
+  const { head, tail } = example;
+  return element(
+    "li",
+    {},
+    element(
+      "div",
+      { class: "relation-name" },
+      element("h3", {}, element("button", ask, withSpaces(shortRelation(name)))),
+      split ? element("span", { class: "badge" }, `${split} relation`) : null,
+      element(
+        "p",
+        { class: "hint" },
+        `${plural(pairs, "pair")}, such as `,
+        entityButton(head.id, shortened(head.name)),
+        " → ",
+        entityButton(tail.id, shortened(tail.name)),
+      ),
+    ),
+    completeness(facts),
+    element("button", complete, "Complete this"),
+  );
+}
+
+// How many heads of the kind have a tail.
+function completeness({ heads, kind }) {
+  if (!kind) return element("p", { class: "hint share-of-heads" }, plural(heads, "head"));
+  const share = kind.with_tail / kind.members;
+  const bar = element("i", { "--share": `${(100 * share).toFixed(1)}%` });
+  return element(
+    "p",
+    { class: "hint share-of-heads" },
+    element("span", { class: "bar", "aria-hidden": "true" }, bar),
+    `${formatPercent(share)} of ${formatCount(kind.members)} have a tail`,
+    element("small", {}, withSpaces(kind.name)),
+  );
+}
+
+const nameForForm = ({ relation, name, split }) => (split ? relation : name);
+
+// Fills the form with a relation, in its project if it has one, and shows it.
+async function prepare(facts, query) {
+  const name = nameForForm(facts);
+  const own = projects.find((one) => [name, facts.relation].includes(one.name));
+  await openProject(own ? own.number : null);
+  Object.assign(state, { references: [], heads: [], relation: name, view: "list", ...query });
+  showForm();
+  saveState();
+  goTo("work");
+}
+
+// Starts to look for all pairs that the relation lacks.
+async function completeRelation(facts) {
+  await prepare(facts, { mode: "many", many: "open" });
+  $("query").requestSubmit();
+}
+
+async function askAbout(facts) {
+  await prepare(facts, { mode: "heads" });
+  $("head").focus();
+}
+
+async function askNewQuestion() {
+  await openProject(null);
+  Object.assign(state, { references: [], heads: [], relation: "", mode: "heads", view: "list" });
+  showForm();
+  saveState();
+  goTo("work");
+  referenceInputs()[0][0].focus();
+}
+
+export function showProjects() {
+  $("start-projects").hidden = !projects.length;
+  $("start-projects-list").replaceChildren(
+    ...projects.map(({ number, name, accepted, rejected }) => {
+      const onclick = async () => {
+        await openProject(number);
+        showForm();
+        goTo("work");
+      };
+      return element(
+        "li",
+        {},
+        element("button", { type: "button", class: "entity", onclick }, name),
+        element(
+          "small",
+          {},
+          ` ${formatCount(accepted)} accepted, ${formatCount(rejected)} rejected`,
+        ),
+      );
+    }),
+  );
+}
+
+let typing = 0;
+addCompletion($("find"), searchEntities, (entity) => {
+  fill($("find"), null);
+  openEntity(entity.id);
+});
+$("relations-filter").addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(showRelations, 150);
+});
+$("relations-order").addEventListener("change", () => showRelations());
+$("relations-more").addEventListener("click", () => showRelations({ more: true }));
+$("new-question").addEventListener("click", askNewQuestion);
+$("start-example").addEventListener("click", () => $("example").click());
+on("project", showProjects);
