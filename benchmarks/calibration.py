@@ -1,12 +1,14 @@
 """Fit the calibration that comes with the built-in weights of TRAIL, on graphs that the weights never saw.
 
-    python benchmarks/calibration.py GRAPHS [--weights FILE] [--device cuda] [--for trail trail-without-attack]
+    python benchmarks/calibration.py GRAPHS [--weights FILE] [--device cuda]
 
 GRAPHS is a folder of graphs with INDEX.tsv; those that it marks `never train` are asked about. Relations of each graph
 are hidden in turn and asked about, with 1 to all of their pairs as references, with names and without. The references
 are drawn at random (`random`); or nearly all have the most frequent tail (`one tail`); or they are the right pairs that
-the model itself ranks best, which a curator accepts first (`best first`). The candidates are `open`. A graph's figures
-come from a calibration fitted on the other graphs.
+the model itself ranks best, which a curator accepts first (`best first`). The candidates are `open`; heads with a
+single candidate are left out, because users get no percentages there. One pair of each head that is asked about is
+never a reference; an answer is right if it is this pair's tail, or another true tail that is not in the references. A
+graph's figures come from a calibration fitted on the other graphs.
 
 The answers about each graph are kept in the folder `--answers`, by the weights' checksum, and those that exist are
 used: an interrupted call resumes where it stopped. Writes NAME.calibration.json into src/fewlink/builtin for each NAME
@@ -61,11 +63,12 @@ SHOTS = (1, 3, 10, 30, 100)
 ALL = 0  # shots of a whole relation
 RANDOM, ONE_TAIL, BEST = "random", "one tail", "best first"
 SMALLEST, LARGE = 20, 150  # pairs of a relation that is asked about, and of two thirds of them if the graph has so many
+FEWEST_HEADS = 8  # of a relation; one with fewer is asked about in the other direction, or not at all
 OF_ONE_TAIL = 0.9  # share of the references that have the most frequent tail
 GIVEN, POOL = 3, 24  # of BEST: the references that the others are found with, and the pairs that are ranked at least
 TRIPLES = 100_000  # larger graphs get fewer questions
 ANSWERED = 0.5  # share of the questions that are answered if the least probable are left unanswered
-ROWS = ("tails", "scores", "ranks", "log_softmax", "margins")
+ROWS = ("tails", "scores", "ranks", "log_softmax", "margins", "leads")
 
 
 class Setting(NamedTuple):
@@ -118,15 +121,19 @@ def hidden_relations(graph: Graph, most: int) -> Iterator[tuple[str, np.ndarray]
     large, small = order[sizes[order] >= LARGE], order[(sizes[order] >= SMALLEST) & (sizes[order] < LARGE)]
     large = large[: max(most - len(small), most - most // 3)]
     for place, relation in enumerate([*large, *small[: most - len(large)]]):
-        pairs = triples[triples[:, 1] == relation][:, [0, 2]]
-        yield graph.relations[relation], np.unique(pairs[:, ::-1] if place % 3 == 2 else pairs, axis=0)
+        pairs = np.unique(triples[triples[:, 1] == relation][:, [0, 2]], axis=0)
+        heads, tails = (len(np.unique(pairs[:, end])) for end in (0, 1))
+        if max(heads, tails) >= FEWEST_HEADS:
+            inverse = tails >= FEWEST_HEADS and (place % 3 == 2 or heads < FEWEST_HEADS)
+            yield graph.relations[relation], pairs[:, ::-1] if inverse else pairs
 
 
 def settings_of(place: int, pairs: int, names: bool) -> list[Setting]:
-    """The whole relation, three numbers of random references and a skewed set; names are read in two of three."""
+    """All numbers of random references, 1 and 100 in turn, and a skewed set; names are read in two of three."""
     usable = [shots for shots in SHOTS if shots < pairs / 2]
+    ends = [shots for shots in (SHOTS[0], SHOTS[-1]) if shots in usable]
     several = [shots for shots in usable if shots >= 10] or usable[-1:]
-    chosen = [(ALL, RANDOM), *((usable[(place + at) % len(usable)], RANDOM) for at in range(min(3, len(usable))))]
+    chosen = [(shots, RANDOM) for shots in (ALL, *SHOTS[1:-1], ends[place % len(ends)]) if shots in (ALL, *usable)]
     chosen.append((several[place // 2 % len(several)], BEST if place % 2 else ONE_TAIL))
     return [Setting(*each, names and (place + at) % 3 != 0) for at, each in enumerate(chosen)]
 
@@ -165,7 +172,7 @@ def ask(scorer: Scorer, graph: Graph, name: str, pairs: np.ndarray, setting: Set
         known = references.known_tails(head)
         missing = np.setdiff1d(pairs[pairs[:, 0] == head, 1], known)
         part = rank_head(head, question.candidates, scores, known, TOP, False)
-        if not len(part):
+        if not len(part) or part.alone.any():
             continue
         parts.append(part)
         right.append(np.isin(parts[-1].tails, missing))
@@ -405,8 +412,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--for", nargs="+", dest="names", default=["trail"], metavar="NAME", help="of the calibration")
     parser.add_argument("--answers", type=Path, default=Path("calibration-answers"))
-    parser.add_argument("--relations", type=int, default=6, help="of each graph")
-    parser.add_argument("--heads", type=int, default=14, help="of each relation and set of references")
+    parser.add_argument("--relations", type=int, default=7, help="of each graph")
+    parser.add_argument("--heads", type=int, default=20, help="of each relation and set of references")
     parser.add_argument("--only", nargs="+", metavar="GRAPH", help="these graphs, and write nothing but their answers")
     options = parser.parse_args()
     weights = read_weights(options.weights.read_bytes(), options.weights.name)

@@ -271,13 +271,12 @@ def train(options: argparse.Namespace) -> None:
     sources, shares = read_pool(options.graphs)
     say("graphs", count=len(sources), seconds=round(time.time() - began, 1))
     jobs = []
-    for variant in options.variants:
+    for seed, variant in itertools.product(options.seeds, options.variants):
         chosen = {each: own for each, own in sources.items() if variant != "few-graphs" or each in NAMED_SHARES}
-        for seed in options.seeds:
-            changes = {**settings_of(options), "seed": seed, **VARIANTS[variant]}
-            until = began + options.seconds
-            start = options.start / f"{variant}-{seed}.safetensors" if options.start else None
-            jobs.append((f"{variant}-{seed}", options.out, chosen, shares, changes, start, until, options.set))
+        changes = {**settings_of(options), "seed": seed, **VARIANTS[variant]}
+        start = options.start / f"{variant}-{seed}.safetensors" if options.start else None
+        until = began + options.seconds
+        jobs.append((f"{variant}-{seed}", options.out, chosen, shares, changes, start, until, options.set))
     side_by_side(learn, jobs, options.jobs)
 
 

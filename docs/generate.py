@@ -76,7 +76,6 @@ MEASURED = {  # columns of its table: benchmark, number of references, candidate
 }
 OF_LINKS = {  # rows of its table of ordinary link prediction: records of TRAIL, whether names are read
     "TRAIL, fine-tuned": ("trail", True),
-    "TRAIL, as pretrained": ("trail-pretrained", True),
     "TRAIL without names, fine-tuned": ("trail", False),
     "TRAIL without names, as pretrained": ("trail-pretrained", False),
 }
@@ -260,6 +259,19 @@ def ordinary_links() -> str:
         rows.append([f"ULTRA ({size})", *map(spread, figures)])
     rows.append(["ComplEx", *(spread(values(stored(graph).records)) for graph in graphs)])
     return tables.Table("", ["model", "CoDEx-S", "FB15k-237"], rows).markdown()
+
+
+def trail_parts() -> str:
+    """TRAIL without one of its parts on unseen graphs: mean and deviation over seeds."""
+    rows = json.loads((ROOT / "benchmarks" / "records" / "trail-ablations.json").read_text("utf-8"))["results"]["rows"]
+    columns = {"K = 1": "1", "K = 3": "3", "K = 30": "30", "K = all": "all", "3 + own 10": "3 + own 10"}
+    table = tables.Table("", ["network", "seeds", *columns, "3 → 3 + 10 of one tail"], [])
+    for network in dict.fromkeys(row["network"] for row in rows):
+        own = [row for row in rows if row["network"] == network]
+        cells = [spread([row[of] for row in own]) for of in columns.values()]
+        skewed = " → ".join(spread([row[of] for row in own]) for of in ("3, other tails", "3 + 10 of one tail"))
+        table.rows.append([network, str(len(own)), *cells, skewed])
+    return table.markdown()
 
 
 def trail_figures(model: str) -> str:
@@ -468,6 +480,7 @@ def documents() -> dict[Path, str]:
         DOCS / "trail.md": {
             "few-shot": few_shot(),
             "links": ordinary_links(),
+            "parts": trail_parts(),
             **{name: tables_of(unseen())[name].markdown() for name in ("mrr", "skewed")},
         },
         DOCS / "trail-0.2.md": {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -180,3 +182,15 @@ def fewlink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         return Answer(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a wheel and an sdist of the repository."""
+    for needed in ("hatchling", "hatch_fancy_pypi_readme"):
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(f"needs {needed}, which builds packages")
+    folder = tmp_path_factory.mktemp("built")
+    root = Path(__file__).resolve().parent.parent
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=root, check=True)
+    return folder

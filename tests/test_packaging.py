@@ -125,17 +125,6 @@ def test_the_change_log_begins_with_this_version() -> None:
     assert "## Versions" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")  # CHANGELOG.md and README.md link to it
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a wheel and an sdist of the repository."""
-    for needed in ("hatchling", "hatch_fancy_pypi_readme"):
-        if importlib.util.find_spec(needed) is None:
-            pytest.skip(f"needs {needed}, which builds packages")
-    folder = tmp_path_factory.mktemp("built")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=ROOT, check=True)
-    return folder
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("checker", ["twine check --strict", "check_wheel_contents"])
 def test_checkers_accept_the_wheel_and_the_sdist(checker: str, built: Path) -> None:

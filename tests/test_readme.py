@@ -1,49 +1,88 @@
-"""Every command in README runs, on a small graph; commands that take minutes get less to do.
+"""The code blocks of README run from the built wheel, in an empty folder; what takes minutes gets less to do.
 
-`test_packaging.py` runs the first block.
+`test_packaging.py` runs the first block, which installs.
 """
 
 from __future__ import annotations
 
-import gzip
+import os
 import re
-import shlex
-from importlib.resources import files
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import Fewlink
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "README.md").read_text("utf-8")
 LESS = {  # added to commands that take minutes
-    "fewlink fit my-graph.tsv": ["--minutes", "0.2"],
-    "fewlink train umls": ["--set", "steps=5", "--set", "evaluate_every=5"],
-    "fewlink complete": ["--top", "20"],
+    "fewlink fit": "--minutes 0.2",
+    "fewlink train": "--set steps=5 --set evaluate_every=5",
 }
-CALLED = {"virus": "A", "cell": "B", "fungus": "C", "plant": "D", "alga": "E", "affects": "R"}
+ELSEWHERE = ("git ", "make ", "docker ", ".venv/bin/")  # need the repository
 
 
-def commands() -> list[str]:
-    """The commands of all blocks but the first; those that serve run until they are stopped."""
-    blocks = re.findall(r"^```\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)[1:]
-    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.startswith("fewlink ") and not line.startswith("fewlink serve")]
+def blocks() -> Iterator[tuple[str, str]]:
+    """The language and the text of each code block that runs after an installation; "" is a block of commands."""
+    for language, text in re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE):
+        lines = [line for line in text.splitlines() if not line.startswith(ELSEWHERE)]
+        if language == "python" or lines:
+            yield language, text if language == "python" else "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which `fewlink` is that of the wheel; its dependencies are those of the tests."""
+    folder = tmp_path_factory.mktemp("installed")
+    (wheel,) = built.glob("*.whl")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target"]
+    subprocess.run([*install, str(folder / "packages"), str(wheel)], check=True)
+    command = folder / "bin" / "fewlink"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fewlink "$@"\n')
+    command.chmod(0o755)
+    return {
+        **os.environ,
+        "PATH": f"{command.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(folder / "packages"),
+        "FEWLINK_DATA": str(folder / "data"),
+    }
+
+
+def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def serve(command: str, folder: Path, environment: dict[str, str]) -> None:
+    """Start a server, and stop it when it tells its address."""
+    started = ["bash", "-c", command.replace("fewlink", "exec fewlink", 1) + " --port 0"]
+    with subprocess.Popen(started, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr
+        try:
+            assert any("http://" in line for line in server.stderr), command
+        finally:
+            server.terminate()
 
 
 @pytest.mark.long
-def test_all_commands_run(fewlink: Fewlink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEWLINK_DATA", str(tmp_path / "data"))
-    lines = gzip.decompress((files("fewlink") / "builtin" / "umls.tsv.gz").read_bytes()).decode().splitlines()
-    renamed = ["\t".join(CALLED.get(word, word) for word in line.split("\t")) for line in lines]
-    Path("my-graph.tsv").write_text("\n".join(renamed) + "\n")
-    Path("new.tsv").write_text("A\tR\tE\n")
-    Path("pairs.tsv").write_text("A\tB\nC\tD\n")
-    Path("heads.txt").write_text("E\n")
-    assert len(commands()) > 12
-    for command in commands():
-        more = [word for start, words in LESS.items() if command.startswith(start) for word in words]
-        done = fewlink(*shlex.split(command)[1:], *more)
-        assert done.code == 0, f"{command}\n{done.out}\n{done.err}"
-    assert Path("missing.tsv").stat().st_size > 100 and Path("runs/mine/README.md").is_file()
+def test_the_blocks_run_from_the_wheel_in_an_empty_folder(environment: dict[str, str], tmp_path: Path) -> None:
+    where = run([sys.executable, "-c", "import fewlink; print(fewlink.__file__)"], tmp_path, environment)
+    assert where.startswith(environment["PYTHONPATH"])
+    count = 0
+    for language, text in blocks():
+        if language == "python":
+            run([sys.executable, "-c", text.replace("steps=1000", "steps=10")], tmp_path, environment)
+            continue
+        for line in text.splitlines():
+            command = line.partition("  #")[0].strip()
+            count += 1
+            if "fewlink serve" in command:
+                serve(command, tmp_path, environment)
+            else:
+                less = [words for start, words in LESS.items() if command.startswith(start)]
+                run(["bash", "-c", " ".join([command, *less])], tmp_path, environment)
+    assert count > 15
+    assert (tmp_path / "missing.tsv").stat().st_size > 100 and (tmp_path / "runs/mine/README.md").is_file()

@@ -64,6 +64,10 @@ def main() -> None:
             browser.run("document.activeElement.blur(); scrollTo(0, 0)")
             browser.look(PICTURES / "page.png", WIDTH, 1230, FEATURES)
 
+            browser.run("document.querySelector('.drawing button:last-child').click()")
+            browser.until(lambda: browser.texts(".neighbours section"), 60)
+            browser.look(PICTURES / "page-graph.png", WIDTH, 780, FEATURES)
+
             visit(browser, address, project=1, heads=heads)
             browser.until(lambda: len(browser.texts(".row")) > 20, 60)
             browser.run("document.querySelector('.row').focus(); scrollTo(0, 0)")

@@ -50,9 +50,18 @@ def test_the_hash_equals_the_numpy_version(keys: list[int], seed: int) -> None:
 
 
 def literal(
-    tasks: list[Task], entities: int, number: int, seed: int, *, shots: int, batch: int, negatives: int, shared: bool
+    tasks: list[Task],
+    entities: int,
+    number: int,
+    seed: int,
+    *,
+    shots: int,
+    batch: int,
+    negatives: int,
+    shared: bool,
+    reference_negatives: int,
 ) -> list[Any]:
-    """An episode in plain Python integers: [task, references, queries, negatives]."""
+    """An episode in plain Python integers: [task, references, queries, negatives, negatives of the references]."""
 
     def mix(x: int) -> int:
         x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
@@ -72,14 +81,19 @@ def literal(
     rest = order[shots:]
     queries = [rest[j if j < len(rest) else bits("repeats", number, j) % 2**63 % len(rest)] for j in range(batch)]
     common = [task.range[bits("shared", number, column) % 2**63 % len(task.range)] for column in range(negatives)]
-    cells = []
-    for j, (head, _) in enumerate(queries):
+
+    def false_tails(purpose: str, j: int, head: int, count: int) -> list[int]:
         known = set(task.known_tails[head].tolist())
         false = sorted({*task.range.tolist()} - known) or sorted({*range(entities)} - known)
-        draws = [bits("negatives", number, j * negatives + column) % 2**63 for column in range(negatives)]
-        separate = [false[draw % len(false)] for draw in draws]
+        return [false[bits(purpose, number, j * count + column) % 2**63 % len(false)] for column in range(count)]
+
+    cells = []
+    for j, (head, _) in enumerate(queries):
+        known, separate = set(task.known_tails[head].tolist()), false_tails("negatives", j, head, negatives)
         cells.append([c if shared and c not in known else o for c, o in zip(common, separate, strict=True)])
-    return [chosen, order[:shots], queries, cells]
+    references = order[:shots]
+    held = [false_tails("references", j, head, reference_negatives) for j, (head, _) in enumerate(references)]
+    return [chosen, references, queries, cells, held]
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -94,7 +108,7 @@ def test_an_episode_equals_a_literal_one(
     shared: bool, lists: Lists, known: list[tuple[int, int]], number: int, seed: int, batch: int
 ) -> None:
     tasks = make_tasks(lists, known)
-    options: dict[str, Any] = {"shots": 2, "batch": batch, "negatives": 3, "shared": shared}
+    options: dict[str, Any] = {"shots": 2, "batch": batch, "negatives": 3, "shared": shared, "reference_negatives": 2}
     episodes = sample(tasks, [number], entities=11, seeds=[seed], **options)
     assert [x[0, 0].tolist() for x in episodes] == literal(tasks, 11, number, seed, **options)
 
@@ -116,7 +130,7 @@ def test_shapes_are_seeds_by_numbers() -> None:
     tasks = [task_of([(0, 1), (1, 2), (2, 3), (3, 4)], range=range(10))]
     for shared in (False, True):
         episodes = sample(tasks, [5, 2, 9], shots=2, batch=7, negatives=4, shared=shared, seeds=[3, 1])
-        shapes = [(2, 3), (2, 3, 2, 2), (2, 3, 7, 2), (2, 3, 7, 4)]
+        shapes = [(2, 3), (2, 3, 2, 2), (2, 3, 7, 2), (2, 3, 7, 4), (2, 3, 2, 0)]
         assert [tuple(x.shape) for x in episodes] == shapes
         assert all(x.dtype == torch.int64 for x in episodes)
 

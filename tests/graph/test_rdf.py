@@ -231,3 +231,193 @@ def test_deeply_nested_xml_is_an_error_that_names_the_line(name: str) -> None:
     for on_error in ("stop", "skip"):
         with pytest.raises(InputError, match=f"{name}:5001"):
             compiled(nested(50_000), name, on_error=on_error)
+
+
+# files that are cut or not well-formed
+
+
+def descriptions(first: int, last: int) -> bytes:
+    line = b'<rdf:Description rdf:about="http://e/%d"><e:p rdf:resource="http://e/x"/></rdf:Description>\n'
+    return b"".join(line % number for number in range(first, last))
+
+
+XML_BEGIN = b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:e="http://e/">\n'
+
+
+@pytest.mark.parametrize("name", ["g.rdf", "g.xml"])
+def test_xml_that_is_not_well_formed_is_an_error_wherever_it_breaks(name: str) -> None:
+    label = b'<rdf:Description rdf:about="http://e/z"><e:l>a\x01b</e:l></rdf:Description>\n'
+    content = XML_BEGIN + descriptions(0, 2000) + label + descriptions(2000, 6000) + b"</rdf:RDF>"
+    with pytest.raises(InputError, match=rf"{name}:2002: .*nothing after it is read"):
+        compiled(content, name)
+    graph, report = compiled(content, name, on_error="skip")
+    assert (graph.triple_count, report.skipped) == (2000, 1)
+    assert "nothing after it is read" in report.problems[0]
+
+
+def test_xml_that_is_cut_between_tags_is_an_error() -> None:
+    whole = XML_BEGIN + descriptions(0, 30) + b"</rdf:RDF>"
+    for end in range(len(XML_BEGIN), len(whole)):
+        with pytest.raises(InputError, match=r"g.rdf"):
+            compiled(whole[:end], "g.rdf")
+    assert compiled(whole, "g.rdf")[0].triple_count == 30
+
+
+def test_sparql_results_that_are_cut_are_an_error() -> None:
+    for name in ("r.srx", "r.srj"):
+        content = RESULTS[name]
+        for end in range(len(content)):
+            with pytest.raises(InputError, match=name):
+                compiled(content[:end], name)
+        half, report = compiled(content[: content.index(b"http://example.org/paris")], name, on_error="skip")
+        assert (half.triple_count, report.skipped) == (1, 1)
+
+
+# SPARQL results as other programs write them
+
+
+@pytest.mark.parametrize("name", ["r.srj", "r.srx"])
+def test_blank_nodes_of_any_name_are_read(name: str) -> None:
+    """Virtuoso writes blank nodes as nodeID://b10001."""
+    nodes = ["b0", "nodeID://b10001", "nodeID://b10002", "x y"]
+    if name == "r.srj":
+        rows = [result("?", f"{BASE}r", f"{BASE}t") | {"a": {"type": "bnode", "value": node}} for node in nodes]
+        content = json.dumps({"head": {"vars": ["a", "b", "c"]}, "results": {"bindings": rows}}).encode()
+    else:
+        one = RESULTS[name].index(b"<result>"), RESULTS[name].index(b"</result>") + len(b"</result>")
+        row = RESULTS[name][slice(*one)].replace(f"<uri>{BASE}berlin</uri>".encode(), b"<bnode>%b</bnode>")
+        content = RESULTS[name][: one[0]] + b"".join(row % n.encode() for n in nodes) + b"</results></sparql>"
+    assert [head for head, _, _ in named(compiled(content, name)[0])] == nodes
+
+
+def test_solutions_may_come_before_the_variables() -> None:
+    content = json.dumps({"results": {"ordered": True, "bindings": ROWS}, "head": {"link": [], "vars": [*"abc"]}})
+    assert named(compiled(content.encode(), "r.srj")[0]) == CAPITALS
+
+
+def test_variables_of_labels_are_names() -> None:
+    """As Wikidata's label service writes them: ?item has its label in ?itemLabel."""
+    label = {"type": "literal", "value": "Berlin", "xml:lang": "en"}
+    rows = [ROWS[0] | {"aLabel": label, "bLabel": {"type": "literal", "value": "capital of"}}, ROWS[1]]
+    variables = ["a", "aLabel", "b", "bLabel", "c"]
+    as_json = json.dumps({"head": {"vars": variables}, "results": {"bindings": rows}}).encode()
+    (berlin, of, germany), (paris, _, france) = CAPITALS
+    cells = [(berlin, "Berlin", of, "capital of", germany), (paris, "", of, "", france)]
+    as_csv = "".join(",".join(row) + "\r\n" for row in [variables, *cells]).encode()
+    terms = [f'<{a}>\t"{x}"\t<{b}>\t"{y}"@en\t<{c}>' for a, x, b, y, c in cells]
+    as_tsv = "\n".join(["\t".join(f"?{name}" for name in variables), *terms]).encode()
+    for name, content in (("r.srj", as_json), ("r.csv", as_csv), ("r.tsv", as_tsv)):
+        graph, _ = compiled(content, name)
+        assert named(graph) == CAPITALS
+        assert [graph.name(i) for i in range(4)] == ["Berlin", "germany", "paris", "france"]
+        assert graph.relation_name(0) == "capital of"
+
+
+def test_rows_that_state_a_label_are_names() -> None:
+    label = "http://www.w3.org/2000/01/rdf-schema#label"
+    rows = [*ROWS, result(CAPITALS[0][0], label, "Berlin")]
+    content = json.dumps({"head": {"vars": ["a", "b", "c"]}, "results": {"bindings": rows}}).encode()
+    graph, report = compiled(content, "r.srj")
+    assert (graph.name(0), graph.triple_count, report.literals) == ("Berlin", 2, 1)
+
+
+def test_literals_in_results_are_no_entities_in_csv_either() -> None:
+    rows = [",".join(triple) for triple in CAPITALS] + [f"{BASE}paris,{BASE}motto,Fluctuat nec mergitur"]
+    content = "\r\n".join(["s,p,o", *rows, ""]).encode()
+    graph, report = compiled(content, "r.csv")
+    assert named(graph) == CAPITALS and report.literals == 1
+    assert compiled(content, "r.csv", literals="keep")[0].triple_count == 3
+
+
+def test_terms_of_tsv_are_read_with_their_escapes() -> None:
+    terms = [r"<http://e/\u00e9>", "_:n", r'"a\t\"b\""@en', "'c'^^<x:d>", "1.5e3", "true", ""]
+    content = "?a\t?b\t?c\n" + "".join(f"<x:h>\t<x:r>\t{term}\n" for term in terms)
+    graph, report = compiled(content.encode(), "r.tsv", literals="keep", on_error="skip")
+    assert [tail for _, _, tail in named(graph)] == ["http://e/é", "n", 'a\t"b"', "c", "1.5e3", "true"]
+    assert report.problems == [report.problems[0]] and "no tail in result 7" in report.problems[0]
+    with pytest.raises(InputError, match=r"r.tsv:3: .*no RDF term"):
+        compiled(b"?a\t?b\t?c\n<x:a>\t<x:b>\t<x:c>\n<x:a>\t<x:b>\tplain\n", "r.tsv")
+
+
+# nesting that would crash the parser, and names that would fill the memory
+
+
+def quoted(depth: int) -> bytes:
+    return b"<x:a> <x:r> " + b"<<( <x:a> <x:r> " * depth + b"<x:b> " + b")>> " * depth + b".\n"
+
+
+@pytest.mark.parametrize("name", ["g.nt", "g.nq", "g.ttl", "g.trig"])
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_deeply_quoted_triples_are_an_error_that_names_the_line(name: str, on_error: str) -> None:
+    before = b"<x:a> <x:r> <x:b> .\n" * 3
+    assert compiled(before + quoted(50), name)[0].triple_count == 2
+    with pytest.raises(InputError, match=rf"{name}:4: nests quoted triples over 100 deep"):
+        compiled(before + quoted(50_000), name, on_error=on_error)
+
+
+def test_brackets_in_text_are_no_nesting() -> None:
+    text = b"<x:a> <x:r> <x:b> .\n" + b'<x:a> <x:says> "cout << x << y" . # <<<<\n' * 300
+    assert compiled(text, "g.ttl")[1].literals == 300
+    assert compiled(text, "g.nt")[1].literals == 300
+    long = b'<x:a> <x:says> """a " << \\""" <<\n' + b"<< " * 500 + b'""" . <x:a> <x:r> <x:b> .\n'
+    assert compiled(long, "g.ttl")[0].triple_count == 1
+    assert compiled(long.replace(b'"', b"'"), "g.trig")[0].triple_count == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
+def test_nesting_is_found_for_any_size_of_pieces(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fewlink.graph.formats import rdf
+
+    monkeypatch.setattr(rdf, "PIECE_BYTES", size)
+    harmless = b'<x:a> <x:says> "<<" , \'<<\' , """<<\n""" , "" , "\\"<<" . # <<\n' * 60
+    assert compiled(harmless + b"<x:a> <x:r> <x:b> .", "g.ttl")[0].triple_count == 1
+    with pytest.raises(InputError, match=r"g.ttl:121: "):
+        compiled(harmless + quoted(101), "g.ttl")
+
+
+@pytest.mark.parametrize("inner", ['{"@id":"x:a","x:r":', '{"@list":[', '{"@context":{"a":"x:b"},"x:r":'])
+def test_deeply_nested_json_ld_is_an_error(inner: str) -> None:
+    outer = '{"@id":"x:a","x:r":'
+
+    def nested(depth: int) -> bytes:
+        closing = "".join({"{": "}", "[": "]"}[mark] for mark in reversed(inner) if mark in "{[").replace("}}", "}")
+        return (outer + inner * depth + '{"@id":"x:b"}' + closing * depth + "}").encode()
+
+    assert compiled(nested(20), "g.jsonld")[0].triple_count
+    with pytest.raises(InputError, match=r"g.jsonld:1: nests objects and lists over 100 deep"):
+        compiled(nested(50_000), "g.jsonld")
+
+
+LONG = "http://" + "a" * 60_000 + "/"
+GROWING = {
+    "base.ttl": f"@base <{LONG}> .\n" + "".join(f"<{i}> <r> <b{i}> .\n" for i in range(6000)),
+    "prefix.ttl": f"@prefix e: <{LONG}> .\n" + "".join(f'e:{i} e:r "x" .\n' for i in range(6000)),
+    "vocab.jsonld": json.dumps(
+        {"@context": {"@vocab": LONG}, "@graph": [{"@id": f"x:{i}", f"p{i}": {"@id": "x:b"}} for i in range(6000)]}
+    ),
+    "namespace.rdf": XML_BEGIN.decode().replace("http://e/", LONG)
+    + "".join(f'<rdf:Description><e:r{i} rdf:resource="x:b"/></rdf:Description>' for i in range(6000))
+    + "</rdf:RDF>",
+    "xmlbase.rdf": XML_BEGIN.decode().replace(">", f' xml:base="{LONG}">')
+    + "".join(f'<rdf:Description rdf:about="{i}"><e:r rdf:resource="b"/></rdf:Description>' for i in range(6000))
+    + "</rdf:RDF>",
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_prefix_that_would_fill_the_memory_is_an_error(name: str) -> None:
+    with pytest.raises(InputError, match=rf"{name}.*(FEWLINK_MAX_UNPACKED|write it as Turtle)"):
+        compiled(GROWING[name].encode(), name)
+
+
+def test_entities_of_xml_that_grow_too_much_together_are_an_error() -> None:
+    declared = f'<!ENTITY e "{"y" * 1990}">'
+    content = xml(declared, "x").replace(b"</rdf:RDF>", b"<e:A><e:l>" + b"&e;" * 200_000 + b"</e:l></e:A></rdf:RDF>")
+    with pytest.raises(InputError, match=r"g.rdf:1: .*amplification"):
+        compiled(content, "g.rdf")
+
+
+def test_a_context_at_an_address_is_an_error_that_says_what_to_do() -> None:
+    content = b'{"@context": "https://schema.org/", "@id": "x:a", "knows": {"@id": "x:b"}}'
+    with pytest.raises(InputError, match=r"g.jsonld.*write the context itself into the file"):
+        compiled(content, "g.jsonld")

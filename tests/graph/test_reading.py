@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
 import itertools
+import json
 import lzma
+import os
 import random
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,7 +50,12 @@ def zstd(content: bytes) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-COMPRESSED: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd}
+COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+    ".zst": zstd,
+}
 TEXTS = {
     "graph.tsv": b"a\tr\tb\nb\tr\tc\n",
     "graph.txt": b"a\tr\tb\nb\tr\tc",
@@ -106,6 +115,28 @@ def test_an_endless_line_is_an_error_before_memory_is_full(monkeypatch: pytest.M
         compiled(b"a\tr\tb\n" + b"x" * 10_000)
 
 
+@pytest.mark.parametrize("size", [10, 100, 999, 5000])
+@pytest.mark.parametrize("name", ["g.tsv", "g.csv", "g.nt", "g.jsonl"])
+def test_a_line_that_is_too_long_is_a_bad_line(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {
+        "g.tsv": "{}\t{}\t{}",
+        "g.csv": "{},{},{}",
+        "g.nt": "<x:{}> <x:{}> <x:{}> .",
+        "g.jsonl": '["{}", "{}", "{}"]',
+    }
+    long = "x" * 3000
+    names = [("a", "r", "b"), ("a", "r", long), ("b", "r", "c"), ("c", "r", long), (long, "r", long)]
+    content = "".join(row[name].format(*each) + "\n" for each in names).encode()
+    monkeypatch.setattr(source, "BLOCK_BYTES", size)
+    monkeypatch.setattr(source, "MAX_LINE_BYTES", 1000)
+    for whole in (content, content[:-1]):
+        with pytest.raises(InputError, match=rf"{name}:2: has over 1,000 bytes"):
+            compiled(whole, name)
+        graph, report = compiled(whole, name, on_error="skip")
+        assert (graph.triple_count, report.skipped) == (2, 3)
+        assert [problem.split(":")[1] for problem in report.problems] == ["2", "4", "5"]
+
+
 # Parquet
 
 
@@ -160,6 +191,42 @@ def test_a_parquet_name_that_is_not_text_is_an_error_with_its_row() -> None:
     )
     with pytest.raises(InputError, match=r"g.parquet:2"):
         compiled(parquet({"h": names, "r": ["r", "r"], "t": ["b", "b"]}), "g.parquet")
+
+
+def test_a_repeated_name_in_parquet_is_decoded_once() -> None:
+    """131,072 rows of one name of 60,000 bytes: over 7 GB as text."""
+    count = 1 << 17
+    ids = pyarrow.Array.from_buffers(pyarrow.int32(), count, [None, pyarrow.py_buffer(bytes(4 * count))])
+    columns = {
+        name: pyarrow.DictionaryArray.from_arrays(ids, pyarrow.array([text]))
+        for name, text in (("head", "x" * 60_000), ("relation", "r"), ("tail", "b"))
+    }
+    before = pyarrow.default_memory_pool().max_memory()
+    graph, report = compiled(parquet(columns), "g.parquet")
+    assert (graph.triple_count, report.duplicates) == (1, count - 1)
+    assert pyarrow.default_memory_pool().max_memory() - before < 100 << 20
+
+
+def test_parquet_with_too_many_rows_for_its_size_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 5_000_000
+    ids = pyarrow.Array.from_buffers(pyarrow.int32(), count, [None, pyarrow.py_buffer(bytes(4 * count))])
+    column = pyarrow.DictionaryArray.from_arrays(ids, pyarrow.array(["x"]))
+    content = parquet({"head": column, "relation": column, "tail": column})
+    with pytest.raises(InputError, match=r"g.parquet: has 5,000,000 rows.*FEWLINK_MAX_UNPACKED"):
+        compiled(content, "g.parquet")
+    monkeypatch.setenv("FEWLINK_MAX_UNPACKED", "1G")
+    assert compiled(content, "g.parquet")[0].triple_count == 1
+
+
+def test_parquet_is_read_in_any_batches_and_with_any_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(f"h{i % 50}", f"r{i % 3}", i % 70) for i in range(400)]
+    heads, relations, tails = (list(column) for column in zip(*rows, strict=True))
+    table = pyarrow.table({"h": pyarrow.array(heads, pyarrow.large_string()), "r": relations, "t": tails})
+    sink = pyarrow.BufferOutputStream()
+    arrow_parquet.write_table(table, sink, row_group_size=90, use_dictionary=["r"])
+    monkeypatch.setattr("fewlink.graph.formats.parquet.BLOCK_ROWS", 13)
+    graph, _ = compiled(sink.getvalue().to_pybytes(), "g.parquet", literals="keep")
+    assert named(graph) == list(dict.fromkeys((head, relation, str(tail)) for head, relation, tail in rows))
 
 
 def test_a_compressed_parquet_file_is_an_error_that_says_what_to_do() -> None:
@@ -278,6 +345,48 @@ def test_any_damage_to_a_good_file_is_a_graph_or_a_clean_error(name: str, data: 
     read_or_raise(bytes(content), name)
 
 
+# JSON in one piece
+
+
+def test_an_array_is_read_element_by_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"head": f"a{i}", "relation": "r", "tail": f'é "{i}"', "more": {"x": [1, 2.5e3, None]}} for i in range(300)]
+    expected = [(row["head"], row["relation"], row["tail"]) for row in rows]
+    for size in (1, 7, 100, 1 << 16):
+        monkeypatch.setattr("fewlink.graph.formats.json_text.PIECE_BYTES", size)
+        for content in (json.dumps(rows), json.dumps(rows, indent=1, ensure_ascii=False)):
+            assert named(compiled(content.encode(), "g.json")[0]) == expected
+        assert named(compiled(json.dumps([[*row] for row in expected]).encode(), "g.jsonl")[0]) == expected
+
+
+def test_an_array_that_is_cut_or_goes_on_is_an_error() -> None:
+    content = b'[{"head": "a", "relation": "r", "tail": "b"},\n{"head": "b", "relation": "r", "tail": "c"}\n]'
+    for end in range(20, len(content)):
+        with pytest.raises(InputError, match=r"g.json:[123]: .*nothing after it is read"):
+            compiled(content[:end], "g.json")
+    with pytest.raises(InputError, match=r"g.json:4: .*text follows the end"):
+        compiled(content + b"\n[]", "g.json")
+    graph, report = compiled(content[:-20], "g.json", on_error="skip")
+    assert (graph.triple_count, report.skipped) == (1, 1)
+
+
+def test_a_pipe_is_read() -> None:
+    """As the shell's <(…) gives it."""
+    reading, writing = os.pipe()
+    lines = lines_of(50_000, "a")
+
+    def write() -> None:
+        with open(writing, "wb") as pipe:
+            pipe.write(lines)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert compile_graph(f"/dev/fd/{reading}").triple_count == 50_000
+    finally:
+        writer.join()
+        os.close(reading)
+
+
 # side files
 
 
@@ -309,10 +418,10 @@ def lines_of(count: int, first: str) -> bytes:
     return b"".join(f"{first}{i}\tr\tb{i}\n".encode() for i in range(count))
 
 
-@pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("ending", COMPRESSED)
 @pytest.mark.parametrize("damage", ["changed", "cut", "zeros after it", "other bytes after it"])
 def test_a_second_part_of_a_compressed_file_is_read_or_an_error(ending: str, damage: str) -> None:
-    compress = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd}[ending]
+    compress = COMPRESSED[ending]
     first, second = compress(lines_of(2000, "a")), bytearray(compress(lines_of(1000, "c")))
     assert compiled(first + second, f"g.tsv{ending}")[0].triple_count == 3000
     if damage == "zeros after it":

@@ -220,7 +220,7 @@ def test_a_task_is_read_once_for_many_heads(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_each_head_keeps_its_first_pairs() -> None:
     heads = np.array([3, 1, 3, 3, 2, 1, 3], np.int32)
-    pairs = RankedPairs(heads, np.arange(7, dtype=np.int32), *np.zeros((4, 7)), np.zeros(7, bool))
+    pairs = RankedPairs(heads, np.arange(7, dtype=np.int32), *np.zeros((5, 7)), np.zeros(7, bool))
     kept = first_of_heads(pairs, 2)
     assert list(zip(kept.heads.tolist(), kept.tails.tolist(), strict=True)) == [(3, 0), (1, 1), (3, 2), (2, 4), (1, 5)]
     assert len(first_of_heads(pairs, 9)) == 7 and len(first_of_heads(RankedPairs.joined([]), 2)) == 0

@@ -18,6 +18,7 @@ import fewlink
 from fewlink.core.errors import FewlinkError
 from fewlink.linker import Linker, calibrate
 from fewlink.linker.calibration import (
+    FIRST,
     LOW_TRUST_FOUND,
     RIDGE,
     ROUGH,
@@ -46,7 +47,9 @@ FACTS = {"crossed": "relation", "shots": 3, "top": 10, "step": 1, "benchmark": "
 def pairs_of(log_softmax: np.ndarray, ranks: np.ndarray) -> RankedPairs:
     count = len(ranks)
     zeros = np.zeros(count)
-    return RankedPairs(zeros.astype(int), np.arange(count), log_softmax, ranks, log_softmax, zeros, zeros.astype(bool))
+    return RankedPairs(
+        zeros.astype(int), np.arange(count), log_softmax, ranks, log_softmax, zeros, zeros, zeros.astype(bool)
+    )
 
 
 def sample_of(
@@ -88,13 +91,13 @@ def test_the_probabilities_of_the_sample_are_recovered() -> None:
     assert expected_error(cross_fitted(sample), sample.right) < 0.03
 
 
-def test_each_relation_counts_the_same_and_its_first_answers_half() -> None:
+def test_each_relation_counts_the_same_and_its_first_answers_most() -> None:
     groups = np.array([0] * 90 + [1] * 10)
     first = np.arange(100) % 10 == 0
     sample = plain(first, first, groups)
     weights = row_weights(sample)
     assert [weights[groups == group].sum() for group in (0, 1)] == pytest.approx([1.0, 1.0])
-    assert [weights[first & (groups == group)].sum() for group in (0, 1)] == pytest.approx([0.5, 0.5])
+    assert [weights[first & (groups == group)].sum() for group in (0, 1)] == pytest.approx([FIRST, FIRST])
     only_first = sample.take(first)
     assert row_weights(only_first).sum() == pytest.approx(2.0)
 
@@ -141,18 +144,19 @@ def test_the_error_over_relations_by_hand() -> None:
 
 
 def test_the_error_by_the_number_of_references_by_hand() -> None:
-    # eight relations with a head each, p = .9, half of them right: off by .1 or .9
-    right = np.arange(8) % 2 == 0
-    few = plain(right, np.ones(8, bool), np.arange(8))
-    whole = few._replace(shots=np.zeros(8), groups=few.groups + 8)
-    sample = Sample.joined([few, whole, few.take(np.arange(7))._replace(shots=np.full(7, 70))])
-    probabilities = np.concatenate([np.full(8, 0.9), np.full(8, 0.5), np.full(7, 0.9)])
+    # eight relations with four heads each, p = .9; of half of them all heads are right, of half one: off by .1 or .65
+    right = np.repeat([[True] * 4, [True] + [False] * 3], 4, 0).ravel()
+    few = plain(right, np.ones(32, bool), np.repeat(np.arange(8), 4))
+    whole = few._replace(shots=np.zeros(32), groups=few.groups + 8)
+    sample = Sample.joined([few, whole, few.take(np.arange(28))._replace(shots=np.full(28, 70))])
+    probabilities = np.concatenate([np.full(32, 0.9), np.full(32, 0.5), np.full(28, 0.9)])
     of_whole, of_few = by_references(probabilities, sample)
     assert (of_whole.fewest, of_few.fewest, of_few.relations) == (0, 2, 8)
-    assert of_few.measured == pytest.approx((4 * 0.1 + 4 * 0.9) / 8)
-    assert of_few.chance == pytest.approx((2 / np.pi * 0.9 * 0.1) ** 0.5)
-    assert of_few.error == pytest.approx((0.5**2 - of_few.chance**2) ** 0.5)
-    assert chance(np.full(8, 0.9), few) == of_few.chance
+    assert of_few.measured == pytest.approx((4 * 0.1 + 4 * 0.65) / 8)
+    standard_error = np.std([0.1, -0.9, -0.9, -0.9], ddof=1) / 2  # of the relations with one right answer; 0 of others
+    assert of_few.chance == pytest.approx((2 / np.pi) ** 0.5 * standard_error / 2)
+    assert of_few.error == pytest.approx((0.375**2 - of_few.chance**2) ** 0.5)
+    assert chance(np.full(32, 0.9), few) == of_few.chance
 
 
 def test_a_question_has_the_error_of_its_number_of_references() -> None:
@@ -174,7 +178,7 @@ def test_the_built_in_calibration_gives_percentages_for_every_number_of_referenc
     for shots in (1, 2, 3, 5, 10, 30, 100, 1000, 20_000):
         for whole in (False, True):
             ranks = (1.0,) * min(shots - 1, 16)
-            trust = Trust(shots, ranks, heads=shots, whole=whole, candidates=500)
+            trust = Trust(shots, ranks, domain=500, whole=whole, candidates=500)
             probabilities = made.probabilities(pairs, np.zeros(3), trust)
             assert (probabilities > 0).all() and (probabilities < 1).all() and (np.diff(probabilities) < 0).all()
             assert made.note(trust, 0.9).shown == (made.error_for(trust) <= ROUGH)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fewlink.core.errors import ScoreError
 from fewlink.evaluation import realistic_ranks
-from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
+from fewlink.linker.ranking import BACKGROUND, RankedPairs, rank_head, score_heads
 from fewlink.scorers import Question
 
 TAILS = np.array([3, 5, 7, 9, 11], np.int32)
@@ -91,6 +91,16 @@ def test_tails_that_are_not_listed_keep_their_share() -> None:
     total = np.log(np.exp([1, 5, 2, 2, 3]).sum())
     np.testing.assert_allclose(moved.log_softmax[:3], moved.scores[:3] - total)
     np.testing.assert_allclose(moved.log_softmax[3:], rows.log_softmax[3:])  # of another head
+
+
+def test_leads_are_over_the_background() -> None:
+    count = BACKGROUND + 10
+    tails, scores = np.arange(count, dtype=np.int32), np.arange(count) / 4
+    rows = rank_head(0, tails, scores, tails[-1:], 2, with_known=False)  # the best is known and does not compete
+    np.testing.assert_allclose(rows.leads, [(BACKGROUND - 1) / 4, (BACKGROUND - 2) / 4])
+    few = rank_head(0, TAILS, np.array([1.0, 4.0, 2.0, 2.0, 3.0]), TAILS[:0], 2, with_known=False)
+    assert few.leads.tolist() == [3.0, 2.0] and few.moved(np.array([1.0, 0.0])).leads.tolist() == [4.0, 2.0]
+    assert not few.alone.any() and rank_head(0, TAILS, np.zeros(5), TAILS[1:], 5, with_known=True).alone.sum() == 1
 
 
 def test_joining_nothing_is_empty() -> None:

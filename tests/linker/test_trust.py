@@ -22,9 +22,9 @@ from fewlink.linker.trust import (
     FEATURES,
     TOGETHER,
     Trust,
+    evidence_for,
     head_fans,
     held_out,
-    joined,
     log_odds,
     logits,
     measure_trust,
@@ -53,14 +53,16 @@ def references(*pairs: tuple[int, int]) -> References:
 
 def test_each_reference_is_ranked_with_the_others_given() -> None:
     graph, scorer, everything = umls().graph, Numbers(), np.arange(100, dtype=np.int32)
-    asked = references((0, 99), (1, 90), (2, 0))
+    asked = references((0, 99), (1, 89), (2, 0))
     trust = measure_trust(scorer, graph, asked, everything)
-    assert trust.ranks == (1.0, 10.0, 100.0) and trust.tested == trust.shots == 3
-    assert (trust.found(), trust.found(1), trust.share_found) == (2, 1, pytest.approx(2 / 3))
-    assert trust.sentence() == "2 of your 3 references were found in the first ten when held out"
-    for question, (head, tail) in zip(scorer.asked, asked.pairs, strict=True):
+    assert trust.ranks == (1.0, 11.0) and (trust.tested, trust.shots) == (2, 3)
+    assert (trust.found(), trust.found(1), trust.share_found) == (1, 1, 0.5)
+    assert trust.sentence() == "1 of 2 references that were held out was found in the first ten"
+    for question, (head, tail) in zip(scorer.asked, asked.pairs[:2], strict=True):
         assert question.heads.tolist() == [head] and [head, tail] not in question.references.tolist()
         assert len(question.references) == 2
+    both = measure_trust(scorer, graph, references((0, 99), (1, 90)), everything)
+    assert both.sentence() == "2 of your 2 references were found in the first ten when held out"
 
 
 def test_other_tails_of_a_references_head_do_not_compete() -> None:
@@ -91,15 +93,15 @@ def test_many_references_are_held_out_together() -> None:
 
 def test_the_references_that_are_held_out() -> None:
     assert held_out(1) == []
-    assert [[places.tolist() for places in held_out(count)] for count in (2, 5)] == [[[0], [1]], [[0], [1], [2]]]
-    assert [places.tolist() for places in held_out(6)] == [[0, 2, 5]]
+    assert [[places.tolist() for places in held_out(count)] for count in (2, 5)] == [[[0], [1]], [[0], [1]]]
+    assert [places.tolist() for places in held_out(9)] == [[0, 4, 8]]
     (many,) = held_out(5000)
     assert len(many) == len(set(many.tolist())) == TOGETHER and (many[0], many[-1]) == (0, 4999)
 
 
 def test_the_facts_of_references() -> None:
     trust = measure_trust(Numbers(), umls().graph, references((0, 9), (1, 9), (1, 8), (2, 9)), np.arange(100))
-    assert (trust.shots, trust.heads, trust.largest, trust.candidates, trust.whole) == (4, 3, 3, 100, False)
+    assert (trust.shots, trust.largest, trust.candidates, trust.whole) == (4, 3, 100, False)
     assert trust.skew == 0.5 and Trust(1).skew == 0.0 and Trust(10, largest=10).skew == 0.9
     relation = find_relation(umls(), umls().split("dev")[0].name)
     pairs = tuple(map(tuple, relation.pairs().tolist()))
@@ -110,24 +112,22 @@ def test_the_facts_of_references() -> None:
 def ranked(softmax: list[float]) -> RankedPairs:
     count = len(softmax)
     ranks, logs, zeros = np.arange(1.0, count + 1), np.log(softmax), np.zeros(count)
-    return RankedPairs(zeros.astype(int), np.arange(count), logs, ranks, logs, zeros, zeros.astype(bool))
+    return RankedPairs(zeros.astype(int), np.arange(count), logs, ranks, logs, zeros, logs + 5, zeros.astype(bool))
 
 
 def test_features_by_hand() -> None:
-    trust = Trust(10, (1.0, 4.0, 50.0), heads=5, largest=6, candidates=1000)
+    trust = Trust(10, (1.0, 4.0, np.inf), largest=6, domain=1000)
     features = row_features(ranked([0.5, 0.1]), np.log([3.0, 3.0]), trust)
-    odds, found = np.log([1.0, 1 / 9]), np.log(2.5 / 1.5) * 3 / 6
+    odds, leads = np.log([1.0, 1 / 9]), np.log([0.5, 0.1]) + 5
     values = {
         "constant": 1.0,
-        "log odds, few": odds / 2,
-        "log odds, many": odds / 2,
-        "log odds, skewed": odds / 2,
         "log softmax, tails": [0.0, np.log(0.3)],
-        "many": 0.5,
-        "found in ten": found,
+        "lead": leads,
+        "lead, found": leads * 2.5 / 4,
+        "found in ten": 2.5 / 4,
+        "outside": 1.3 / 4,
         "skew": 0.5,
-        "tails": np.log(2),
-        "candidates": 3.0,
+        "domain": 3.0,
     }
     for place, name in enumerate(FEATURES):
         np.testing.assert_allclose(features[:, place], values.get(name, 0.0), atol=1e-12, err_msg=name)
@@ -143,21 +143,24 @@ def test_odds_are_limited() -> None:
     assert log_odds(np.array([0.0, -100.0])).tolist() == [5.0, -10.0]
 
 
-def test_a_head_without_a_path_has_no_evidence() -> None:
-    # 0 – 1 – 2, 3 – 4, 5 alone; the reference joins 2 and 5
-    triples = np.array([[0, 0, 1], [2, 0, 1], [3, 0, 4]], np.int32)
-    graph = Graph.of(Vocabulary.of([f"n{i}".encode() for i in range(7)]), Vocabulary.of([b"knows"]), triples)
-    heads = np.arange(7)
-    assert joined(graph, np.array([[2, 5]]), heads).tolist() == [True, True, True, False, False, True, False]
-    assert joined(graph, np.array([[2, 5], [4, 0]]), heads).tolist() == [True] * 6 + [False]
+def test_a_scorer_may_tell_which_heads_it_has_evidence_for() -> None:
+    class Knowing(Numbers):
+        def has_evidence(self, references: np.ndarray, heads: np.ndarray) -> np.ndarray:
+            return np.asarray(heads > references.max())
+
+    graph, pairs, heads = islands().graph, np.array([[0, 1]]), np.arange(6)
+    assert evidence_for(Numbers(), graph, pairs, heads).tolist() == [True] * 4 + [False] * 2
+    assert evidence_for(Knowing(), graph, pairs, heads).tolist() == [False] * 2 + [True] * 4
 
 
-def test_a_long_path_is_found() -> None:
-    count = 3000
-    triples = np.array([[at, 0, at + 1] for at in range(count - 1)], np.int32)
-    names = Vocabulary.of([str(i).encode() for i in range(count + 1)])
-    graph = Graph.of(names, Vocabulary.of([b"next"]), triples)
-    assert joined(graph, np.array([[0, 1]]), np.array([count - 1, count])).tolist() == [True, False]
+def test_a_single_candidate_gets_no_percentage() -> None:
+    linker, pairs = calibrated(islands()), [("n0", "n1"), ("n1", "n2")]
+    only = linker.predict(pairs, ["n3"], 2, candidates=["n2"])
+    assert [row.probability for row in only] == [None] and only.trust is not None and not only.sets
+    assert only.trust.sentence == "there is a single candidate for the heads: ranks only, no percentages"
+    mixed = linker.predict(pairs, ["n0", "n3"], 2, candidates=["n1", "n2"])
+    assert [row.probability is None for row in mixed] == [True, False, False]  # n1 is a known tail of n0
+    assert any("there is a single candidate for 'n0': ranks only, no percentages" in note for note in mixed.notes)
 
 
 def test_one_reference_and_a_relation_of_the_graph_cannot_be_held_out() -> None:
@@ -213,7 +216,7 @@ def calibrated(benchmark: Benchmark, **changes: Any) -> Linker:
     ones = np.ones(2)
     sample = Sample(np.ones((2, len(FEATURES))), np.array([True, False]), ones > 0, np.arange(2), ones, 3 * ones)
     made = fitted(sample, crossed="relation", shots=3, top=10, step=0, benchmark="")
-    weights = {**dict.fromkeys(FEATURES, 0.0), "constant": 2.0, "log odds, few": 0.1}
+    weights = {**dict.fromkeys(FEATURES, 0.0), "constant": 2.0, "lead": 0.1}
     sizes = (SetSize(0.9, (1.0, 0.0, 0.0)),)
     facts = {"weights": weights, "sets": sizes, "first_error": 0.0, "over_relations": 0.1, "by_references": ()}
     linker.calibration = replace(made, **{**facts, **changes})

@@ -30,7 +30,8 @@ from fewlink.training.checkpoints import FORMAT, load_best, load_state
 from fewlink.training.trainer import Trainer, train_run
 
 DEV = Protocol("dev", 3, "full")
-RECONSTRUCTING = ("fsrl", "fsrl-as1", "fsrl-as2b", "fsrl-as3", "fsrl-released", "fsrl-tuned")
+OURS = ("fsrl-maml", "fsrl-anil", "fsrl-text", "fsrl-tuned")
+RECONSTRUCTING = ("fsrl", "fsrl-as1", "fsrl-as2b", "fsrl-as3", "fsrl-released", *OURS)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_steps_equal_a_literal_algorithm_1(loss: str, relations: int, rate: floa
     for step in range(4):
         rank, restored = torch.zeros(2, dtype=torch.float64)
         for number in range(step * relations, (step + 1) * relations):
-            _, references, queries, negatives = (part[0] for part in sampler(torch.tensor([number])))
+            _, references, queries, negatives, _ = (part[0] for part in sampler(torch.tensor([number])))
             for (head, tail), polluted in zip(queries[0].tolist(), negatives[0].tolist(), strict=True):
                 true, *false = (
                     model(everyone, references, torch.tensor([[[head, t]]]), around)[0].squeeze() / 2.0
@@ -292,7 +293,7 @@ def test_episodes_are_laid_out_query_by_query(shared: bool) -> None:
         for run in range(2):
             references, pairs = (batch.ids[run][part[run]] for part in (batch.references, batch.pairs))
             for relation in range(2):
-                _, own, queries, negatives = (part[run, 2 * step + relation] for part in episodes)
+                _, own, queries, negatives, _ = (part[run, 2 * step + relation] for part in episodes)
                 assert torch.equal(references[relation], own) and torch.equal(pairs[relation, :8], queries)
                 polluted = pairs[relation, 8:].view(8, 3, 2)
                 assert torch.equal(polluted[..., 0], queries[:, :1].expand(-1, 3))

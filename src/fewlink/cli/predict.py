@@ -14,6 +14,9 @@ import typer
 from fewlink.cli import common
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fewlink.core.progress import Advance
     from fewlink.linker import Linker, Predictions
 
 SOURCE = typer.Argument(
@@ -254,8 +257,9 @@ def complete(
 ) -> None:
     """Find all missing links of a relation, and write the best pairs of all entities like its heads to a file.
 
-    Name a relation of the graph, or describe a new one by references. Each head gets the tails that fewlink ask would
-    give. Known pairs and the decided pairs of a project are left out. The first line of the file records the query.
+    Name a relation of the graph, or describe a new one by references. Heads are entities of the same kind as the known
+    ones; those without any tail come first. Each gets the tails that fewlink ask would give. Known pairs and the
+    decided pairs of a project are left out. The first line of the file records the query.
 
     Example: `fewlink complete my-graph.tsv --relation treats --out missing.tsv --top 500`
     """
@@ -302,10 +306,33 @@ def complete(
             constraints=constraint,
             out=out,
             exact=exact,
-            on_heads=lambda done, count: advance(done / count, f"{done:,} of {count:,}"),
+            on_heads=_pace_reporter(advance),
         )
     common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
     print(f"{len(found):,} pairs written to {out}")
+
+
+def _pace_reporter(advance: Advance) -> Callable[[int, int], None]:
+    """A reporter for `on_heads`: the number of heads at the start, soon an estimate of the time, then the pace."""
+    from fewlink.core.progress import QUIET_SECONDS, Pace, duration, tell
+
+    pace: Pace | None = None
+    estimated = False
+
+    def report(done: int, count: int) -> None:
+        nonlocal pace, estimated
+        if pace is None:
+            pace = Pace(count, "heads")
+            tell(f"ranking tails for {count:,} heads" + (f", {done:,} of them already done" if done else ""))
+            return
+        pace.report(done)
+        advance(done / count, str(pace))
+        if not estimated and pace.seconds_left is not None:
+            estimated = True
+            if pace.seconds_left > QUIET_SECONDS:
+                tell(f"this will take about {duration(pace.seconds_left)}; stop it at any time, and it resumes")
+
+    return report
 
 
 def relations(

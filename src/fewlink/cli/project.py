@@ -18,6 +18,7 @@ app = typer.Typer(
     help="Project files, which store curators' decisions: list, show, log, export, import, undo.", no_args_is_help=True
 )
 FILE = typer.Argument(..., metavar="FILE", help="A project file, as fewlink serve --project writes it.")
+MAX_UPLOAD = 16 << 20  # bytes of a file that visitors of fewlink serve may open
 PROJECT = typer.Option(None, "--project", metavar="NAME", help="The project; needed if the file has several.")
 
 
@@ -252,6 +253,12 @@ def serve(
     project: Path = typer.Option(
         None, metavar="FILE", help="File to store decisions in; by default beside the graph or run."
     ),
+    allow_upload: Path = typer.Option(
+        None,
+        metavar="FOLDER",
+        help="Let visitors open files of their own on the page, up to 16 MB each; the files and decisions about them "
+        "are kept in this folder.",
+    ),
     access_log: str = typer.Option(
         None, metavar="FILE", help="Append a line of JSON for each request to this file; - for standard output."
     ),
@@ -272,9 +279,9 @@ def serve(
     OpenRefine reconciles names with the graph's entities at /reconcile, and adds columns of known and predicted tails.
 
     A graph needs no training: TRAIL answers with the built-in weights. The server stores the decisions of curators in
-    a project file (see fewlink project) and writes nothing else. It scores concurrent requests together, lets long
-    requests take turns with others, and refuses requests that would take too long. To serve other people, read
-    docs/deployment.md; /metrics has figures for Prometheus.
+    a project file (see fewlink project) and writes nothing else, unless you --allow-upload. It scores concurrent
+    requests together, lets long requests take turns with others, and refuses requests that would take too long. To
+    serve other people, read docs/deployment.md; /metrics has figures for Prometheus.
 
     Example: `fewlink serve my-graph.tsv`, or `fewlink serve runs/umls-trail`
 
@@ -316,6 +323,7 @@ def serve(
         read_names=not no_names,
         project=None if project is None else str(project),
         extensions=("fewlink.bridges.openrefine:install",),
+        graphs=None if allow_upload is None else str(allow_upload),
         access_log=access_log,
         allow_anyone=allow_anyone,
         public_name=public_name,
@@ -325,6 +333,7 @@ def serve(
         heads=most_heads,
         k=most_k,
         token=token,
+        upload=0 if allow_upload is None else MAX_UPLOAD,
         references=tuple(described),
         seconds=most_seconds,
         queued=2 * most_seconds,

@@ -1,11 +1,13 @@
-"""Reading compressed files, with checks for damage and for the size of their content."""
+"""Reading compressed files, and limits on what a file may become in memory."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import lzma
 import os
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,11 +19,11 @@ from fewlink.core.errors import InputError, MissingExtra, check_file
 
 BLOCK_BYTES = 32 << 20  # read at a time if the caller gives no size
 PIECE_BYTES = 1 << 20  # read at a time from a compressed file
-ALWAYS_ALLOWED_BYTES = 256 << 20  # any compressed file may unpack to this size
+ALWAYS_ALLOWED_BYTES = 256 << 20  # any file may unpack to this size, or hold names and triples of this size
 MAX_RATIO = 200  # of unpacked to packed bytes, above that size; text of triples has less than 50
 MIN_LIMIT_BYTES = 4 << 30
 MEMORY_FACTOR = 16  # text may be larger than the free memory, because each name is stored once
-COMPRESSIONS = (".gz", ".xz", ".zst")
+COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
 
 
 @contextmanager
@@ -44,6 +46,8 @@ def decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
         inner = gzip.GzipFile(fileobj=raw)
     elif suffix == ".xz":
         inner = ConcatenatedStreams(raw, lzma.LZMADecompressor)
+    elif suffix == ".bz2":
+        inner = ConcatenatedStreams(raw, bz2.BZ2Decompressor)
     elif suffix == ".zst":
         try:
             import pyarrow
@@ -53,21 +57,49 @@ def decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
     return raw if inner is None else cast("IO[bytes]", Unpacked(path, raw, inner))
 
 
-class Unpacked(io.RawIOBase):
-    """The content of a compressed file. Reading raises if the file is damaged, truncated or unpacks to too much.
+class Budget:
+    """The number of bytes that a file of `packed` bytes may become when it is read.
 
     The limit is $FEWLINK_MAX_UNPACKED, or else `max_bytes`, or else a multiple of the free memory. Without
-    $FEWLINK_MAX_UNPACKED, a file that unpacks to over `MAX_RATIO` times its size is refused too.
+    $FEWLINK_MAX_UNPACKED, a file that becomes over `MAX_RATIO` times its size is refused too. A pipe has no size.
     """
+
+    def __init__(self, path: Path, packed: int | None, max_bytes: int | None = None) -> None:
+        self.path = path
+        self.spent = 0
+        user_limit = memory.max_unpacked_bytes()
+        memory_limit = max(MIN_LIMIT_BYTES, MEMORY_FACTOR * (memory.free_bytes("cpu") or 0))
+        self.max_bytes = user_limit or max_bytes or memory_limit
+        self.of_size = None if user_limit or packed is None else max(ALWAYS_ALLOWED_BYTES, MAX_RATIO * packed)
+
+    def spend(self, count: int, what: str) -> None:
+        """Add to the bytes, and check them. `what` is a verb, such as `unpacks to`."""
+        self.spent += count
+        self.check(self.spent, what)
+
+    def check(self, size: int, what: str) -> None:
+        """Raise if a file of its size may not become so many bytes."""
+        if size > self.max_bytes:
+            remedy = f"if there is room for more, raise the limit, such as {memory.UNPACKED_VARIABLE}=100G"
+            raise InputError(self.path, f"{what} over {self.max_bytes:,} bytes: {remedy}")
+        if self.of_size is not None and size > self.of_size:
+            remedy = f"if you trust the file, set a limit, such as {memory.UNPACKED_VARIABLE}=10G"
+            raise InputError(self.path, f"{what} over {MAX_RATIO} times its size, which is rare: {remedy}")
+
+
+def size_of(raw: IO[bytes]) -> int | None:
+    """The size of an open file; None for a pipe."""
+    status = os.fstat(raw.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+class Unpacked(io.RawIOBase):
+    """The content of a compressed file. Reading raises if the file is damaged, truncated or unpacks to too much."""
 
     def __init__(self, path: Path, raw: IO[bytes], inner: Any, max_bytes: int | None = None) -> None:
         self.path = path
         self.inner = inner
-        self.count = 0
-        self.user_limit = memory.max_unpacked_bytes()
-        memory_limit = max(MIN_LIMIT_BYTES, MEMORY_FACTOR * (memory.free_bytes("cpu") or 0))
-        self.max_bytes = self.user_limit or max_bytes or memory_limit
-        self.packed = os.fstat(raw.fileno()).st_size if hasattr(raw, "fileno") else 0
+        self.budget = Budget(path, size_of(raw), max_bytes)
 
     def readable(self) -> bool:
         return True
@@ -79,20 +111,12 @@ class Unpacked(io.RawIOBase):
         try:
             while len(content) < size and (piece := self.inner.read(min(size - len(content), PIECE_BYTES))):
                 content += piece
-                self._count(len(piece))
+                self.budget.spend(len(piece), "unpacks to")
         except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
-            problem = f"is cut off or not a valid {self.path.suffix} file after {self.count:,} unpacked bytes ({error})"
+            place = f"after {self.budget.spent:,} unpacked bytes"
+            problem = f"is cut off or not a valid {self.path.suffix} file {place} ({error})"
             raise InputError(self.path, problem) from None
         return bytes(content)
-
-    def _count(self, more: int) -> None:
-        self.count += more
-        if self.count > self.max_bytes:
-            remedy = f"if there is room for more, raise the limit, such as {memory.UNPACKED_VARIABLE}=100G"
-            raise InputError(self.path, f"unpacks to over {self.max_bytes:,} bytes: {remedy}")
-        if not self.user_limit and self.count > max(ALWAYS_ALLOWED_BYTES, MAX_RATIO * self.packed):
-            remedy = f"if you trust the file, set a limit, such as {memory.UNPACKED_VARIABLE}=10G"
-            raise InputError(self.path, f"unpacks to over {MAX_RATIO} times its size, which is rare: {remedy}")
 
     def close(self) -> None:
         self.inner.close()

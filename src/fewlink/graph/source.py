@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import io
+import os
+import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,16 +16,17 @@ import numpy as np
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.graph.columns import Columns, Layout
-from fewlink.graph.compression import COMPRESSIONS, reading_source
+from fewlink.graph.compression import COMPRESSIONS, Budget, reading_source
 from fewlink.graph.vocabulary import Block, is_text
 
 BLOCK_BYTES = 32 << 20  # read at a time
 PEEKED_BYTES = 1 << 16  # examined before a file is read
 BLOCK_ROWS = 1 << 17  # triples of a block
-MAX_LINE_BYTES = 1 << 20
+MAX_LINE_BYTES = 16 << 20  # pyoxigraph has the same limit
 MAX_NAME_BYTES = 1 << 17  # the csv module has the same limit
 MAX_LISTED_PROBLEMS = 5
 MAX_BAD_LINES = 1_000_000  # before the first triple
+TRIPLE_BYTES = 64  # that a triple takes in memory, beside its names
 NEWLINE = 10
 FILLED = ~np.isin(np.arange(256), list(b" \n\r\v\f"))  # by byte: False for the white space of a blank line
 
@@ -138,6 +142,7 @@ class Source:
         self.facts = FileFacts(str(path))
         report.files.append(self.facts)
         self.line = 0  # number of lines before the current block
+        self.triples = 0  # number of triples before the current block
         self.good = False  # whether the file has a triple so far
 
     def bad(self, problem: str, line: int | None) -> None:
@@ -151,6 +156,22 @@ class Source:
             raise InputError(self.path, f"has over {MAX_BAD_LINES:,} bad lines and no triple; the first: {first}")
         if len(self.report.problems) < MAX_LISTED_PROBLEMS:
             self.report.problems.append(str(InputError(self.path, problem, line)))
+
+    @functools.cached_property
+    def budget(self) -> Budget:
+        status = os.stat(self.path)
+        return Budget(self.path, status.st_size if stat.S_ISREG(status.st_mode) else None)
+
+    def spend(self, size: int) -> None:
+        """Count bytes of names and literals that the file became; raise if they are too many for a file of its size."""
+        self.budget.spend(size, f"takes in memory, up to triple {self.triples:,},")
+
+    def counted(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        """The blocks, after counting their triples and the memory that they take."""
+        for block in blocks:
+            self.triples += len(block.codes)
+            self.spend(sum(map(len, block.names)) + TRIPLE_BYTES * len(block.codes))
+            yield block
 
     def reject_columns(self) -> None:
         """Raise if the user chose columns, for a format that has none."""
@@ -201,12 +222,19 @@ class Peeked(io.RawIOBase):
 def blocks_of(source: Source, rows: Iterable[tuple[int | None, list[bytes]]]) -> Iterator[Block]:
     """Yield blocks of triples from rows (line number or None, [head, relation, tail]). Blank rows are skipped."""
     fields: list[bytes] = []
+    size = 0
     for line, row in rows:
-        if not is_blank(row):
-            _add_row(source, fields, row, line)
-        if len(fields) >= 3 * BLOCK_ROWS:
+        if is_blank(row):
+            continue
+        if problem := row_problem(row):
+            source.bad(problem, line)
+            continue
+        source.good = True
+        fields += row
+        size += sum(map(len, row))
+        if len(fields) >= 3 * BLOCK_ROWS or size > BLOCK_BYTES:
             yield Block.of(fields)
-            fields = []
+            fields, size = [], 0
     yield Block.of(fields)
 
 
@@ -215,18 +243,17 @@ def is_blank(row: list[bytes]) -> bool:
     return len(row) < 2 and not b"".join(row).strip()
 
 
-def _add_row(source: Source, fields: list[bytes], row: list[bytes], line: int | None) -> None:
+def row_problem(row: Sequence[bytes]) -> str | None:
+    """Why a row is no triple; None if it is one."""
     if len(row) != 3:
-        source.bad(f"has {len(row)} columns instead of head, relation and tail", line)
-    elif not all(row):
-        source.bad(f"has an empty {('head', 'relation', 'tail')[row.index(b'')]}", line)
-    elif not all(map(is_text, row)):
-        source.bad("is not UTF-8 text", line)
-    elif max(map(len, row)) > MAX_NAME_BYTES:
-        source.bad(f"has a name of over {MAX_NAME_BYTES:,} bytes", line)
-    else:
-        source.good = True
-        fields.extend(row)
+        return f"has {len(row)} columns instead of head, relation and tail"
+    if not all(row):
+        return f"has an empty {('head', 'relation', 'tail')[row.index(b'')]}"
+    if not all(map(is_text, row)):
+        return "is not UTF-8 text"
+    if max(map(len, row)) > MAX_NAME_BYTES:
+        return f"has a name of over {MAX_NAME_BYTES:,} bytes"
+    return None
 
 
 def numbered_lines(source: Source, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -237,7 +264,7 @@ def numbered_lines(source: Source, file: IO[bytes]) -> Iterator[tuple[int, bytes
 
 
 def whole_lines(source: Source, file: IO[bytes]) -> Iterator[bytes]:
-    """Yield blocks of whole lines; every line ends with a line feed."""
+    """Yield blocks of whole lines; every line ends with a line feed. A line that is too long is bad, and blank."""
     rest = b""
     first = True
     while chunk := file.read(BLOCK_BYTES):
@@ -246,14 +273,27 @@ def whole_lines(source: Source, file: IO[bytes]) -> Iterator[bytes]:
             first = False
         cut = chunk.rfind(b"\n") + 1
         if not cut:
-            rest += chunk
-            if len(rest) > MAX_LINE_BYTES + BLOCK_BYTES:
-                raise InputError(source.path, f"has a line of over {MAX_LINE_BYTES:,} bytes", source.line + 1)
+            rest = (rest + chunk)[: MAX_LINE_BYTES + 1]
             continue
-        yield _unix(rest + chunk[:cut])
+        yield _unix(_without_long_lines(source, rest + chunk[:cut]))
         rest = chunk[cut:]
     if rest:
-        yield _unix(rest).removesuffix(b"\r") + b"\n"
+        yield _unix(_without_long_lines(source, rest)).removesuffix(b"\r") + b"\n"
+
+
+def _without_long_lines(source: Source, raw: bytes) -> bytes:
+    """The lines, blank in place of those of over `MAX_LINE_BYTES`."""
+    begin = kept = 0
+    pieces: list[bytes] = []
+    while len(raw) - begin > MAX_LINE_BYTES:
+        end = raw.rfind(b"\n", begin, begin + MAX_LINE_BYTES + 1) + 1
+        if not end:
+            end = raw.find(b"\n", begin + MAX_LINE_BYTES) + 1 or len(raw)
+            source.bad(f"has over {MAX_LINE_BYTES:,} bytes", source.line + 1 + raw.count(b"\n", 0, begin))
+            pieces += raw[kept:begin], b"\n"
+            kept = end
+        begin = end
+    return b"".join((*pieces, raw[kept:])) if pieces else raw
 
 
 def _unix(raw: bytes) -> bytes:

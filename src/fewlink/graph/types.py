@@ -38,8 +38,12 @@ class TypeTable:
 
     def of_entities(self, entities: np.ndarray) -> np.ndarray:
         """The distinct types of these entities."""
+        return np.unique(self.all_of(entities))
+
+    def all_of(self, entities: np.ndarray) -> np.ndarray:
+        """The types of these entities, one entity after the other."""
         at, _ = spans(self.offsets[entities], self.offsets[np.asarray(entities) + 1])
-        return np.unique(self.types[at])
+        return np.asarray(self.types[at])
 
     def typed(self, entities: np.ndarray) -> np.ndarray:
         """Whether each of these entities has a type."""

@@ -40,6 +40,7 @@ from fewlink.linker.trust import (
     logits,
     measure_trust,
     named,
+    no_percentages,
     reliability_bins,
     row_features,
     trust_note,
@@ -52,7 +53,8 @@ FILE_FACTS = ("format", "candidates", "run", "deployed")  # keys of a file that 
 BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
 FOLDS, MAX_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if that makes more than MAX_FOLDS
-RIDGE = 1.0  # penalty beside the loss, in which each relation has the weight of one row
+RIDGE = 0.3  # penalty beside the loss, in which each relation has the weight of one row
+FIRST = 0.75  # share of the weight of a relation that its first answers have
 ROUGH = 0.3  # with a larger error, no percentages are shown
 MIN_RELATIONS = 8  # with fewer, the built-in calibration is kept and low trust is not defined
 FEWEST = (1, 2, 6, 20, 65)  # references, from which errors are measured separately
@@ -89,8 +91,8 @@ class Sample(NamedTuple):
 class MeasuredError:
     """The error of percentages with at least `fewest` references of a new relation; 0 stands for a whole relation.
 
-    `measured` is the mean over so many `relations` of |mean probability of first answers − their hit rate|. By chance
-    alone, because each had few questions, a perfect calibration would measure `chance`.
+    `measured` is the mean over so many `relations` of |mean probability of first answers − their hit rate|. It owes
+    `chance` to the few questions about each.
     """
 
     fewest: int
@@ -148,13 +150,13 @@ class Calibration:
         """The probabilities (n,) of ranked pairs, never higher for a worse rank; `fans` (n,) are those of heads."""
         return _sigmoid(logits(self.weights, pairs, fans, trust))
 
-    def note(self, trust: Trust | None, first: float, evidence: bool = True) -> TrustNote:
+    def note(self, trust: Trust | None, first: float, missing: str = "") -> TrustNote:
         """How far to trust the answers to a question; `first` is the mean probability of its first answers.
 
-        Without `evidence`, no path joins the heads to the references.
+        `missing` says why no answer has a probability, if none has.
         """
-        if not evidence:
-            return TrustNote(False, False, "no path joins the heads to the references: ranks only, no percentages")
+        if missing:
+            return TrustNote(False, False, no_percentages(missing))
         low = trust is not None and not trust.whole and trust.share_found <= LOW_TRUST_FOUND and first < self.least
         error = self.error_for(trust)
         return trust_note(trust, low, error, error > ROUGH)
@@ -367,8 +369,8 @@ def ask(
 def fit(sample: Sample) -> np.ndarray:
     """The weights (FEATURES,) of maximum likelihood.
 
-    All relations have equal weight, and the first answers of a relation as much as all its others. A better rank must
-    not be less probable, so weights of the wrong sign are set to 0 and the others are fitted again.
+    All relations have equal weight, most of it in their first answers. A better rank must not be less probable, so
+    weights of the wrong sign are set to 0 and the others are fitted again.
     """
     signs = np.array(list(SIGNS.values()))
     used = np.ones(len(signs), bool)
@@ -382,14 +384,15 @@ def fit(sample: Sample) -> np.ndarray:
 
 
 def row_weights(sample: Sample) -> np.ndarray:
-    """The weight of each row (n,): 1 per relation, half of it for first answers if there are others."""
+    """The weight of each row (n,): 1 per relation, a share `FIRST` of it for first answers if there are others."""
     weights = np.zeros(len(sample.right))
     groups, which = np.unique(sample.groups, return_inverse=True)
     both = np.bincount(which[~sample.first], minlength=len(groups)) > 0
     for first in (True, False):
         rows = sample.first == first
         counts = np.bincount(which[rows], minlength=len(groups))
-        weights[rows] = np.where(both, 0.5, 1.0)[which[rows]] / counts[which[rows]]
+        share = FIRST if first else 1 - FIRST
+        weights[rows] = np.where(both, share, 1.0)[which[rows]] / counts[which[rows]]
     return weights
 
 
@@ -438,14 +441,16 @@ def over_relations(probabilities: np.ndarray, sample: Sample) -> float:
 
     A relation that was asked about with several numbers of references counts once for each.
     """
-    means, hits, _ = _means(probabilities, sample)
-    return float(np.abs(means - hits).mean())
+    return float(np.abs(_differences(probabilities, sample)[0]).mean())
 
 
 def chance(probabilities: np.ndarray, sample: Sample) -> float:
-    """What `over_relations` is for a perfect calibration, on average: √(2/π · p (1 − p) / first answers)."""
-    means, _, counts = _means(probabilities, sample)
-    return float(np.sqrt(2 / np.pi * means * (1 - means) / counts).mean())
+    """What `over_relations` owes to chance, because each relation has few questions: the mean of √(2/π) · s.
+
+    s is the standard error of the mean of probability − hit over a relation's questions, and √(2/π) · s the mean of
+    its absolute value.
+    """
+    return float(math.sqrt(2 / math.pi) * _differences(probabilities, sample)[1].mean())
 
 
 def by_references(probabilities: np.ndarray, sample: Sample) -> tuple[MeasuredError, ...]:
@@ -459,14 +464,16 @@ def by_references(probabilities: np.ndarray, sample: Sample) -> tuple[MeasuredEr
     return tuple(found)
 
 
-def _means(probabilities: np.ndarray, sample: Sample) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of the first answers about each relation with each number of references: the mean probability, the hit rate and
-    the number of answers."""
-    first, right = probabilities[sample.first], sample.right[sample.first]
+def _differences(probabilities: np.ndarray, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+    """Of the first answers about each relation with each number of references: the mean of probability − hit, and its
+    standard error, 0 for a single answer."""
+    apart = (probabilities - sample.right)[sample.first]
     keys = np.stack([sample.groups, sample.shots], 1)[sample.first]
     which = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
     counts = np.bincount(which)
-    return np.bincount(which, first) / counts, np.bincount(which, right) / counts, counts
+    means = np.bincount(which, apart) / counts
+    squares = np.bincount(which, (apart - means[which]) ** 2)
+    return means, np.sqrt(squares / counts / np.maximum(counts - 1, 1))
 
 
 def _probabilities(weights: np.ndarray, features: np.ndarray) -> np.ndarray:

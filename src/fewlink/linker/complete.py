@@ -20,7 +20,8 @@ from fewlink.core.errors import FewlinkError, InputError, json_shown
 from fewlink.core.storage import with_sha256, without_sha256, write_bytes
 from fewlink.curation.exports import csv_text
 from fewlink.curation.rows import Row as ExportRow
-from fewlink.data.candidates import by_similarity, open_candidates
+from fewlink.data.candidates import by_similarity
+from fewlink.data.kinds import of_kind
 from fewlink.graph import Graph
 from fewlink.linker.calibration import Calibration
 from fewlink.linker.predictions import Prediction, Predictions
@@ -28,7 +29,7 @@ from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 
-FORMAT = "fewlink-completion/1"
+FORMAT = "fewlink-completion/2"
 HEADS_PER_BATCH = 32
 SUFFIX = ".part"
 REMEDY = "remove it to start over"
@@ -63,11 +64,29 @@ def first_of_heads(pairs: RankedPairs, k: int) -> RankedPairs:
 
 
 def plausible_heads(graph: Graph, references: References) -> np.ndarray:
-    """The entities (h,) that resemble the heads of the references and of known pairs, the most similar first."""
+    """The entities (h,) of the same kind as the heads of the references and of known pairs.
+
+    Those without a known tail come first, then the others; within each, the most similar ones come first.
+    """
+    heads, relation = answered_heads(references), references.relation
+    own = -1
+    if relation is not None:
+        number = graph.relations.find(relation.name)
+        own = -1 if number is None else number + len(graph.relations) * relation.inverse
+    order, _ = by_similarity(graph, heads, ignored=own)
+    chosen: np.ndarray = order[of_kind(graph, heads, ignored=own)[order]]
+    return chosen[np.argsort(np.isin(chosen, heads), kind="stable")]
+
+
+def answered_heads(references: References) -> np.ndarray:
+    """The heads (h,) of the references and of known pairs, sorted."""
     known = references.ids if references.relation is None else references.relation.pairs()
-    pairs = np.unique(np.concatenate([references.ids, known]), axis=0)
-    order, _ = by_similarity(graph, pairs[:, 0])
-    return order[np.isin(order, open_candidates(graph, pairs[:, ::-1]))]
+    return np.union1d(references.ids[:, 0], known[:, 0])
+
+
+def unanswered_first(pairs: RankedPairs, answered: np.ndarray) -> RankedPairs:
+    """The pairs of heads without a known tail, then those of the `answered` heads (h,), each in their order."""
+    return pairs.take(np.argsort(np.isin(pairs.heads, answered), kind="stable"))
 
 
 def check_probabilities(calibration: Calibration | None, trust: Trust | None) -> None:
@@ -142,17 +161,17 @@ def answer_batches(
     """Yield the rows of each batch of heads; `answer` maps heads to rows.
 
     With `out`, batches are stored in a file beside it until `finish` is called, and stored batches are not computed
-    again. Raises if `out` exists, or if the stored batches have other `facts`.
+    again. `on_heads` is called with the number of heads whose batches are stored, then with the number of heads done
+    after each batch. Raises if `out` exists, or if the stored batches have other `facts`.
     """
     batches = [heads[begin : begin + HEADS_PER_BATCH] for begin in range(0, len(heads), HEADS_PER_BATCH)]
     stored = [] if out is None else _begin(out, facts)
-    for number, batch in enumerate(batches):
-        if number < len(stored):
-            rows = stored[number]
-        else:
-            rows = answer(batch)
-            if out is not None:
-                _append(unfinished(out), with_sha256({"batch": number, "rows": rows}))
+    yield from stored
+    on_heads(min(len(stored) * HEADS_PER_BATCH, len(heads)))
+    for number, batch in enumerate(batches[len(stored) :], len(stored)):
+        rows = answer(batch)
+        if out is not None:
+            _append(unfinished(out), with_sha256({"batch": number, "rows": rows}))
         on_heads(min((number + 1) * HEADS_PER_BATCH, len(heads)))
         yield rows
 

@@ -22,12 +22,14 @@ from fewlink.linker.calibration import Calibration, calibration_of, shipped_cali
 from fewlink.linker.card import UNKNOWN_LICENSE
 from fewlink.linker.check import CheckedTriple, check
 from fewlink.linker.complete import (
+    answered_heads,
     best_of_batches,
     check_out,
     check_probabilities,
     digest,
     first_of_heads,
     plausible_heads,
+    unanswered_first,
     write_completion,
 )
 from fewlink.linker.constraints import ConstraintChoice, Constraints, check_kinds
@@ -54,7 +56,7 @@ from fewlink.linker.query import (
 from fewlink.linker.ranking import RankedPairs, rank_tails
 from fewlink.linker.relations import RelationFit, best_relations, described_fit
 from fewlink.linker.tables import Answers
-from fewlink.linker.trust import Trust, head_fans, joined, measure_trust
+from fewlink.linker.trust import NO_PATH, SINGLE, Trust, evidence_for, head_fans, measure_trust, no_percentages
 from fewlink.scorers import GraphScorer, Question, Scorer, capabilities
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
@@ -359,10 +361,10 @@ class Linker:
     ) -> Predictions:
         """The `top` best missing pairs of a relation, for all entities like its heads or for `heads`, names or a type.
 
-        Each head contributes up to k pairs, those of `predict`. With `out`, pairs are written to that file (JSON lines,
-        CSV or TSV, by its suffix), and an interrupted call resumes where it stopped; `exact` is as in
-        `Predictions.to_tsv`. `on_heads` is called with the number of heads done and their total. With a project
-        (`with_project`), decided pairs are left out.
+        Each head contributes up to k pairs, those of `predict`. Heads without any known tail come first. With `out`,
+        pairs are written to that file (JSON lines, CSV or TSV, by its suffix), and an interrupted call resumes where it
+        stopped; `exact` is as in `Predictions.to_tsv`. `on_heads` is called with the number of heads done and their
+        total, at the start and after each batch. With a project (`with_project`), decided pairs are left out.
         """
         top, k, file = check_count(top, "top"), check_count(k), None if out is None else Path(out)
         if file is not None:
@@ -391,17 +393,18 @@ class Linker:
                 return pairs
             return pairs.take(np.flatnonzero(self.sort_keys(part, pairs, trust) >= min_probability))
 
+        pool, answered = self._pool(query), answered_heads(query.references)
+
+        def best(pairs: RankedPairs) -> RankedPairs:
+            by_merit = self.best_pairs(query, pairs, trust, len(pairs))
+            return unanswered_first(by_merit, answered).take(np.s_[:pool])
+
         pairs = best_of_batches(
-            open_heads.tolist(),
-            rank,
-            lambda pairs: self.best_pairs(query, pairs, trust, self._pool(query)),
-            self._pool(query),
-            facts,
-            file,
-            lambda done: on_heads(done, len(open_heads)),
+            open_heads.tolist(), rank, best, pool, facts, file, lambda done: on_heads(done, len(open_heads))
         )
         every = dataclasses.replace(query, k=max(len(pairs), 1))
-        pairs = first_of_heads(self.settle(every, pairs, trust), k).take(np.s_[:top])
+        pairs = first_of_heads(self.settle(every, pairs, trust), k)
+        pairs = unanswered_first(pairs, answered).take(np.s_[:top])
         predictions = self.predictions(query, pairs, trust)
         if file is not None:
             write_completion(file, predictions, facts, exact=exact)
@@ -701,12 +704,12 @@ class Linker:
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """The calibrated probabilities (n,) of pairs before and after adjustment; None if not calibrated.
 
-        They are 0 for heads that no path joins to the references: nothing is known about their tails.
+        They are 0 for heads without evidence, and for a tail without rivals, whose softmax says nothing.
         """
         if self.calibration is None:
             return None
-        names = capabilities(self.scorer).reads_names
-        evidence = joined(known_graph(self.benchmark), query.references.ids, pairs.heads, names=names)
+        graph = known_graph(self.benchmark)
+        evidence = evidence_for(self.scorer, graph, query.references.ids, pairs.heads) & ~pairs.alone
         base = self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
         if query.adjustment is None:
             return evidence * base, evidence * base
@@ -724,7 +727,8 @@ class Linker:
         note = None
         if self.calibration is not None and base is not None and len(pairs):
             first = base[(pairs.ranks < 2) & (base > 0)]
-            note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0, bool(base.any()))
+            why = "" if base.any() else SINGLE if pairs.alone.all() else NO_PATH
+            note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0, why.format("the heads"))
         percentages_shown = note is not None and note.shown
         explained = set(query.explained(pairs.heads).tolist())
         rows = []
@@ -745,11 +749,8 @@ class Linker:
                 )
             )
         notes = self._notes(query, pairs)
-        if base is not None and percentages_shown and not base.all():
-            alone = self.names.quoted(int(pairs.heads[base == 0][0]))
-            count = len(np.unique(pairs.heads[base == 0]))
-            which = alone if count == 1 else f"{alone} and {count - 1:,} more"
-            notes.append(f"no path joins {which} to the references: ranks only, no percentages")
+        if base is not None and percentages_shown:
+            notes += self._without_percentages(pairs.take((base == 0) & ~pairs.known))
         predictions = Predictions(rows, notes, note, query.inverse)
         if self.calibration is None or base is None or query.across_heads or not percentages_shown:
             return predictions
@@ -764,6 +765,15 @@ class Linker:
                 "head" if query.inverse else "tail",
             )
         )
+
+    def _without_percentages(self, pairs: RankedPairs) -> list[str]:
+        """Why these pairs have no percentages."""
+        notes = []
+        for heads, why in ((pairs.heads[~pairs.alone], NO_PATH), (pairs.heads[pairs.alone], SINGLE)):
+            if len(heads):
+                first, others = self.names.quoted(int(heads[0])), len(np.unique(heads)) - 1
+                notes.append(no_percentages(why.format(f"{first} and {others:,} more" if others else first)))
+        return notes
 
     def _notes(self, query: Query, pairs: RankedPairs) -> list[str]:
         used, heads = self.constraints(query), np.array(query.heads, np.int32)

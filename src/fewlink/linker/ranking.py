@@ -14,6 +14,7 @@ from fewlink.core.metrics import realistic_rank
 from fewlink.scorers import Question, Scorer
 
 MAX_MARGIN = 6.0
+BACKGROUND = 50  # the rank whose score stands for tails that are wrong, even if a head has several right ones
 SCORES_PER_CALL = 1 << 23  # 32 MB of float32, and some masks of that shape
 
 
@@ -23,7 +24,8 @@ class RankedPairs:
 
     Shapes: all (n,). `heads`, `tails` entities; `scores`; `ranks` among the candidates that are not known answers, ties
     at their mean, as in evaluation; `log_softmax` over the same candidates and the tail itself; `margins`, the
-    difference between the head's two best scores, at most `MAX_MARGIN`; `known` bool.
+    difference between the head's two best scores, at most `MAX_MARGIN`; `leads`, by how much the score exceeds that of
+    rank `BACKGROUND`, or of the last candidate if there are fewer; `known` bool.
     """
 
     heads: np.ndarray
@@ -32,10 +34,16 @@ class RankedPairs:
     ranks: np.ndarray
     log_softmax: np.ndarray
     margins: np.ndarray
+    leads: np.ndarray
     known: np.ndarray
 
     def __len__(self) -> int:
         return len(self.heads)
+
+    @property
+    def alone(self) -> np.ndarray:
+        """Whether no other tail competes for the head (n,)."""
+        return np.asarray((self.log_softmax == 0) & ~self.known)
 
     def take(self, places: np.ndarray | slice) -> Self:
         return type(self)(*(getattr(self, field.name)[places] for field in fields(self)))
@@ -45,7 +53,7 @@ class RankedPairs:
         return replace(self, heads=self.tails, tails=self.heads)
 
     def moved(self, by: np.ndarray) -> Self:
-        """Add `by` (n,) to the scores, and update ranks, softmax and margins; unlisted tails keep their scores.
+        """Add `by` (n,) to the scores, and update the rest; unlisted tails and the background keep their scores.
 
         The rows of a head are consecutive, and keep their order.
         """
@@ -59,12 +67,13 @@ class RankedPairs:
             total = np.logaddexp(_log_sum_exp(own), before + np.log(unlisted) if unlisted else -np.inf)
             above, equal = (own[:, None] < own).sum(1), (own[:, None] == own).sum(1) - 1
             ranks[rows], log_softmax[rows], margins[rows] = realistic_rank(above, equal), own - total, _margin(own)
-        return replace(self, scores=scores, ranks=ranks, log_softmax=log_softmax, margins=margins)
+        leads = self.leads + by
+        return replace(self, scores=scores, ranks=ranks, log_softmax=log_softmax, margins=margins, leads=leads)
 
     @classmethod
     def joined(cls, parts: Sequence[RankedPairs]) -> Self:
         if not parts:
-            return cls(*(np.zeros(0, kind) for kind in (np.int32, np.int32, float, float, float, float, bool)))
+            return cls(*(np.zeros(0, kind) for kind in (np.int32, np.int32, *[float] * 5, bool)))
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
@@ -125,8 +134,10 @@ def rank_head(
     precise = values.astype(np.float64)
     log_softmax = precise - np.where(known_best, np.logaddexp(total, precise), total)
     margins = np.full(len(best), _margin(rivals))
+    background = _highest(rivals, min(BACKGROUND, len(rivals)))[-1:].astype(np.float64)  # (1,), or (0,) without rivals
+    leads = precise - background if len(background) else np.zeros(len(best))
     heads = np.full(len(best), head, np.int32)
-    return RankedPairs(heads, candidates[best], precise, ranks, log_softmax, margins, known_best)
+    return RankedPairs(heads, candidates[best], precise, ranks, log_softmax, margins, leads, known_best)
 
 
 def _margin(scores: np.ndarray) -> float:

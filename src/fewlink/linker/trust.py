@@ -1,7 +1,8 @@
 """How far answers can be trusted: does the model find references again that are held out, and is there any evidence?
 
 `Trust` holds what is known about one question, `row_features` turns it and the scores into the features of a
-calibration, `joined` says which heads have any evidence, and `expected_error` measures how far probabilities are off.
+calibration, `evidence_for` says which heads have any evidence, and `expected_error` measures how far probabilities are
+off.
 """
 
 from __future__ import annotations
@@ -16,33 +17,31 @@ from fewlink.core.metrics import realistic_rank
 from fewlink.core.threads import parallel_map
 from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
+from fewlink.graph.components import joined
 from fewlink.linker.predictions import TrustNote
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, score_heads
-from fewlink.models.trail.names import with_name_relations
-from fewlink.scorers import Question, Scorer, capabilities
+from fewlink.scorers import EvidenceScorer, Question, Scorer, capabilities
 
-IN_TURN, MAX_IN_TURN = 5, 3  # of up to five references, the first three are held out one after the other
+IN_TURN, MAX_IN_TURN = 5, 2  # of up to five references, the first two are held out one after the other
 TOGETHER = 16  # of more, up to sixteen, evenly spaced, are held out at once
 BINS = 10
+NO_PATH, SINGLE = "no path joins {} to the references", "there is a single candidate for {}"
 FOUND_RANK = 10  # the last rank at which a reference counts as found
 
 # The features of the regression, and the sign of each weight that keeps a better rank at least as probable.
-# `few` and `many` share a feature by the number K of references: many = log10 K / 2, at most 1, and few = 1 − many.
 # Those of a whole relation of the graph are 0 for other questions, and all others are 0 for a whole relation.
 SIGNS = {
     "constant": 0,
-    "log odds, few": 1,  # of the softmax over the candidates
-    "log odds, many": 1,
-    "log odds, skewed": 1,  # times the skew of the references
     "log softmax, tails": 1,  # log softmax + log(tails that the head has in each relation), at most 0
-    "many": 0,
-    "found in ten": 0,  # log odds that a held-out reference is in the first ten; 0 if none was held out
+    "lead": 1,  # over the background, which right tails do not share in, however many a head has
+    "lead, found": 1,  # times the next
+    "found in ten": 0,  # the share of held-out references in the first ten
+    "outside": 0,  # the share of held-out references whose tails are no candidates
     "skew": 0,
-    "tails": 0,  # log(references / their heads)
-    "candidates": 0,  # log10 of their number
+    "domain": 0,  # log10 of the entities like the references' heads
     "whole": 0,
-    "log odds, whole": 1,
+    "log odds, whole": 1,  # of the softmax over the candidates
     "found first, whole": 0,  # log odds that a held-out reference has rank 1
 }
 FEATURES = tuple(SIGNS)
@@ -50,6 +49,7 @@ Weights = Mapping[str, float]
 Columns = Mapping[str, np.ndarray | float]
 MAX_LOG_ODDS = 5.0  # beyond which the odds of the softmax make no difference, in either direction twice as far below
 PRIOR = 3.0  # references that must be held out for their share to count half
+USUALLY_OUTSIDE = 0.3  # the share outside that is assumed if no reference was held out
 
 
 @dataclass(frozen=True)
@@ -59,21 +59,21 @@ class Trust:
     shots       the number of references
     ranks       the ranks of the tails of held-out references, with the others as references; empty if there is only
                 one reference, or if the model sees the relation in the graph, so that nothing can be held out
+    domain      the number of entities like the references' heads
     fan         log(entities like the references' tails / entities like their heads); a high value suggests several
                 tails for each head
     known       whether the model sees the relation in the graph
     largest     the number of references with the most frequent tail
-    heads       the number of their distinct heads
     whole       whether the references are the known pairs of a relation, at least half of them, and not just examples
     candidates  the number of candidates
     """
 
     shots: int
     ranks: tuple[float, ...] = ()
+    domain: int = 1
     fan: float = 0.0
     known: bool = False
     largest: int = 1
-    heads: int = 1
     whole: bool = False
     candidates: int = 1
 
@@ -145,10 +145,10 @@ def measure_trust(
     return Trust(
         shots=len(pairs),
         ranks=tuple(itertools.chain(*found)),
+        domain=heads,
         fan=float(np.log(max(tails, 1) / max(heads, 1))),
         known=known,
         largest=int(np.unique(pairs[:, 1], return_counts=True)[1].max()),
-        heads=len(np.unique(pairs[:, 0])),
         whole=whole,
         candidates=tails if candidates is None else len(candidates),
     )
@@ -162,6 +162,11 @@ def held_out(count: int) -> list[np.ndarray]:
         return [np.array([place]) for place in range(min(count, MAX_IN_TURN))]
     together = min(max(count // 3, MAX_IN_TURN), TOGETHER)
     return [np.linspace(0, count - 1, together).round().astype(int)]
+
+
+def no_percentages(why: str) -> str:
+    """A note that answers have no percentages."""
+    return f"{why}: ranks only, no percentages"
 
 
 def trust_note(trust: Trust | None, low: bool, error: float, rough: bool) -> TrustNote:
@@ -183,29 +188,14 @@ def _measured(error: float, rough: bool) -> str:
     return f"ranks only: percentages {measured}" if rough else f"percentages {measured}"
 
 
-def joined(graph: Graph, references: np.ndarray, heads: np.ndarray, *, names: bool = False) -> np.ndarray:
-    """Whether a path joins each head (n,) to an end of a reference (K, 2); without one, scores know nothing of a head.
+def evidence_for(scorer: Scorer, graph: Graph, references: np.ndarray, heads: np.ndarray) -> np.ndarray:
+    """Whether the scorer has any evidence for each head (n,), given references (K, 2).
 
-    References are edges of such paths, and so are equal and contained names if the model reads `names`.
+    A scorer that does not tell has some if a path of the graph joins the head to an end of a reference.
     """
-    parts = (with_name_relations(graph) if names else graph).once(_components)
-    reached = np.zeros(len(parts), bool)
-    reached[parts[references]] = True  # by the number of a component, which is an entity of it
-    return np.asarray(reached[parts[heads]])
-
-
-def _components(graph: Graph) -> np.ndarray:
-    """The lowest entity (entities,) that a path joins each entity to."""
-    lowest = np.arange(len(graph.entities))
-    has_edges = np.flatnonzero(graph.degrees)
-    begins = graph.offsets[has_edges]
-    while len(has_edges):
-        before = lowest.copy()
-        lowest[has_edges] = np.minimum(before[has_edges], np.minimum.reduceat(before[graph.tail_ids], begins))
-        lowest = lowest[lowest]
-        if np.array_equal(lowest, before):
-            break
-    return lowest
+    if isinstance(scorer, EvidenceScorer):
+        return scorer.has_evidence(references, heads)
+    return joined(graph, references, heads)
 
 
 def head_fans(graph: Graph) -> np.ndarray:
@@ -238,21 +228,19 @@ def _matrix(columns: Columns, names: tuple[str, ...], rows: int) -> np.ndarray:
 
 
 def _columns(pairs: RankedPairs, fans: np.ndarray, trust: Trust) -> Columns:
-    odds = log_odds(pairs.log_softmax)
     if trust.whole:
-        return {"constant": 1.0, "whole": 1.0, "log odds, whole": odds, "found first, whole": _found(trust, 1)}
-    many = min(np.log10(max(trust.shots, 1)) / 2, 1.0)
+        odds = log_odds(pairs.log_softmax)
+        return {"constant": 1.0, "whole": 1.0, "log odds, whole": odds, "found first, whole": _found_first(trust)}
+    found, outside = (trust.found() + 0.5) / (trust.tested + 1), trust.ranks.count(np.inf)
     return {
         "constant": 1.0,
-        "log odds, few": (1 - many) * odds,
-        "log odds, many": many * odds,
-        "log odds, skewed": trust.skew * odds,
         "log softmax, tails": np.minimum(0, pairs.log_softmax + fans),
-        "many": many,
-        "found in ten": _found(trust, FOUND_RANK),
+        "lead": pairs.leads,
+        "lead, found": found * pairs.leads,
+        "found in ten": found,
+        "outside": (outside + USUALLY_OUTSIDE) / (trust.tested + 1),
         "skew": trust.skew,
-        "tails": np.log(max(trust.shots, 1) / max(trust.heads, 1)),
-        "candidates": np.log10(max(trust.candidates, 1)),
+        "domain": np.log10(max(trust.domain, 1)),
     }
 
 
@@ -285,9 +273,9 @@ def log_odds(log_softmax: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(log_softmax - others, -2 * MAX_LOG_ODDS, MAX_LOG_ODDS))
 
 
-def _found(trust: Trust, last_rank: int) -> float:
-    """The log odds that a held-out reference ranks at `last_rank` or better, shrunk towards 0 if few were tested."""
-    found, tested = trust.found(last_rank), trust.tested
+def _found_first(trust: Trust) -> float:
+    """The log odds that a held-out reference has rank 1, shrunk towards 0 if few were tested."""
+    found, tested = trust.found(1), trust.tested
     return float(np.log((found + 0.5) / (tested - found + 0.5)) * tested / (tested + PRIOR))
 
 

@@ -2,6 +2,7 @@
 
 from fewlink.scorers.base import (
     Capabilities,
+    EvidenceScorer,
     ExplainingGraphScorer,
     ExplainingScorer,
     GraphScorer,
@@ -14,6 +15,7 @@ from fewlink.scorers.base import (
 
 __all__ = [
     "Capabilities",
+    "EvidenceScorer",
     "ExplainingGraphScorer",
     "ExplainingScorer",
     "GraphScorer",

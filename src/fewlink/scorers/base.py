@@ -133,6 +133,19 @@ class GraphScorer(Protocol):
 
 
 @runtime_checkable
+class EvidenceScorer(Protocol):
+    """A scorer that tells for which heads it has any evidence."""
+
+    name: str
+
+    def __call__(self, question: Question) -> torch.Tensor | np.ndarray: ...
+
+    def has_evidence(self, references: np.ndarray, heads: np.ndarray) -> np.ndarray:
+        """Whether scores depend on each head (n,), given references (K, 2); (n,) bool."""
+        ...
+
+
+@runtime_checkable
 class ExplainingGraphScorer(ExplainingScorer, GraphScorer, Protocol):
     """A scorer that reads a graph and gives reasons for its scores."""
 

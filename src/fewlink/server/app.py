@@ -1,10 +1,11 @@
-"""The HTTP interface of a linker. It opens no path from a request, and writes only decisions."""
+"""The HTTP interface of a linker. It opens no path from a request. It writes decisions and, if allowed, new graphs."""
 
 from __future__ import annotations
 
 import pkgutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +18,7 @@ from fewlink.linker import Linker
 from fewlink.server import lookups
 from fewlink.server.connections import ON_STOP
 from fewlink.server.errors import as_json, install_error_handlers
+from fewlink.server.graphs import GraphFolder, install_graphs
 from fewlink.server.logs import AccessLog
 from fewlink.server.metrics import Metrics, ObservingMiddleware
 from fewlink.server.neighbours import install_neighbours
@@ -65,11 +67,13 @@ def make_app(
     project: Path | None = None,
     *,
     extensions: Sequence[str] = (),
+    graphs: Path | None = None,
     access_log: AccessLog | None = None,
     on_stop: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """An app that answers with this linker and stores decisions in the file `project`.
 
+    If `settings.upload` allows visitors to open files as graphs, these are kept in the folder `graphs`.
     Each of `extensions` names a function, as `package.module:function`, that takes the app, the linker and the settings
     and adds routes. The app calls `on_stop` when the server begins to stop.
     """
@@ -78,9 +82,16 @@ def make_app(
     projects = Projects(linker, project)
     metrics = Metrics(linker, service)
 
+    opened = None
+    if graphs is not None and settings.upload:
+        of_graph = replace(settings, upload=0)
+        opened = GraphFolder(graphs, lambda linker, file: make_app(linker, of_graph, file), linker.device)
+
     def stop() -> None:
         if not service.admission.closed:
             service.admission.close()
+            if opened is not None:
+                opened.stop()
             on_stop()
 
     @asynccontextmanager
@@ -88,6 +99,8 @@ def make_app(
         anyio.to_thread.current_default_thread_limiter().total_tokens = MAX_THREADS
         service.batcher.start()
         yield {ON_STOP: stop}
+        if opened is not None:
+            await opened.close()
         service.batcher.close()
         projects.close()
         if access_log is not None:
@@ -112,6 +125,8 @@ def make_app(
     install_pages(app)
     install_projects(app, projects)
     install_neighbours(app, linker)
+    if opened is not None:
+        install_graphs(app, opened, service)
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:

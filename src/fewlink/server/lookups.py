@@ -61,6 +61,7 @@ def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
             "rows": settings.rows,
             "explained": settings.explained,
             "seconds": settings.seconds,
+            "upload": settings.upload,
         },
     }
 
@@ -87,7 +88,7 @@ def relations(linker: Linker, typed: str, first: int, count: int, order: str) ->
     if order == "pairs":
         found.sort(key=lambda one: -one.pairs)
     elif order == "missing":
-        found.sort(key=lambda one: one.kind.with_tail - one.kind.members if one.kind else 0)
+        found.sort(key=lambda one: -one.lacking)
     elif order == "name":
         found.sort(key=lambda one: fold(one.relation.readable_name()))
     rows = [
@@ -98,7 +99,8 @@ def relations(linker: Linker, typed: str, first: int, count: int, order: str) ->
             "pairs": one.pairs,
             "heads": one.heads,
             "example": {end: vars(entity_of(graph, id)) for end, id in zip(("head", "tail"), one.example, strict=True)},
-            "kind": one.kind and vars(one.kind),
+            "of_kind": one.of_kind,
+            "type": one.type,
         }
         for one in found[first : first + count]
     ]

@@ -55,6 +55,7 @@ class ServeOptions:
     literals: str = "drop"
     project: str | None = None
     extensions: tuple[str, ...] = ()
+    graphs: str | None = None  # a folder for files that visitors open
     access_log: str | None = None
     allow_anyone: bool = False  # serve other machines without a token
     public_name: str | None = None  # the name that a proxy passes on in the Host header
@@ -161,6 +162,7 @@ def make_process_app(linker: Linker, options: ServeOptions, settings: ServerSett
         settings,
         options.project_file,
         extensions=options.extensions,
+        graphs=None if options.graphs is None else Path(options.graphs),
         access_log=log,
         on_stop=exit_soon,
     )

@@ -311,8 +311,7 @@ class Projects:
         """Whether probabilities are reliable enough to be shown."""
         assert self.linker.calibration is not None
         first = probabilities[(pairs.ranks < 2) & (probabilities > 0)]
-        mean = float(first.mean()) if len(first) else 0.0
-        return self.linker.calibration.note(trust, mean, bool(probabilities.any())).shown
+        return bool(len(first)) and self.linker.calibration.note(trust, float(first.mean())).shown
 
 
 def install_projects(app: FastAPI, projects: Projects) -> None:

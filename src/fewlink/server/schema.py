@@ -26,6 +26,7 @@ class ServerSettings:
     rows        maximum of heads times k
     explained   maximum number of predictions with reasons in one request
     body        maximum size of a request body in bytes
+    upload      maximum size of a file that a visitor opens as a graph, in bytes; 0: visitors cannot
     waiting     maximum number of admitted requests
     seconds     maximum computing time of one request, estimated from its first turns
     queued      maximum computing time of all admitted requests, in seconds
@@ -43,6 +44,7 @@ class ServerSettings:
     rows: int = 10_000
     explained: int = 100
     body: int = 1 << 20
+    upload: int = 0
     waiting: int = 256
     seconds: float = 60.0
     queued: float = 120.0
@@ -468,14 +470,6 @@ class ExamplePair(BaseModel):
     tail: Entity
 
 
-class KindFacts(BaseModel):
-    """The kind of a relation's heads: a type, or the entities with another relation in common."""
-
-    name: str
-    members: int
-    with_tail: int = Field(description="The number of members that have a tail.")
-
-
 class RelationOverview(BaseModel):
     relation: str = Field(description="The id of the relation.")
     name: str
@@ -483,7 +477,8 @@ class RelationOverview(BaseModel):
     pairs: int
     heads: int
     example: ExamplePair
-    kind: KindFacts | None = Field(description="null: nothing else is common to most of the heads.")
+    of_kind: int = Field(description="The number of entities of the heads' kind, which `fewlink complete` asks about.")
+    type: str | None = Field(description="The type that most heads have; null: the graph has no types.")
 
 
 class RelationList(BaseModel):
@@ -516,6 +511,36 @@ class NeighboursAnswer(NeighbourFacts):
     relations: list[RelationFacts]
 
 
+class FilePreview(BaseModel):
+    """How a file of triples is read."""
+
+    file: str
+    format: str
+    encoding: str
+    separator: str
+    header: bool = Field(description="Whether the first line names the columns.")
+    names: list[str] = Field(description="The names of all columns.")
+    columns: dict[str, str] = Field(description="The columns of heads, relations and tails.")
+    ignored: list[str] = Field(description="Columns that are not read.")
+    notes: list[str]
+    first_triples: list[list[str]]
+    counts: dict[str, int]
+    problems: list[str] = Field(description="Likely mistakes.")
+
+
+class OpenedGraph(BaseModel):
+    name: str
+    address: str = Field(description="The address of its page and of its HTTP interface, relative to this server's.")
+
+
+class StoredGraph(OpenedGraph):
+    file: str
+
+
+class GraphList(BaseModel):
+    graphs: list[StoredGraph]
+
+
 class TypeOffer(BaseModel):
     name: str
     members: int
@@ -543,6 +568,7 @@ class LimitFacts(BaseModel):
     rows: int
     explained: int
     seconds: float = Field(description="Maximum computing time of one request.")
+    upload: int = Field(description="Maximum size of a file that can be opened as a graph; 0: none can.")
 
 
 class About(BaseModel):

@@ -18,6 +18,7 @@ from fewlink.server.schema import ServerSettings
 
 OPEN_PATHS = frozenset({"/", "/docs", "/health"})  # need no token
 OPEN_FOLDER = "/static/"  # its files need no token
+FILE_PATHS = frozenset({"/graphs", "/graphs/preview"})  # take files, which may be larger than other bodies
 SHARED_PATH = "/reconcile"  # pages of other origins may read it (CORS), as the reconciliation protocol requires
 MAX_BUFFERED_BYTES = 32 << 20  # of all bodies that are still arriving
 UNCOUNTED_BYTES = 16 << 10  # of each body: small requests always get through
@@ -85,7 +86,8 @@ class SecurityMiddleware:
         if self.settings.hosts is not None and host_of(headers.get("host", "")) not in self.settings.hosts:
             message = "the Host header names another server: add this name with --public-name when you start the server"
             raise ApiError(421, "wrong-host", message)
-        is_open = scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_FOLDER)
+        path = path_in_graph(scope["path"])
+        is_open = path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
         if self.token is not None and not is_open:
             given = headers.get("authorization", "")
             if is_shared(scope) and not given:
@@ -117,7 +119,7 @@ class SecurityMiddleware:
 
     async def read_body(self, scope: MutableMapping[str, Any], receive: Receive) -> Receive:
         """Read the whole body and return a `receive` for it; raise if the body is too large."""
-        limit = self.settings.body
+        limit = self.settings.upload or self.settings.body if scope["path"] in FILE_PATHS else self.settings.body
         length = Headers(scope=scope).get("content-length", "0")
         too_large = ApiError(
             413, "too-large", f"the body is larger than {limit:,} bytes: split it into several requests"
@@ -173,6 +175,14 @@ async def run_until_disconnected(app: ASGIApp, scope: Scope, body: Receive, rece
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
+
+
+def path_in_graph(path: str) -> str:
+    """A path without /graphs/NAME, which leads to the app of an opened graph."""
+    match path.split("/", 3):
+        case ["", "graphs", _, rest]:
+            return f"/{rest}"
+    return path
 
 
 def is_shared(scope: MutableMapping[str, Any]) -> bool:

@@ -64,8 +64,10 @@ def has_any(s: Neighbourhood) -> Tensor:
     return torch.tensor([bool(own) for own in neighbours_in(s)])
 
 
-def random_surroundings(seed: int, dim: int, slots: int, entities: int = 7, relations: int = 6) -> Neighbourhood:
-    """Entity 0 has no neighbour and entity 1 fills every slot."""
+def random_surroundings(
+    seed: int, dim: int, slots: int, entities: int = 7, relations: int = 6, names: int = 0
+) -> Neighbourhood:
+    """Entity 0 has no neighbour and entity 1 fills every slot; a name has `names` numbers."""
     draw = torch.Generator().manual_seed(seed)
 
     def below(bound: int) -> int:
@@ -73,7 +75,7 @@ def random_surroundings(seed: int, dim: int, slots: int, entities: int = 7, rela
 
     counts = [0, slots, *(below(slots + 1) for _ in range(entities - 2))]
     neighbours = [[(below(relations), below(entities)) for _ in range(count)] for count in counts]
-    return surroundings_of(normal(seed, entities, dim), normal(seed + 1, relations, dim), neighbours, slots)
+    return surroundings_of(normal(seed, entities, dim + names), normal(seed + 1, relations, dim), neighbours, slots)
 
 
 def ask(model: FewShotModel, references: Tensor, queries: Tensor, s: Neighbourhood) -> tuple[Tensor, Tensor]:
@@ -95,6 +97,10 @@ REFERENCES: dict[type[nn.Module], tuple[Callable[..., nn.Module], Mapping[str, s
     encoders.MeanNeighbours: (variants.MeanEncoder, {}),
     encoders.ProjectedMean: (variants.ProjectedMeanEncoder, {"W": "projection"}),
     encoders.ReleasedNeighbours: (variants.ReleasedEncoder, {"W": "projection", "u": "u"}),
+    encoders.NamedNeighbours: (
+        variants.NamedEncoder,
+        {**ATTENTION, "P": "attention.name", "Q": "own"},
+    ),
     encoders.OwnAndNeighbours: (variants.OwnAndNeighboursEncoder, {**ATTENTION, "V": "own"}),
     pairs.FeedForward: (variants.FeedForward, {"W_1": "inner", "W_2": "outer", "a": "a", "b": "b"}),
     aggregators.RecurrentAutoencoder: (
@@ -151,7 +157,13 @@ def by_reference(part: nn.Module, sizes: Sequence[int], *inputs: Any) -> Any:
 
 def encoded(encoder: encoders.Encoder, ids: Tensor, s: Neighbourhood) -> Tensor:
     """Entities (…,) to (…, width)."""
-    return by_reference(encoder, [s.dim], ids.flatten(), background_of(s)).reshape(*ids.shape, encoder.width)
+    sizes = [s.dim, *names_in(encoder, s)]
+    return by_reference(encoder, sizes, ids.flatten(), background_of(s)).reshape(*ids.shape, encoder.width)
+
+
+def names_in(encoder: nn.Module, s: Neighbourhood) -> list[int]:
+    """How many numbers a name has, if the encoder reads names."""
+    return [s.entities.shape[1] - s.dim] if isinstance(encoder, encoders.NamedNeighbours) else []
 
 
 def paired(pair: pairs.PairEncoder, heads: Tensor, tails: Tensor) -> Tensor:
@@ -186,7 +198,7 @@ def scored(name: str, model: FewShotModel, references: Tensor, queries: Tensor, 
     parts = {"encoder": model.encoder, "aggregator": model.aggregator, "matcher": model.matcher}
     if isinstance(model.pair, pairs.FeedForward):
         variant, parts["feed_forward"] = variants.with_pair_block(variant), model.pair
-    whole = variant(s.dim, getattr(model.matcher, "steps", 0)).double()
+    whole = variant(s.dim, getattr(model.matcher, "steps", 0), *names_in(model.encoder, s)).double()
     parameters = {
         f"{where}.{label}": value
         for where, part in parts.items()

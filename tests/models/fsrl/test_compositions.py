@@ -69,6 +69,9 @@ def test_fsrl_has_the_three_parts_of_the_paper_and_pairs_side_by_side() -> None:
         ("fsrl-as2b", {"aggregator": "RecurrentWithoutAttention"}),
         ("fsrl-as2c", {"aggregator": "RecurrentWithoutDecoder"}),
         ("fsrl-as3", {"matcher": "InnerProduct"}),
+        ("fsrl-maml", {}),
+        ("fsrl-anil", {}),
+        ("fsrl-text", {"encoder": "NamedNeighbours"}),
         ("fsrl-tuned", {"encoder": "OwnAndNeighbours", "pair": "FeedForward"}),
         (
             "fsrl-released",
@@ -106,7 +109,9 @@ def test_every_model_has_a_reference() -> None:
 
 def run(model: FewShotModel, dim: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores and reconstruction of three references of entities with several neighbours."""
-    s = random_surroundings(5, dim, 4, entities=12)
+    s = random_surroundings(
+        5, dim, 4, entities=12, names=model.encoder.own.in_features if model.encoder.reads_names else 0
+    )
     draw = torch.Generator().manual_seed(0)
     references, queries = (torch.randint(12, (2, n, 2), generator=draw) for n in (3, 6))
     return ask(model, references, queries, s)
@@ -118,7 +123,7 @@ CANCELS = {"encoder.attention.projection.bias", "encoder.u.bias", "aggregator.at
 
 @every_model
 def test_every_parameter_is_trained(name: str) -> None:
-    model = parameters_of(build(name, 3), 1)
+    model = parameters_of(build(name, 3, names=2), 1)
     scores, reconstruction = run(model)
     assert scores.shape == (2, 6) and reconstruction.shape == (2,)
     ((scores * normal(9, 2, 6)).sum() + reconstruction.sum()).backward()

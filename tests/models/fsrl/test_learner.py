@@ -107,7 +107,9 @@ def test_negatives_come_from_the_candidates_alone(source: Any, monkeypatch: pyte
     graph, tasks = umls().graph, umls().split("train")
     episodes = sampler(umls(), small(negatives_from=source, negatives=8), [0])(torch.arange(300))
     drawn: dict[int, set[int]] = {}
-    for task, queries, negatives in zip(*(x[0].tolist() for x in (episodes.tasks, *episodes[2:])), strict=True):
+    for task, queries, negatives in zip(
+        *(x[0].tolist() for x in (episodes.tasks, episodes.queries, episodes.negatives)), strict=True
+    ):
         allowed = {*competing_tails(source, tasks[task], graph).tolist()}
         for (head, _), tails in zip(queries, negatives, strict=True):
             known = {*tasks[task].known_tails[head].tolist()}

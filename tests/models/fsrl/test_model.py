@@ -80,8 +80,10 @@ def test_the_best_reference_by_hand() -> None:
 @pytest.mark.parametrize(
     ("shots", "slots", "steps", "count"), [(1, 1, 1, 4), (1, 4, 2, 1), (3, 4, 2, 4), (5, 1, 3, 2), (2, 0, 2, 2)]
 )
-@pytest.mark.parametrize("pair_block", [False, True])
-@every_model
+@pytest.mark.parametrize(
+    ("name", "pair_block"),
+    [*((name, False) for name in COMPOSITIONS), *((name, True) for name in COMPOSITIONS if name != "fsrl-text")],
+)
 def test_a_model_is_the_reference(name: str, pair_block: bool, shots: int, slots: int, steps: int, count: int) -> None:
     model = parameters_of(build(name, 3, steps=steps, pair_block=pair_block), 1)
     s = random_surroundings(2, 3, slots)

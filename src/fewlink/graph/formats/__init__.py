@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 
 from fewlink.core.progress import Advance, silent
 from fewlink.core.threads import prefetch
-from fewlink.graph.compression import COMPRESSIONS, decompressed, reading_source
+from fewlink.graph.compression import COMPRESSIONS, decompressed, reading_source, size_of
 from fewlink.graph.formats.delimited import read_delimited
 from fewlink.graph.formats.json_rows import JSON_LINE, read_json
 from fewlink.graph.formats.parquet import read_parquet
@@ -37,16 +37,15 @@ def read_triples(path: Path, *, reading: Reading, report: CompileReport, advance
     """Yield the triples of a file in blocks."""
     path = Path(path)
     source = Source(path, reading, report)
-    with reading_source(path):
-        size = path.stat().st_size
-        with path.open("rb") as raw, decompressed(path, raw) as file:
-            format = format_of(path)
-            source.facts.format = format.name
-            for block in prefetch(format.read(source, file)):
-                if len(block.codes):
-                    report.triples += len(block.codes)
-                    advance(raw.tell() / max(size, 1), f"{report.triples:,} triples")
-                    yield block
+    with reading_source(path), path.open("rb") as raw, decompressed(path, raw) as file:
+        format = format_of(path)
+        source.facts.format = format.name
+        size = size_of(raw)
+        for block in prefetch(source.counted(format.read(source, file))):
+            if len(block.codes):
+                report.triples += len(block.codes)
+                advance(raw.tell() / max(size, 1) if size is not None else 0.0, f"{report.triples:,} triples")
+                yield block
 
 
 def format_of(path: Path) -> Format:

@@ -11,11 +11,28 @@ from typing import IO, cast
 
 import numpy as np
 
+from fewlink.core.errors import InputError
 from fewlink.graph.columns import Layout
-from fewlink.graph.formats.dialect import Dialect, LineFeeds, Utf8OfUtf16, as_utf_8, check_text, dialect_of, utf_16_of
+from fewlink.graph.formats.dialect import (
+    MAX_SAMPLED_LINES,
+    Dialect,
+    LineFeeds,
+    Utf8OfUtf16,
+    as_utf_8,
+    check_text,
+    dialect_of,
+    utf_16_of,
+)
 from fewlink.graph.formats.json_rows import JSON_LINE, read_json
 from fewlink.graph.formats.rdf import read_rdf_lines
-from fewlink.graph.formats.sparql_results import RESULTS_HEADER, read_results
+from fewlink.graph.formats.sparql_results import (
+    RESULTS_HEADER,
+    Numbered,
+    csv_term,
+    read_results,
+    read_solutions,
+    results_layout,
+)
 from fewlink.graph.source import MAX_NAME_BYTES, NEWLINE, Peeked, Source, blocks_of, is_blank, whole_lines
 from fewlink.graph.vocabulary import Block, Interner, is_text
 
@@ -23,6 +40,7 @@ PIECE_BYTES = 1 << 18
 MAX_ROW_LINES = 100  # a quoted field that spans more lines lacks its closing quote
 MAX_ROWS_IN_FIELD = 3  # a quoted field with more lines that look like rows has a stray quote
 N_TRIPLES_LINE = re.compile(rb"\s*(<[^<>\s]+>|_:\S+)[ \t]+<[^<>\s]+>[ \t]+[<_\"][^\n]*[>\w\"][ \t]*\.[ \t]*\r?(\n|$)")
+RESULTS_CSV_HEADER = re.compile(rb"[A-Za-z_]\w*(,[A-Za-z_]\w*){2,}")
 RETURN = "\udc0d"  # replaces a lone carriage return, at which the csv module would end the row
 
 
@@ -47,7 +65,44 @@ def read_delimited(source: Source, file: IO[bytes], separator: bytes) -> Iterato
     if N_TRIPLES_LINE.match(begin):
         source.facts.format = "N-Triples"
         return read_rdf_lines(source, text, "N-Triples")
+    if separator == b"," and (variables := _variables(source, begin)):
+        source.facts.format = "SPARQL results in CSV"
+        return read_solutions(source, variables, _solutions(source, text, variables))
     return _blocks(source, text, dialect_of(source, begin, separator))
+
+
+def _variables(source: Source, begin: bytes) -> list[str] | None:
+    """The variables of SPARQL results in CSV, or None: each head and relation is an IRI below a header of variables."""
+    lines = begin.replace(b"\r\n", b"\n").split(b"\n")
+    if not RESULTS_CSV_HEADER.fullmatch(lines[0]):
+        return None
+    try:
+        rows = list(itertools.islice(csv.reader(line.decode() + "\n" for line in lines[:MAX_SAMPLED_LINES]), 1, None))
+        names = lines[0].decode().split(",")
+        places = results_layout(source, names).places
+    except (csv.Error, UnicodeDecodeError, InputError):
+        return None
+    if len(lines) <= MAX_SAMPLED_LINES:
+        rows = rows[:-1]  # it may be cut off, or empty
+    rows = [row for row in rows if len(row) == len(names)]
+    ends = [csv_term(row[place]) for row in rows for place in (places or ())[:2]]
+    is_results = bool(ends) and all(end is not None and end.kind != "literal" for end in ends)
+    return names if is_results else None
+
+
+def _solutions(source: Source, file: IO[bytes], variables: list[str]) -> Iterator[Numbered]:
+    """The solutions of SPARQL results in CSV."""
+    layout = Layout(len(variables), 0, 0, len(variables) - 1, tuple(variables))
+    chunks = _after(source, as_utf_8(source, whole_lines(source, file)), 1)
+    for line, row in _quoted_rows(source, chunks, Dialect(b",", True, False, 1, layout)):
+        if is_blank(row):
+            continue
+        if len(row) != len(variables):
+            source.bad(f"has {len(row)} columns instead of {len(variables)}", line)
+            continue
+        cells = zip(variables, row, strict=True)
+        terms = ((name, csv_term(cell.decode("utf-8", "replace"))) for name, cell in cells)
+        yield line, {name: term for name, term in terms if term is not None}
 
 
 def _blocks(source: Source, file: IO[bytes], dialect: Dialect) -> Iterator[Block]:

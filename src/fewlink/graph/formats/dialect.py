@@ -41,6 +41,7 @@ OTHER_FILES = {
     b"\xd0\xcf\x11\xe0": "is an Excel workbook: save the sheet as CSV",
     b"\x1f\x8b": "is compressed: give it a name that ends in .gz",
     b"\xfd7zXZ": "is compressed: give it a name that ends in .xz",
+    b"BZh91AY&SY": "is compressed: give it a name that ends in .bz2",
     b"(\xb5/\xfd": "is compressed: give it a name that ends in .zst",
     b"%PDF": "is a PDF: give a table of triples",
     b"PAR1": "is a Parquet file: give it a name that ends in .parquet",

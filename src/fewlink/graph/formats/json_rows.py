@@ -9,11 +9,12 @@ from typing import IO, Any
 
 from fewlink.core.errors import InputError
 from fewlink.graph.columns import PLAIN, Layout, named_layout
-from fewlink.graph.source import Source, blocks_of, numbered_lines
+from fewlink.graph.formats.json_text import JsonText, NotJson
+from fewlink.graph.source import Peeked, Source, blocks_of, numbered_lines
 from fewlink.graph.vocabulary import Block
 
 JSON_LINE = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{"])')  # an object, or a list of text, lists or objects
-MAX_ARRAY_BYTES = 1 << 28
+JSON_ARRAY = re.compile(rb"\s*\[\s*[\[{]")  # a list of lists or objects
 
 
 def read_json(source: Source, file: IO[bytes]) -> Iterator[Block]:
@@ -24,45 +25,32 @@ def read_json(source: Source, file: IO[bytes]) -> Iterator[Block]:
 
 def _values(source: Source, file: IO[bytes]) -> Iterator[tuple[int | None, Any]]:
     """The values of lines with their numbers, or the elements of an array; a bad line is reported."""
-    first = True
-    lines = numbered_lines(source, file)
-    for line, text in lines:
+    peeked = Peeked(file)
+    if JSON_ARRAY.match(peeked.peek()):
+        source.facts.format = "JSON"
+        yield from _elements(source, peeked.as_file())
+        return
+    for line, text in numbered_lines(source, peeked.as_file()):
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
-            if first:  # the lines together may be one array
-                yield from _elements(source, [text, *_texts(source, lines)], error)
-                return
+            if line == 1 and text.strip() == b"{":
+                problem = "is one JSON object: write one object with head, relation and tail on each line"
+                raise InputError(source.path, problem) from None
             source.bad(f"is not valid JSON ({error})", line)
-            continue
-        if first and isinstance(value, list) and value and all(isinstance(each, list | dict) for each in value):
-            source.facts.format = "JSON"
-            yield from ((None, each) for each in value)
         else:
             yield line, value
-        first = False
 
 
-def _texts(source: Source, lines: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
-    size = 0
-    for _, text in lines:
-        size += len(text)
-        if size > MAX_ARRAY_BYTES:
-            raise InputError(source.path, f"is JSON of over {MAX_ARRAY_BYTES:,} bytes: write one object on each line")
-        yield text
-
-
-def _elements(source: Source, texts: list[bytes], error: Exception) -> Iterator[tuple[None, Any]]:
-    """The elements of an array that spans lines."""
+def _elements(source: Source, file: IO[bytes]) -> Iterator[tuple[int, Any]]:
+    """The elements of an array, with the lines on which they end."""
+    text = JsonText(file)
     try:
-        values = json.loads(b"\n".join(texts))
-    except (ValueError, RecursionError) as whole:
-        place = getattr(whole, "lineno", 1)
-        raise InputError(source.path, f"is neither JSON lines ({error}) nor a JSON array ({whole})", place) from None
-    if not isinstance(values, list):
-        raise InputError(source.path, "is one JSON object: write one object with head, relation and tail on each line")
-    source.facts.format = "JSON"
-    yield from ((None, each) for each in values)
+        for value in text.elements():
+            yield text.line_number(), value
+        text.end()
+    except NotJson as error:
+        source.bad(f"{error}, and nothing after it is read", error.line)
 
 
 def _triples(source: Source, values: Iterator[tuple[int | None, Any]]) -> Iterator[tuple[int | None, list[bytes]]]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
 
 from fewlink.core.errors import InputError, MissingExtra
 from fewlink.graph.columns import named_layout
 from fewlink.graph.compression import COMPRESSIONS
-from fewlink.graph.source import BLOCK_ROWS, MAX_NAME_BYTES, Source, blocks_of
-from fewlink.graph.vocabulary import Block, is_text
+from fewlink.graph.source import BLOCK_ROWS, TRIPLE_BYTES, Source, blocks_of, row_problem
+from fewlink.graph.vocabulary import Block, Interner
 
 
 def read_parquet(source: Source, file: IO[bytes]) -> Iterator[Block]:
@@ -23,23 +24,60 @@ def read_parquet(source: Source, file: IO[bytes]) -> Iterator[Block]:
     except ImportError:
         raise MissingExtra("reading Parquet", "scale") from None
     try:
-        table = pyarrow.parquet.ParquetFile(file)
-        layout = named_layout(source.path, table.schema_arrow.names, source.reading.columns)
+        schema = pyarrow.parquet.read_schema(file)
+        layout = named_layout(source.path, schema.names, source.reading.columns)
         source.facts.add(layout)
-        columns = [layout.names[place] for place in layout.places or range(layout.width)]
+        places = layout.places or range(layout.width)
+        columns = [layout.names[place] for place in places]
+        texts = [layout.names[place] for place in places if not pyarrow.types.is_nested(schema.field(place).type)]
+        table = pyarrow.parquet.ParquetFile(file, read_dictionary=texts)  # which decodes a repeated name once
+        _check_size(source, table.metadata)
         for batch in table.iter_batches(batch_size=BLOCK_ROWS, columns=columns):
-            names = [batch.column(c).cast(pyarrow.string()).cast(pyarrow.binary()).to_pylist() for c in columns]
-            rows = [[name or b"" for name in row] for row in zip(*names, strict=True)]
+            names = Interner()
+            codes = np.stack([_codes(batch.column(column), names) for column in columns], 1)
+            in_order = list(names)
             if layout.places is None:
-                numbered = enumerate(rows, source.line + 1)
-                yield from blocks_of(source, ((line, each) for line, row in numbered for each in layout.triples(row)))
-                source.line += batch.num_rows
-                continue
-            fields = list(itertools.chain.from_iterable(rows))
-            if all(fields) and is_text(b"\n".join(fields)) and max(map(len, fields), default=0) <= MAX_NAME_BYTES:
-                yield Block.of(fields)
+                rows = ((line, [in_order[code] for code in row]) for line, row in enumerate(codes, source.line + 1))
+                yield from blocks_of(source, ((line, each) for line, row in rows for each in layout.triples(row)))
             else:
-                yield from blocks_of(source, enumerate(rows, source.line + 1))
+                yield _checked(source, in_order, codes)
             source.line += batch.num_rows
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter from the name of a column
         raise InputError(source.path, f"cannot be read as Parquet ({error})") from None
+
+
+def _check_size(source: Source, metadata: Any) -> None:
+    """Raise if the table says that it takes more memory than a file of its size may."""
+    stored = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    source.budget.check(max(stored, TRIPLE_BYTES * metadata.num_rows), f"has {metadata.num_rows:,} rows, which take")
+
+
+def _codes(column: Any, names: Interner) -> np.ndarray:
+    """The indices (rows,) of the values of a column in `names`, to which new ones are added; a null is empty."""
+    import pyarrow
+
+    if not pyarrow.types.is_dictionary(column.type):
+        column = column.cast(pyarrow.string()).dictionary_encode()
+    values = column.dictionary
+    if pyarrow.types.is_string(values.type):
+        values = values.view(pyarrow.binary())  # which may be other bytes than UTF-8
+    elif not pyarrow.types.is_binary(values.type):
+        values = values.cast(pyarrow.string()).cast(pyarrow.binary())
+    values.validate(full=True)
+    indices = column.indices.cast(pyarrow.int32()).fill_null(len(values))
+    offset = 4 * indices.offset
+    used, codes = np.unique(np.frombuffer(indices.buffers()[1], np.int32, len(indices), offset), return_inverse=True)
+    present = np.ascontiguousarray(used[used != len(values)], np.int32)
+    at = pyarrow.Array.from_buffers(pyarrow.int32(), len(present), [None, pyarrow.py_buffer(present)])
+    texts = values.take(at).to_pylist()  # pyarrow.array and to_numpy would import pandas
+    ids = names.ids([text or b"" for text in texts] + [b""] * (len(used) - len(texts)))
+    return ids[codes.reshape(-1)]
+
+
+def _checked(source: Source, names: list[bytes], codes: np.ndarray) -> Block:
+    """The block of these names and codes (rows, 3) without rows that are no triples, which are reported."""
+    bad = np.array([row_problem((name, name, name)) is not None for name in names], bool)
+    bad_rows = bad[codes].any(1)
+    for row in np.flatnonzero(bad_rows).tolist():
+        source.bad(str(row_problem([names[code] for code in codes[row]])), source.line + row + 1)
+    return Block(names, codes[~bad_rows])

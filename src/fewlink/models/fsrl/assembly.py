@@ -4,17 +4,41 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fewlink.core.errors import InputError
 from fewlink.core.seeds import derive
 from fewlink.embeddings.table import Embeddings
 from fewlink.graph import Graph
-from fewlink.models.fsrl.compositions import build
+from fewlink.models.fsrl.compositions import COMPOSITIONS, build
 from fewlink.models.fsrl.model import FewShotModel
+from fewlink.models.fsrl.names import ngram_vectors, read_vectors
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.weights import check_weights
+
+
+def names_width(settings: FewShotSettings) -> int:
+    """The number of numbers that stand for a name; 0 for a model that does not read names."""
+    if not COMPOSITIONS[settings.model].encoder.reads_names:
+        return 0
+    return read_vectors(settings.name_vectors).shape[1] if settings.name_vectors else settings.name_numbers
+
+
+def vectors_of_names(graph: Graph, settings: FewShotSettings) -> np.ndarray:
+    """A vector (E, names) of each entity's name: those in the user's file, or character n-grams."""
+    if not settings.name_vectors:
+        return graph.once(ngram_vectors, settings.name_numbers)
+    vectors = read_vectors(settings.name_vectors)
+    if len(vectors) != len(graph.entities):
+        raise InputError(
+            Path(settings.name_vectors),
+            f"has {len(vectors):,} vectors, and the graph has {len(graph.entities):,} entities: give one for each",
+        )
+    return np.ascontiguousarray(vectors, np.float32)
+
 
 TUNED = ("entities", "relations")  # pretrained vectors; a run that tunes them saves them as `around.NAME`
 
@@ -28,6 +52,7 @@ def initial_model(dim: int, settings: FewShotSettings) -> FewShotModel:
             dim,
             steps=settings.matching_steps,
             dropout=settings.dropout,
+            names=names_width(settings),
             pair_block=settings.pair_block,
         )
 
@@ -41,6 +66,7 @@ def inputs_of(graph: Graph, embeddings: Embeddings, settings: FewShotSettings) -
         rule=settings.neighbour_rule,
         seed=settings.seed,
         standardise=settings.standardise,
+        names=torch.from_numpy(vectors_of_names(graph, settings)) if names_width(settings) else None,
     )
 
 

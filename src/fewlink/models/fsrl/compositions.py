@@ -1,4 +1,4 @@
-"""The few-shot models by name: FSRL, its ablations, GMatching, the authors' program and `fsrl-tuned`."""
+"""The few-shot models by name: FSRL, its ablations, GMatching, the authors' program, and FSRL with changes of ours."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from fewlink.models.fsrl.aggregator import (
 from fewlink.models.fsrl.encoder import (
     AttentiveNeighbours,
     MeanNeighbours,
+    NamedNeighbours,
     OwnAndNeighbours,
     ProjectedMean,
     ReleasedNeighbours,
@@ -29,13 +30,18 @@ COMPONENTS = ("encoder", "pairs", "aggregator", "matcher")
 
 
 class Composition(NamedTuple):
-    """The classes of a model's four components, and a one-line description."""
+    """The classes of a model's four components, and a one-line description.
+
+    adapts  which parameters adapt to the references of a relation, by the beginnings of their names: none, those of
+            some components, or all ("")
+    """
 
     encoder: Any
     aggregator: Any
     matcher: Any
     about: str
     pairs: Any = Concatenation
+    adapts: tuple[str, ...] = ()
 
 
 COMPOSITIONS = {
@@ -57,6 +63,23 @@ COMPOSITIONS = {
         "FSRL as in the authors' program",
         FeedForward,
     ),
+    "fsrl-maml": Composition(
+        AttentiveNeighbours,
+        RecurrentAutoencoder,
+        RecurrentMatching,
+        "FSRL that adapts to the references (first-order MAML)",
+        adapts=("",),
+    ),
+    "fsrl-anil": Composition(
+        AttentiveNeighbours,
+        RecurrentAutoencoder,
+        RecurrentMatching,
+        "FSRL whose matcher adapts to the references (ANIL)",
+        adapts=("matcher.",),
+    ),
+    "fsrl-text": Composition(
+        NamedNeighbours, RecurrentAutoencoder, RecurrentMatching, "FSRL that also reads the names of entities"
+    ),
     "fsrl-tuned": Composition(
         OwnAndNeighbours,
         RecurrentAutoencoder,
@@ -67,13 +90,17 @@ COMPOSITIONS = {
 }
 
 
-def build(name: str, dim: int, *, steps: int = 2, dropout: float = 0.0, pair_block: bool = False) -> FewShotModel:
+def build(
+    name: str, dim: int, *, steps: int = 2, dropout: float = 0.0, names: int = 0, pair_block: bool = False
+) -> FewShotModel:
     """A model with new parameters, for vectors of `dim` numbers and `steps` matching steps (T).
 
-    With `pair_block`, pairs pass through `FeedForward` even if the composition only joins head and tail.
+    `names` is the number of numbers that stand for a name, in models that read names. With `pair_block`, pairs pass
+    through `FeedForward` even if the composition only joins head and tail.
     """
     composition = choose("model", name, COMPOSITIONS)
-    encoder = composition.encoder(dim, dropout)
+    width = {"names": names} if composition.encoder.reads_names else {}
+    encoder = composition.encoder(dim, dropout, **width)
     pair = (FeedForward if pair_block else composition.pairs)(encoder.width, dropout)
     width = 2 * encoder.width
     return FewShotModel(encoder, pair, composition.aggregator(width), composition.matcher(width, steps))

@@ -15,6 +15,7 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
 from fewlink.models.family import Learner
+from fewlink.models.fsrl.adaptation import AdaptingScorer, adapts
 from fewlink.models.fsrl.assembly import assemble, load_weights
 from fewlink.models.fsrl.compositions import COMPONENTS, COMPOSITIONS
 from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun, sampler
@@ -87,10 +88,11 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
         weights: dict[str, Tensor],
         *,
         run: Path,
-    ) -> FewShotScorer:
+    ) -> FewShotScorer | AdaptingScorer:
         model, neighbourhood = assemble(benchmark.graph, vectors, settings, settings.device)
         load_weights(model, neighbourhood, weights, run)
-        return FewShotScorer(settings.model, model, neighbourhood, references_seen(vectors))
+        scorer = FewShotScorer(settings.model, model, neighbourhood, references_seen(vectors))
+        return AdaptingScorer(scorer, benchmark.graph, settings) if adapts(settings.model) else scorer
 
 
 def neighbour_bytes(graph: Graph, max_neighbours: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from fewlink.data.candidates import competing_tails
 from fewlink.data.episodes import EpisodeBatch, Episodes, EpisodeSampler, Layout, compact
 from fewlink.embeddings.table import Embeddings
 from fewlink.models.family import RunState, StepResult
+from fewlink.models.fsrl.adaptation import AdaptingScorer, adapted, adapts, held_out
 from fewlink.models.fsrl.assembly import TUNED, initial_model, inputs_of
 from fewlink.models.fsrl.captured import CapturedStep
 from fewlink.models.fsrl.model import FewShotModel
@@ -104,7 +105,17 @@ class FewShotLearner:
         ]
         self.optimizer = torch.optim.Adam(groups, fused=True, capturable=self.on_gpu)
         relations = settings.relations // distributed.count()
-        self.layout = Layout(len(runs), relations, settings.shots, settings.batch, settings.negatives, self.device)
+        self.graph = benchmark.graph
+        self.layout = Layout(
+            len(runs),
+            relations,
+            settings.shots,
+            settings.batch,
+            settings.negatives,
+            self.device,
+            reference_negatives(settings),
+        )
+        self.held_out = held_out(settings.shots, reference_negatives(settings), self.device)
         max_steps = STEPS_AT_ONCE["cuda" if self.on_gpu else "cpu"]
         self.steps_at_once = max(1, min(max_steps, self.sampler.at_once // self.layout.relations))
         self._captured: CapturedStep | None = None
@@ -139,7 +150,8 @@ class FewShotLearner:
 
     def step(self, number: int | Tensor, batch: EpisodeBatch) -> Tensor:
         """Run one step of the optimizer; return the losses (3, S) before it."""
-        losses = self.losses(compact(batch) if len(self.seeds) == 1 and not self.on_gpu else batch)
+        alone = len(self.seeds) == 1 and not self.on_gpu and not adapts(self.settings.model)
+        losses = self.losses(compact(batch) if alone else batch)
         for weight in self.weights.values():
             weight.grad = None
         losses.total.sum().backward()
@@ -171,6 +183,8 @@ class FewShotLearner:
         )
 
     def _scores(self, batch: EpisodeBatch) -> tuple[Tensor, Tensor]:
+        if reference_negatives(self.settings):
+            return self._adapted_scores(batch)
         values = {**self.weights, **self.tables}
         if len(self.seeds) == 1:
             single = {name: value.squeeze(0) for name, value in values.items()}
@@ -178,6 +192,33 @@ class FewShotLearner:
             return scores.unsqueeze(0), reconstruction.unsqueeze(0)
         side_by_side = vmap(lambda v, *tensors: functional_call(self.module, v, tensors), randomness="different")
         return side_by_side(values, *batch)  # type: ignore[no-any-return]
+
+    def _adapted_scores(self, batch: EpisodeBatch) -> tuple[Tensor, Tensor]:
+        """Scores (S, R, Q) and reconstruction losses (S, R), each episode with parameters adapted to its references."""
+        relations, settings = self.layout.relations, self.settings
+        ids = batch.ids.unflatten(1, (relations, -1))  # (S, R, u)
+        begins = torch.arange(relations, device=ids.device).view(-1, 1, 1) * ids.shape[-1]
+        references, pairs = (positions - begins for positions in (batch.references, batch.pairs))  # within the episode
+        held_ids = ids[..., : settings.shots * (2 + settings.adaptation_negatives)]
+        weights = {
+            name: weight.unsqueeze(1).expand(-1, relations, *weight.shape[1:]) for name, weight in self.weights.items()
+        }
+
+        def call(weights: dict[str, Tensor], tables: dict[str, Tensor], *tensors: Tensor) -> tuple[Tensor, Tensor]:
+            return functional_call(self.module, {**weights, **tables}, tensors)  # type: ignore[no-any-return]
+
+        def by_episode(weights: Mapping[str, Tensor], *tensors: Tensor, shared: bool) -> tuple[Tensor, Tensor]:
+            """Outputs (S, R, …) for parameters and tensors (S, R, …), or tensors that all episodes share."""
+            episodes = vmap(call, (0, None, 0, *([None] * 2 if shared else [0] * 2)), randomness="different")
+            runs = vmap(episodes, (0, 0, 0, *([None] * 2 if shared else [0] * 2)), randomness="different")
+            return runs(dict(weights), self.tables, *tensors)  # type: ignore[no-any-return]
+
+        def scores_of(values: Mapping[str, Tensor]) -> Tensor:
+            return by_episode(values, held_ids, *self.held_out, shared=True)[0]
+
+        values = adapted(weights, scores_of, settings, "model.")
+        scores, reconstruction = by_episode(values, ids, references.unsqueeze(2), pairs.unsqueeze(2), shared=False)
+        return scores.squeeze(2), reconstruction.squeeze(2)
 
     def _clip(self) -> None:
         """Scale each run's gradient to at most the norm `clip`, in new tensors because weights may share a gradient."""
@@ -199,7 +240,7 @@ class FewShotLearner:
                 times = (number // self.settings.decay_every).clamp_max(self.settings.decays)
                 group["lr"].copy_((group["rate"] * self.settings.decay ** times.double()).squeeze())
 
-    def scorer(self, run: int) -> FewShotScorer:
+    def scorer(self, run: int) -> FewShotScorer | AdaptingScorer:
         """The scorer of a run with its current parameters."""
         with torch.no_grad():
             for name, parameter in self.module.model.named_parameters():
@@ -210,7 +251,11 @@ class FewShotLearner:
         sampled = {name: self.tables[f"around.neighbours.{name}"][run] for name in TABLES}
         neighbours = Neighbours(self.settings.neighbours, self.module.around.neighbours.offsets, **sampled)
         around = Neighbourhood(**vectors, neighbours=neighbours)
-        return FewShotScorer(self.settings.model, self.module.model, around, references_seen(self.runs[run].vectors))
+        seen = references_seen(self.runs[run].vectors)
+        scorer = FewShotScorer(self.settings.model, self.module.model, around, seen)
+        if not adapts(self.settings.model):
+            return scorer
+        return AdaptingScorer(scorer, self.graph, self.runs[run].settings)
 
     def state(self, run: int) -> RunState:
         """The parameters and the optimizer's moments of a run."""
@@ -276,9 +321,15 @@ def sampler(benchmark: Benchmark, settings: FewShotSettings, seeds: Sequence[int
         batch=settings.batch,
         negatives=settings.negatives,
         shared=settings.shared_negatives,
+        reference_negatives=reference_negatives(settings),
         seeds=seeds,
         device=settings.device,
     )
+
+
+def reference_negatives(settings: FewShotSettings) -> int:
+    """The number of false tails of each reference in an episode: 0 unless the model adapts to several references."""
+    return settings.adaptation_negatives if adapts(settings.model) and settings.shots > 1 else 0
 
 
 def _inputs(benchmark: Benchmark, runs: Sequence[LearnerRun]) -> list[Neighbourhood]:

@@ -59,7 +59,10 @@ class Neighbours(nn.Module):
 
 
 class Neighbourhood(nn.Module):
-    """The vectors of all entities (E, d), possibly in half precision, and relations (2R, d), and the neighbours."""
+    """The vectors of all entities (E, d), possibly in half precision, and relations (2R, d), and the neighbours.
+
+    For a model that reads names, an entity's vector is followed by that of its name: (E, d + names).
+    """
 
     entities: Tensor
     relations: Tensor
@@ -80,10 +83,11 @@ class Neighbourhood(nn.Module):
         rule: str = "sampled",
         seed: int = 0,
         standardise: bool = False,
+        names: Tensor | None = None,
     ) -> Neighbourhood:
         """The vectors of a graph, and at most `max_neighbours` neighbours of each entity, chosen by `rule`.
 
-        `standardise` scales each vector to mean 0 and deviation 1.
+        `standardise` scales each vector to mean 0 and deviation 1. `names` (E, names) are vectors of the names.
         """
         check_fits(embeddings, len(graph.entities), len(graph.relations))
         count, trained = len(graph.relations), len(embeddings.relations) // 2
@@ -91,11 +95,13 @@ class Neighbourhood(nn.Module):
         entities = embeddings.entities
         if standardise:
             entities, relations = _standardised(embeddings.single_precision().entities), _standardised(relations)
+        if names is not None:
+            entities = torch.cat([entities.float(), names.to(entities.device)], 1)
         return cls(entities, relations, Neighbours.of(neighbour_table(graph, max_neighbours, rule, seed)))
 
     @property
     def dim(self) -> int:
-        return self.entities.shape[1]
+        return self.relations.shape[1]
 
     @property
     def entity_count(self) -> int:

@@ -25,10 +25,15 @@ class FewShotScorer:
 
     def __init__(self, name: str, model: FewShotModel, around: Neighbourhood, references_seen: int = 0) -> None:
         self.name, self.model, self.around = name, model.eval(), around
+        self.references_seen = references_seen
         self.capabilities = Capabilities(references_seen=references_seen)
         self._encode: Callable[[Tensor], Tensor] | None = None
         self._encoded = around.relations.new_empty(0)  # (E, d) after the first question
         self._ready = torch.empty(0, dtype=torch.bool, device=around.relations.device)  # (E,)
+
+    def with_model(self, model: FewShotModel) -> FewShotScorer:
+        """A scorer of the same inputs with another model."""
+        return FewShotScorer(self.name, model, self.around, self.references_seen)
 
     def __call__(self, question: Question) -> Tensor:
         arrays = (question.references, question.heads, question.candidates)

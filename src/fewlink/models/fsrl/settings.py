@@ -45,6 +45,15 @@ class FewShotSettings(ModelSettings):
         description="feed-forward block and layer norm on pairs, as in the programs of FSRL and GMatching",
     )
     matching_steps: int = Field(default=2, ge=1, description="matching steps (T in Eq. 8)")
+    name_numbers: int = Field(default=128, ge=1, description="numbers that stand for an entity's name, for fsrl-text")
+    name_vectors: str = Field(
+        default="", description="a .npy file with a vector of each entity's name, in place of character n-grams"
+    )
+    adaptation_steps: int = Field(
+        default=1, ge=1, description="gradient steps on the references of a relation, for fsrl-maml and fsrl-anil"
+    )
+    adaptation_rate: float = Field(default=0.01, gt=0, description="learning rate of these steps")
+    adaptation_negatives: int = Field(default=8, ge=1, description="false tails of each reference in these steps")
     mixed_precision: bool = Field(default=False, description="bfloat16 products on a GPU")
 
     @field_validator("model")

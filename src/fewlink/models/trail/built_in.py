@@ -8,7 +8,7 @@ from importlib.resources import files
 from fewlink.core.errors import InputError, reading
 
 CHECKSUMS = {  # sha256
-    "trail.safetensors": "e3b18d59b6fd04e38b054ad99a6433943f60ca97fc423c7786ac91d758ab6d26",
+    "trail.safetensors": "2955f7f1dade0e72db3a7869683200dd5859817aae3841ef164adb2c4f9f34cd",
     "words.npz": "ea5be79e239e3b4e2fedb6a5c52e3e59171eb878e624ada9a88dae0ca65821f0",
 }
 

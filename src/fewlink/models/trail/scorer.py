@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.threads import parallel_map, torch_threads
+from fewlink.graph.components import joined
 from fewlink.models.trail.answering import (
     Reached,
     ReferenceEdges,
@@ -122,6 +123,10 @@ class TrailScorer:
             edges_read=self.part_edges,
             reads_names=self.graph.reads_names,
         )
+
+    def has_evidence(self, references: np.ndarray, heads: np.ndarray) -> np.ndarray:
+        """Whether a path, over equal and contained names too if they are read, joins each head (n,) to a reference."""
+        return joined(self.graph.graph, references, heads)
 
     def limit_edges(self, edges: int) -> None:
         """Read a part of about this many edges around each head, whatever the size of the graph: fewer are quicker."""

@@ -417,12 +417,19 @@ function elementsOf({ center, nodes, edges, more }, { parents }, places) {
     const data = { id, label: text, more: i, side: places.get(id).side, shape: "", colour: 0 };
     drawn.push({ group: "nodes", data, position: { ...places.get(id) }, classes: ["more"] });
   });
+  const isBranch = ({ from, to }) => parents.get(to) === from || parents.get(from) === to;
+  const farEnd = ({ from, to }) =>
+    Math.abs(places.get(from)?.x) > Math.abs(places.get(to)?.x) ? from : to;
+  const shared = new Set(edges.filter((edge) => !isBranch(edge)).map(farEnd)); // reached by several lines
   const lines = edges
     .filter(({ from, to }) => places.has(from) && places.has(to))
-    .map(({ from, to, steps, kind }) => {
-      if (parents.get(from) === to) return line(to, from, turned(steps), [kind]);
-      const across = parents.get(to) === from ? "" : "across";
-      return line(from, to, steps, [kind, from === to ? "loop" : across]);
+    .map((edge) => {
+      const { from, to, steps, kind } = edge;
+      if (from === to) return line(from, to, steps, [kind, "loop"]);
+      if (shared.has(farEnd(edge))) return line(from, to, steps, [kind, "across"]);
+      return parents.get(from) === to
+        ? line(to, from, turned(steps), [kind])
+        : line(from, to, steps, [kind]);
     });
   more.forEach(({ step }, i) => lines.push(line(center, moreId(i), step ? [step] : [], ["open"])));
   return [...drawn, ...lines];

@@ -199,7 +199,10 @@ function pictureOf(center) {
   for (const { entities, steps } of context?.paths ?? []) {
     if (!entities.some(({ id }) => nodes.has(id))) continue;
     entities.forEach(add);
-    steps.forEach((step, i) => join(entities[i].id, entities[i + 1].id, inWords(step), "path"));
+    steps.forEach((step, i) => {
+      const kind = step.reference ? "reference" : "path";
+      join(entities[i].id, entities[i + 1].id, inWords(step), kind);
+    });
   }
   for (const { from, to } of referencesOf(center.id)) {
     add(from);

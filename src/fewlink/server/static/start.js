@@ -85,17 +85,16 @@ function relationItem(facts) {
   );
 }
 
-// How many heads of the kind have a tail.
-function completeness({ heads, kind }) {
-  if (!kind) return element("p", { class: "hint share-of-heads" }, plural(heads, "head"));
-  const share = kind.with_tail / kind.members;
+// How many entities of the heads' kind have a tail.
+function completeness({ heads, of_kind: all, type }) {
+  const share = heads / all;
   const bar = element("i", { "--share": `${(100 * share).toFixed(1)}%` });
   return element(
     "p",
     { class: "hint share-of-heads" },
     element("span", { class: "bar", "aria-hidden": "true" }, bar),
-    `${formatPercent(share)} of ${formatCount(kind.members)} have a tail`,
-    element("small", {}, withSpaces(kind.name)),
+    `${formatPercent(share)} of ${formatCount(all)} have a tail`,
+    type ? element("small", {}, withSpaces(type)) : null,
   );
 }
 

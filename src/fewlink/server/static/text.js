@@ -19,6 +19,9 @@ export const formatScore = (value) => `${value < 0 ? "−" : ""}${Math.abs(value
 
 export const formatSigned = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
 
+export const formatBytes = (bytes) =>
+  bytes < 1 << 20 ? `${Math.ceil(bytes / 1024)} KB` : `${Math.round(bytes / (1 << 20))} MB`;
+
 export function formatDuration(seconds) {
   if (seconds < 90) return plural(Math.max(1, Math.round(seconds)), "second");
   if (seconds < 5400) return plural(Math.round(seconds / 60), "minute");

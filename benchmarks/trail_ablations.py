@@ -1,0 +1,81 @@
+"""What TRAIL owes to its parts, on relations of graphs that it was never trained on.
+
+    python benchmarks/pretrain.py train GRAPHS short --variants main few-references no-skew few-graphs --steps 1000 \
+        --set relations=2
+    python -m fewlink.studies.unseen_graphs GRAPHS --models trail --relations 4 --results ablations \
+        --label short-main --weights short/main-*.safetensors    (and so on for each variant)
+    python -m fewlink.studies.unseen_graphs GRAPHS --models trail --relations 4 --results ablations \
+        --label without-same --without same --weights pretrained/main-*.safetensors    (and contain, vectors)
+    python benchmarks/trail_ablations.py ablations results/unseen-graphs
+
+A part of training is left out in short trainings, which are compared with a short training with all parts. What TRAIL
+reads of names is left out of the weights of the whole training. This program takes the relations and graphs that all
+measurements have, and writes records/trail-ablations.json: for each network and seed the mean MRR over graphs, by the
+references.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from fewlink.studies.unseen_tables import SIZES, SKEWED, UnseenRecord, mean_of, read_unseen
+from measure import print_table, write_record
+
+NETWORKS = {  # by the label in records
+    "trail": "whole training",
+    "trail-no-names": "names not read",
+    "without-same": "*has the same name* not read",
+    "without-contain": "*contains the name* not read",
+    "without-vectors": "cosines of names not read",
+    "short-main": "short training",
+    "short-few-references": "… with at most 16 references",
+    "short-no-skew": "… without skewed sets",
+    "short-few-graphs": "… on NELL-One and FB15k-237 only",
+}
+SETS = (*SIZES, *dict.fromkeys([*SKEWED.values(), *SKEWED]))
+
+
+def shared(records: Iterable[UnseenRecord]) -> dict[str, set[str]]:
+    """The relations of each graph that all of a graph's records have."""
+    found: dict[str, set[str]] = {}
+    for record in records:
+        found[record.graph] = found.get(record.graph, set(record.relations)) & set(record.relations)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", type=Path, nargs="+", help="of records of fewlink.studies.unseen_graphs")
+    options = parser.parse_args()
+    runs: dict[tuple[str, int], list[UnseenRecord]] = defaultdict(list)
+    for folder in options.folders:
+        for record in read_unseen(folder):
+            if record.model in NETWORKS:
+                runs[record.model, record.seed].append(record)
+    graphs = set.intersection(*({record.graph for record in own} for own in runs.values()))
+    relations = shared(record for own in runs.values() for record in own if record.graph in graphs)
+    rows = []
+    for (model, seed), own in sorted(runs.items(), key=lambda run: (list(NETWORKS).index(run[0][0]), run[0][1])):
+        row = {"network": NETWORKS[model], "seed": seed}
+        for of in dict.fromkeys(SETS):
+            by_graph = (
+                mean_of(
+                    record.relations[name][of]["mrr"]
+                    for name in relations[record.graph]
+                    if of in record.relations[name]
+                )
+                for record in own
+                if record.graph in graphs
+            )
+            row[of] = mean_of(by_graph)
+        rows.append({key: round(value, 5) if isinstance(value, float) else value for key, value in row.items()})
+    print_table(rows)
+    facts = {"graphs": sorted(graphs), "relations": sum(map(len, relations.values()))}
+    write_record("trail-ablations", {"hardware": "NVIDIA H200", **facts, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Graphs that visitors open from files of their own, each with its page at /graphs/NAME/.
+
+A folder holds one folder for each graph: the file, `reading.json` with the options to read it, and `decisions`, its
+project file. Processes that share the folder serve the same graphs; each opens a graph when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from fewlink.core.errors import FewlinkError
+from fewlink.graph.check import check_graph
+from fewlink.graph.source import Reading
+from fewlink.linker import Linker, load
+from fewlink.server.connections import ON_STOP
+from fewlink.server.errors import ApiError, as_json
+from fewlink.server.schema import MAX_NAME_LENGTH, FilePreview, GraphList, OpenedGraph
+from fewlink.server.service import Service
+
+MAX_GRAPHS = 10  # in one folder
+READING_FILE = "reading.json"
+PROJECT_FILE = "decisions"
+PREVIEWED = ("format", "encoding", "separator", "header", "names", "columns", "ignored", "notes", "first_triples")
+FileName = Annotated[str, Query(alias="name", min_length=1, max_length=200, description="The name of the file.")]
+Columns = Annotated[str | None, Query(max_length=MAX_NAME_LENGTH, description="As --columns of `fewlink data check`.")]
+Literals = Annotated[str, Query(max_length=10, description="`keep`: numbers, dates and truth values are entities.")]
+OnError = Annotated[str, Query(max_length=10, description="`skip`: bad lines are left out.")]
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "description": "The file as it is.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options to read a file of triples, as those of `fewlink data check`."""
+
+    columns: str | None = None
+    literals: str = "drop"
+    on_error: str = "stop"
+
+    def reading(self) -> Reading:
+        return Reading.of(self.columns, self.on_error, self.literals)
+
+
+class GraphFolder:
+    """A folder of graphs, and the apps of those that this process has opened."""
+
+    def __init__(self, folder: Path, open_app: Callable[[Linker, Path], FastAPI], device: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.open_app = open_app
+        self.device = device
+        self._apps: dict[str, asyncio.Task[FastAPI]] = {}
+        self._lifespans = AsyncExitStack()
+        self._stops: list[Callable[[], None]] = []
+
+    def names(self) -> list[str]:
+        return sorted(path.parent.name for path in self.folder.glob(f"*/{READING_FILE}"))
+
+    def facts(self) -> list[dict[str, Any]]:
+        return [{"name": name, "file": self._read(name)[0].name, "address": address_of(name)} for name in self.names()]
+
+    def add(self, file_name: str, content: bytes, options: Options) -> str:
+        """Store a file that can be read; return the name of its graph."""
+        if len(self.names()) >= MAX_GRAPHS:
+            raise FewlinkError(f"this server keeps {MAX_GRAPHS} graphs at most: its owner can remove some")
+        file_name = safe_name(file_name)
+        draft = Path(tempfile.mkdtemp(prefix=".", dir=self.folder))
+        try:
+            (draft / file_name).write_bytes(content)
+            (draft / READING_FILE).write_text(json.dumps({"file": file_name, **asdict(options)}))
+            with naming_file(draft):
+                check_graph(draft / file_name, reading=options.reading())
+            return self._place(draft, Path(file_name.partition(".")[0]).name)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+
+    def _place(self, draft: Path, stem: str) -> str:
+        """Give the folder of a graph a name that no other graph has."""
+        stem = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:40] or "graph"
+        for number in range(1, MAX_GRAPHS + 2):
+            name = stem if number == 1 else f"{stem}-{number}"
+            try:
+                if name != "preview":  # the name of a route
+                    draft.rename(self.folder / name)
+                    return name
+            except OSError:
+                continue  # taken
+        raise FewlinkError(f"{stem}: too many graphs have this name")
+
+    def _read(self, name: str) -> tuple[Path, Options]:
+        """The file of a graph, and how to read it."""
+        folder = self.folder / name
+        try:
+            stored = json.loads((folder / READING_FILE).read_text())
+        except (OSError, ValueError):
+            raise ApiError(404, "not-found", f"this server has no graph '{name}'") from None
+        return folder / stored.pop("file"), Options(**stored)
+
+    def _load(self, name: str) -> FastAPI:
+        file, options = self._read(name)
+        linker = load(file, device=self.device, **asdict(options))
+        linker.names.complete("a", 1)  # builds the search index before the first request
+        return self.open_app(linker, file.parent / PROJECT_FILE)
+
+    async def _start(self, name: str) -> FastAPI:
+        app = await asyncio.to_thread(self._load, name)
+        state = await self._lifespans.enter_async_context(app.router.lifespan_context(app))
+        self._stops.append((state or {})[ON_STOP])
+        return app
+
+    async def app(self, name: str) -> FastAPI:
+        """The app of a graph. Requests that come while it is opened wait for it."""
+        if name not in self._apps:
+            if name not in self.names():
+                raise ApiError(404, "not-found", f"this server has no graph '{name}'")
+            self._apps[name] = asyncio.ensure_future(self._start(name))
+        try:
+            return await asyncio.shield(self._apps[name])
+        except Exception:
+            self._apps.pop(name, None)
+            raise
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request for /graphs/NAME/… on to the app of that graph."""
+        name, slash, _ = scope["path"].removeprefix(scope["root_path"]).lstrip("/").partition("/")
+        if not slash:
+            await RedirectResponse(f"{scope['root_path']}/{name}/")(scope, receive, send)
+            return
+        app = await self.app(name)
+        await app({**scope, "root_path": f"{scope['root_path']}/{name}", "app": app}, receive, send)
+
+    def stop(self) -> None:
+        """Admit no more requests."""
+        for stop in self._stops:
+            stop()
+
+    async def close(self) -> None:
+        await self._lifespans.aclose()
+
+
+def address_of(name: str) -> str:
+    return f"graphs/{name}/"
+
+
+def safe_name(name: str) -> str:
+    """The name of a file without anything that a path could mean."""
+    return re.sub(r"[^\w.-]+", "_", name).lstrip(".")[-100:] or "graph.tsv"
+
+
+class naming_file:
+    """A context whose errors name the file alone, not the folder where the server keeps it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, FewlinkError):
+            raise FewlinkError(str(error).replace(f"{self.folder}/", "")) from None
+
+
+def preview(file_name: str, content: bytes, options: Options) -> dict[str, Any]:
+    """How a file is read, its first triples, counts and likely mistakes, as `fewlink data check` shows them."""
+    name = safe_name(file_name)
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / name
+        file.write_bytes(content)
+        with naming_file(Path(place)):
+            report = check_graph(file, reading=options.reading())
+    counts = {what: count for what, count in report["counts"].items() if count}
+    return {"file": name, **{key: report[key] for key in PREVIEWED}, "counts": counts, "problems": report["problems"]}
+
+
+def install_graphs(app: FastAPI, graphs: GraphFolder, service: Service) -> None:
+    """Add the endpoints that open files, and the pages of opened graphs."""
+
+    @app.get("/graphs", response_model=GraphList)
+    def list_graphs() -> Response:
+        """The graphs that visitors have opened."""
+        return as_json({"graphs": graphs.facts()})
+
+    @app.post("/graphs/preview", response_model=FilePreview, openapi_extra=BODY)
+    async def preview_file(
+        request: Request,
+        name: FileName,
+        columns: Columns = None,
+        literals: Literals = "drop",
+        on_error: OnError = "stop",
+    ) -> Response:
+        """How a file of triples would be read. Nothing is stored."""
+        content, options = await request.body(), Options(columns or None, literals, on_error)
+        async with service.admission.enter("file") as job:
+            return as_json(await service.prepare(lambda: preview(name, content, options), job, orders=True))
+
+    @app.post("/graphs", response_model=OpenedGraph, status_code=201, openapi_extra=BODY)
+    async def open_file(
+        request: Request,
+        name: FileName,
+        columns: Columns = None,
+        literals: Literals = "drop",
+        on_error: OnError = "stop",
+    ) -> Response:
+        """Store a file of triples and open it as a graph with a page of its own."""
+        content, options = await request.body(), Options(columns or None, literals, on_error)
+        async with service.admission.enter("file") as job:
+            added = await service.prepare(lambda: graphs.add(name, content, options), job, orders=True)
+            await graphs.app(added)
+        return as_json({"name": added, "address": address_of(added)}, 201)
+
+    app.mount("/graphs", graphs)
