@@ -22,7 +22,7 @@ Graphs: `debian`, every third package in the lists of apt of this machine, if it
 `countries`, GeoNames without cities (GRAPHS/geonames-5000.tsv.xz); `attack`, built in; `nell-one` with two relations of
 its test split; `codex-s`, the training triples; and `dnd5e-srd` of GRAPHS. No weights of TRAIL were trained on any
 relation that is asked about. How decisions are read was chosen on the graphs of `--variants`, none of which is among
-these. The record keeps graphs that are not measured again.
+these. The record keeps relations that are not measured again.
 """
 
 from __future__ import annotations
@@ -364,11 +364,11 @@ def table(rows: Sequence[dict[str, Any]], figure: str, *by: str) -> list[dict[st
     return lines
 
 
-def measure(graph: str, given: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for each relation of a graph, draw of references, policy and number of decisions."""
-    rows, weights = list[dict[str, Any]](), shipped().facts["sha256"][:12]
+def measure(graph: str, given: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
+    """Yield for each relation of a graph a row for each draw of references, policy and number of decisions."""
+    weights = shipped().facts["sha256"][:12]
     for relation, linker, known in relations_of(graph, given):
-        scorer = linker.scorer
+        rows, scorer = list[dict[str, Any]](), linker.scorer
         for seed in range(1, given.seeds + 1):
             linker.scorer = Remembering(scorer)
             for name, read in READINGS.items() if given.variants else [("all", every_pair)]:
@@ -381,14 +381,14 @@ def measure(graph: str, given: argparse.Namespace) -> list[dict[str, Any]]:
                     shown = [f"{row['right']:.2f} off {row['error']:.2f}" for row in found]
                     print(*what, shown, f"{time.process_time() - begin:.0f} s", flush=True)
         linker.scorer = scorer
-    return rows
+        yield rows
 
 
 def store(rows: Sequence[dict[str, Any]], variants: bool) -> None:
-    """Put the rows of a graph into the record, and make its tables again."""
+    """Put the rows of a relation into the record, and make its tables again."""
     part, graphs = ("variants", CHOSEN_ON) if variants else ("rows", GRAPHS)
-    before = read_record("curation") or {}
-    others = [row for row in before.get(part, []) if row["graph"] != rows[0]["graph"]]
+    before, relation = read_record("curation") or {}, (rows[0]["graph"], rows[0]["relation"])
+    others = [row for row in before.get(part, []) if (row["graph"], row["relation"]) != relation]
     rows = sorted([*others, *rows], key=lambda row: list(graphs).index(row["graph"]))
     facts = {"references": SHOTS, "heads held out": HELD_OUT, "heads to decide": POOL + OTHERS}
     results = {**before, f"settings of {part}": facts, part: rows}
@@ -409,7 +409,8 @@ def main() -> None:
     parser.add_argument("--variants", action="store_true", help="compare ways of reading accepted pairs")
     given = parser.parse_args()
     for graph in given.only or (CHOSEN_ON if given.variants else GRAPHS):
-        store(measure(graph, given), given.variants)
+        for rows in measure(graph, given):
+            store(rows, given.variants)
 
 
 if __name__ == "__main__":
