@@ -11,9 +11,8 @@ never a reference; an answer is right if it is this pair's tail, or another true
 graph's figures come from a calibration fitted on the other graphs.
 
 The answers about each graph are kept in the folder `--answers`, by the weights' checksum, and those that exist are
-used: an interrupted call resumes where it stopped. Writes NAME.calibration.json into src/fewlink/builtin for each NAME
-of `--for`, records/calibration.json and records/answer_sets.json. It takes about a quarter of an
-hour on two idle cores.
+used: an interrupted call resumes where it stopped. Writes src/fewlink/builtin/trail.calibration.json,
+records/calibration.json and records/answer_sets.json. It takes about a quarter of an hour on two idle cores.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from fewlink.core.seeds import generator
 from fewlink.data.candidates import open_candidates
 from fewlink.data.catalogue import open_graph
 from fewlink.graph import Graph
-from fewlink.linker.answer_sets import LEVELS, Ranks, SetSize, fit_set_size, weighted_quantile
+from fewlink.linker.answer_sets import LEVELS, Coverage, Ranks, fit_coverage
 from fewlink.linker.calibration import (
     LOW_TRUST_FOUND,
     TOP,
@@ -275,11 +274,10 @@ class Answers(NamedTuple):
     probabilities: np.ndarray
     least: float
 
-    def has_percentages(self, number: int) -> bool:
-        """Whether the references of a set are found well enough for percentages."""
+    def has_low_trust(self, number: int) -> bool:
+        """Whether answers to a set of references are marked as of low trust."""
         trust, of = self.asked[number].trust, (self.sample.groups == number) & self.sample.first
-        low = trust.share_found <= LOW_TRUST_FOUND and self.probabilities[of].mean() < self.least
-        return trust.whole or (not low and (trust.found() > 0 or not trust.ranks))
+        return not trust.whole and trust.share_found <= LOW_TRUST_FOUND and self.probabilities[of].mean() < self.least
 
     def figures(self, of: Callable[[Asked], bool], **names: Any) -> list[dict[str, Any]]:
         """A row with the errors of some sets of references, after the `names` of the row; no row if there are none."""
@@ -293,7 +291,7 @@ class Answers(NamedTuple):
             **names,
             "sets": len(chosen),
             "questions": int(sample.first.sum()),
-            "with percentages": round(float(np.mean([self.has_percentages(number) for number in chosen])), 3),
+            "low trust": round(float(np.mean([self.has_low_trust(number) for number in chosen])), 3),
             "right": round(float(sample.right[sample.first].mean()), 3),
             "mean probability": round(float(own[sample.first].mean()), 3),
             "off": round(measured, 3),
@@ -346,48 +344,35 @@ def tables_of(answers: Answers) -> dict[str, list[dict[str, Any]]]:
 
 def ranks_of(asked: list[Asked], probabilities: np.ndarray) -> Ranks:
     """The rank of the best right answer to each question."""
-    first, candidates, groups, best, row = [], [], [], [], 0
-    for number, each in enumerate(asked):
-        own = probabilities[row : row + len(each.pairs)][each.first]
-        row += len(each.pairs)
-        first.append(own)
-        candidates.append(np.full(len(own), max(each.trust.candidates, 1)))
-        groups.append(np.full(len(own), number))
-        best.append(each.best)
-    return Ranks(*map(np.concatenate, (first, candidates, best, groups)))
+    firsts = np.concatenate([each.first for each in asked])
+    groups = np.repeat(np.arange(len(asked)), [len(each.best) for each in asked])
+    return Ranks(probabilities[firsts], np.concatenate([each.best for each in asked]), groups)
 
 
-def answer_sets(asked: list[Asked], own: np.ndarray, left_out: np.ndarray) -> tuple[list[SetSize], dict[str, Any]]:
-    """The sizes of answer sets, and what they cover on graphs that were left out.
+def answer_sets(asked: list[Asked], left_out: np.ndarray) -> tuple[Coverage, dict[str, Any]]:
+    """How probably a right answer is among the first ones, and what answer sets cover on graphs that were left out.
 
-    `own` (n,) are the probabilities by the calibration of all graphs, `left_out` (n,) those without each graph.
+    `left_out` (n,) are the probabilities by calibrations without each graph.
     """
-    whole, ranks = ranks_of(asked, own), ranks_of(asked, left_out)
+    ranks = ranks_of(asked, left_out)
     graphs = np.array([asked[group].graph for group in ranks.groups.tolist()])
+    candidates = np.array([asked[group].trust.candidates for group in ranks.groups.tolist()])
+    models = {graph: fit_coverage(ranks.take(graphs != graph)) for graph in dict.fromkeys(graphs.tolist())}
     rows: list[dict[str, Any]] = []
-    sizes = []
     for level in LEVELS:
-        found = np.zeros(len(graphs), np.int64)
-        for graph in np.unique(graphs):
-            of = graphs == graph
-            found[of] = fit_set_size(whole.take(~of), level).size(ranks.first[of], ranks.candidates[of])
-        for name in ("all", *dict.fromkeys(graphs.tolist())):
-            of = (graphs == name) | (name == "all")
-            part, size = ranks.take(of), found[of]
-            rows.append(
-                {
-                    "level": level,
-                    "left out": "graph",
-                    "graph": name,
-                    "coverage": round(float(np.average(part.best <= size, weights=part.counts)), 3),
-                    "mean size": round(float(np.average(size, weights=part.counts)), 1),
-                    "median size": weighted_quantile(size.astype(float), part.counts, 0.5),
-                    "up to ten": round(float(np.average(size <= 10, weights=part.counts)), 3),
-                }
-            )
-        every = next(row for row in rows if row["level"] == level)
-        facts = {"coverage": every["coverage"], "mean": every["mean size"], "median": every["median size"]}
-        sizes.append(replace(fit_set_size(whole, level), **facts))
+        sizes = np.zeros(len(graphs), np.int64)
+        for graph, model in models.items():
+            sizes[graphs == graph] = model.sizes(ranks.first[graphs == graph], level)
+        given = (sizes > 0) & (sizes <= candidates)
+        for name in ("all", *models):
+            of = given & ((graphs == name) | (name == "all"))
+            every, counts = ranks.counts[(graphs == name) | (name == "all")], ranks.counts[of]
+            row = {"level": level, "graph": name, "given": round(float(counts.sum() / every.sum()), 3)}
+            if of.any():
+                row["coverage"] = round(float(np.average(ranks.best[of] <= sizes[of], weights=counts)), 3)
+                row["mean size"] = round(float(np.average(sizes[of], weights=counts)), 1)
+                row["median size"] = float(np.median(sizes[of]))
+            rows.append(row)
     order, counts = np.argsort(-ranks.first, kind="stable"), ranks.counts
     answered = order[np.cumsum(counts[order]) <= ANSWERED * counts.sum()]
 
@@ -402,7 +387,7 @@ def answer_sets(asked: list[Asked], own: np.ndarray, left_out: np.ndarray) -> tu
         "the same if all are answered": share(order, 10),
     }
     about = {"questions": len(ranks.best), "relations": len({(each.graph, each.relation) for each in asked})}
-    return sizes, {**about, "measured": rows, "abstention, the graph left out": abstention}
+    return fit_coverage(ranks), {**about, "measured": rows, "abstention, the graph left out": abstention}
 
 
 def main() -> None:
@@ -410,7 +395,6 @@ def main() -> None:
     parser.add_argument("graphs", type=Path)
     parser.add_argument("--weights", type=Path, default=BUILTIN / "trail.safetensors")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--for", nargs="+", dest="names", default=["trail"], metavar="NAME", help="of the calibration")
     parser.add_argument("--answers", type=Path, default=Path("calibration-answers"))
     parser.add_argument("--relations", type=int, default=7, help="of each graph")
     parser.add_argument("--heads", type=int, default=20, help="of each relation and set of references")
@@ -431,10 +415,9 @@ def main() -> None:
     facts = {"crossed": "graph", "shots": 0, "top": TOP, "step": 0, "benchmark": ""}
     relations = len({(each.graph, each.relation) for each in asked})
     calibration = fitted(sample, answers.probabilities, relations=relations, **facts)
-    own = 1 / (1 + np.exp(-(sample.features @ np.array([*calibration.weights.values()]))))
-    sizes, sets = answer_sets(asked, own, answers.probabilities)
-    for name in options.names:
-        replace(calibration, sets=tuple(sizes)).write(BUILTIN / f"{name}.calibration.json")
+    coverage, sets = answer_sets(asked, answers.probabilities)
+    print_table([row for row in sets["measured"] if row["graph"] == "all"])
+    replace(calibration, coverage=coverage).write(BUILTIN / "trail.calibration.json")
     columns = ["graph", "relation", "references", "whole", "chosen", "names", "questions", "mean probability"]
     columns += ["right", "found", "held out"]
     rows = {"columns": columns, "rows": [answers.row(number) for number in range(len(asked))]}

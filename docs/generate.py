@@ -20,18 +20,21 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import recipe_texts
+from fewlink.data import CATALOGUE
 from fewlink.evaluation.records import Record, RecordStore, read_records
 from fewlink.linker.calibration import shipped_calibration
 from fewlink.models import families
 from fewlink.models.trail.shipped import shipped
-from fewlink.studies import published_figures, read_plan, tables
+from fewlink.studies import Workspace, open_study, published_figures, read_plan, tables
 from fewlink.studies.attack_tables import stored_tables
-from fewlink.studies.charts import LineChart, Point
+from fewlink.studies.charts import Chart, LineChart, Point, ScatterChart, shots_lines
 from fewlink.studies.later_links import frozen_attack
 from fewlink.studies.tables import SELECTIONS, by_selection, select, spread, values
 from fewlink.studies.unseen_tables import SIZES as REFERENCES
 from fewlink.studies.unseen_tables import UnseenRecord, complete, curve_chart, over_graphs, read_unseen, tables_of
+from fewlink.studies.workspace import StoredBenchmark
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -91,8 +94,8 @@ GRAPHS = {
 NOTHING_STORED = "No results are stored yet.\n"
 BY_DECISIONS = ("policy", "0", "10", "30", "100", "change", "±")
 AREA = "area, mean of relations"
-ERRORS = ("sets", "questions", "with percentages", "right", "off", "by chance", "error", "first answers", "first ten")
-SIZES = ("coverage", "mean size", "median size")
+ERRORS = ("sets", "questions", "low trust", "right", "off", "by chance", "error", "first answers", "first ten")
+SIZES = ("graph", "given", "coverage", "mean size", "median size")
 NAMES = ("graph", "part", "relations", "queries", "MRR of TRAIL", "names, graph left out", "names, as shipped")
 
 
@@ -498,7 +501,7 @@ def documents() -> dict[Path, str]:
         DOCS / "questions.md": {
             "check": record_table("check", "measured", ends),
             "relations": record_table("relations", "measured", ("graph", "relations", "triples", "MRR", "Hits@1")),
-            "sets": record_table("answer_sets", "measured", ("left out", "graph", *SIZES), level=0.9),
+            "sets": record_table("answer_sets", "measured", SIZES, level=0.9),
         },
         ROOT / "src" / "fewlink" / "builtin" / "trail.md": {
             "facts": weights_facts(),
@@ -519,12 +522,42 @@ def reliability_chart() -> LineChart:
     return LineChart("Probabilities on graphs that were left out", series, "probability", "share of right answers")
 
 
-def pictures() -> dict[str, LineChart]:
+def pictures() -> dict[str, Chart]:
     """The committed pictures by file name."""
     return {
         "calibration.svg": reliability_chart(),
+        "few-shot-size.svg": shots_chart(),
         "unseen-graphs.svg": curve_chart(unseen(), IN_CURVES),
+        **pair_maps(),
     }
+
+
+def shots_chart() -> LineChart:
+    """The paper's figure "Impact of few-shot size" for FSRL and GMatching, with TRAIL beside them."""
+    records = select(read_records(ROOT / "results" / "nell-one"), split="test", candidates="full", references="first")
+    models = ("fsrl", "gmatching-maxp", "trail-no-names")
+    return LineChart("NELL-One, test, full candidates", shots_lines(records, models, "mrr"), "references (K)", "MRR")
+
+
+def pair_maps() -> dict[str, ScatterChart]:
+    """The paper's figure of pair embeddings: a picture for each relation and model with a stored map."""
+    maps = RecordStore(ROOT / "results" / "nell-one").maps
+    chosen = [each for each in maps if each.model in read_plan("embedding").models]
+    return {
+        f"map-{each.relation.split(':')[-1]}-{each.model}.svg": ScatterChart(
+            f"{each.relation.split(':')[-1]}, {each.model}", each.points
+        )
+        for each in chosen
+    }
+
+
+def study_tables(name: str) -> str:
+    """The tables of a study of NELL-One, from its stored records."""
+    fingerprint = CATALOGUE["nell-one"].fingerprint or ""
+    stored = StoredBenchmark("nell-one", fingerprint, FewlinkError("only stored records are shown"))
+    output = open_study(name).show(read_plan(name), Workspace(stored, ROOT / "results" / "nell-one", ROOT / "runs"))
+    shown = [f"### {table.title}\n\n{table.markdown()}" for table in output.tables if table.rows]
+    return "\n".join(shown) or NOTHING_STORED
 
 
 # Pages that only the site has
@@ -545,6 +578,8 @@ def results_page() -> str:
         "by draws": tables.by_draws(nell).markdown(),
         "ablations": ablations(nell),
         "selection": by_selection(curves, read_plan("selection").published["nell-one"]).markdown(),
+        "readings": study_tables("readings"),
+        "between": study_tables("between"),
         "carved": carved(),
         "fb15k-237 links": tables.links(links).markdown(),
         "codex-s links": tables.links(read_records(ROOT / "results" / "codex-s")).markdown(),

@@ -166,6 +166,8 @@ def test_the_wheel_holds_every_file_of_the_package(built: Path) -> None:
         "py.typed",
         "recipes/trail.toml",
         "static/page.html",
+        "static/cytoscape-3.34.4.min.js",
+        "static/LICENSE-cytoscape.txt",
         "report.html.j2",
         "builtin/umls.tsv.gz",
         "builtin/attack.tsv.xz",
@@ -175,7 +177,7 @@ def test_the_wheel_holds_every_file_of_the_package(built: Path) -> None:
         "builtin/trail.md",
     ):
         assert [name for name in files if name.endswith(suffix)], suffix
-    assert "fewlink = fewlink.cli:main" in points
+    assert "fewlink = fewlink.__main__:main" in points
 
 
 @pytest.mark.long

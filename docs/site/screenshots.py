@@ -20,11 +20,12 @@ from tests.server.servers import on_a_port  # noqa: E402
 import fewlink  # noqa: E402
 from fewlink.curation.store import ProjectFile  # noqa: E402
 from fewlink.linker import Linker  # noqa: E402
+from fewlink.server import ServerSettings  # noqa: E402
 from fewlink.server.app import make_app  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
-WIDTH = 1240
-FEATURES = [("prefers-color-scheme", "light"), ("prefers-reduced-motion", "reduce")]
+DESKTOP, PHONE = (1280, 800), (390, 844)
+LIGHT, DARK = ([("prefers-color-scheme", theme), ("prefers-reduced-motion", "reduce")] for theme in ("light", "dark"))
 README_REFERENCES = [("APT38", "Windows"), ("TeamTNT", "Containers"), ("Scattered Spider", "IaaS")]
 README_HEADS = ["Sandworm Team", "FIN7"]
 PROJECT_REFERENCES = [("Scattered Spider", "SaaS"), ("Sandworm Team", "Windows"), ("TeamTNT", "Containers")]
@@ -37,7 +38,7 @@ def ids(linker: Linker, names: tuple[str, ...] | list[str]) -> list[str]:
 
 def visit(browser: Browser, address: str, **query: object) -> None:
     browser.open("about:blank")
-    browser.open(f"{address}/#ask&{urlencode(query)}")
+    browser.open(f"{address}/" + (f"#ask&{urlencode(query)}" if query else ""))
 
 
 def main() -> None:
@@ -49,12 +50,24 @@ def main() -> None:
         with ProjectFile(path) as file:
             pairs = [ids(linker, pair) for pair in PROJECT_REFERENCES]
             file.add_project("attacks platform", [(head, tail) for head, tail in pairs], who="ann")
-        with on_a_port(make_app(linker, project=path)) as (address, _):
-            browser.resize(WIDTH, 900, FEATURES)
+        app = make_app(linker, ServerSettings(upload=16 << 20), path, graphs=Path(folder) / "graphs")
+        with on_a_port(app) as (address, _):
+            browser.resize(*DESKTOP, LIGHT)
             browser.devtools("Emulation.setScrollbarsHidden", hidden=True)
             browser.open(f"{address}/health")
             browser.run("localStorage.clear(); localStorage.setItem('fewlink:who', 'ann')")
 
+            visit(browser, address)
+            browser.until(lambda: browser.texts("#relations-list li") and browser.texts("#start-projects-list li"), 60)
+            browser.run(
+                "const order = document.querySelector('#relations-order'); order.value = 'missing';"
+                "order.dispatchEvent(new Event('change'))"
+            )
+            browser.until(lambda: "33 pairs" in browser.text("#relations-list li"))
+            browser.look(PICTURES / "page-start.png", *DESKTOP, LIGHT)
+            browser.look(PICTURES / "page-start-phone.png", *PHONE, DARK)
+
+            browser.resize(*DESKTOP, LIGHT)
             readme = {"references": json.dumps(references), "heads": json.dumps(ids(linker, README_HEADS))}
             visit(browser, address, relation="attacks", **readme)
             browser.until(lambda: len(browser.texts(".row")) > 15, 60)
@@ -62,22 +75,30 @@ def main() -> None:
             browser.press("e")
             browser.until(lambda: browser.texts(".shares dt"), 60)
             browser.run("document.activeElement.blur(); scrollTo(0, 0)")
-            browser.look(PICTURES / "page.png", WIDTH, 1230, FEATURES)
+            browser.look(PICTURES / "page.png", 1240, 1000, LIGHT)
 
             browser.run("document.querySelector('.drawing button:last-child').click()")
             browser.until(lambda: browser.texts(".neighbours section"), 60)
-            browser.look(PICTURES / "page-graph.png", WIDTH, 780, FEATURES)
+            browser.look(PICTURES / "page-graph.png", 1240, 780, LIGHT)
 
+            browser.resize(*DESKTOP, LIGHT)
             visit(browser, address, project=1, heads=heads)
             browser.until(lambda: len(browser.texts(".row")) > 20, 60)
             browser.run("document.querySelector('.row').focus(); scrollTo(0, 0)")
             browser.press("a")
             browser.until(lambda: browser.texts("#accepted-list li"))
-            browser.look(PICTURES / "page-list.png", WIDTH, 860, FEATURES)
+            browser.look(PICTURES / "page-list.png", *DESKTOP, LIGHT)
+            browser.look(PICTURES / "page-dark.png", *DESKTOP, DARK)
 
+            browser.resize(*PHONE, LIGHT)
+            visit(browser, address, project=1, heads=heads)
+            browser.until(lambda: len(browser.texts(".row")) > 20, 60)
+            browser.look(PICTURES / "page-phone.png", *PHONE, LIGHT)
+
+            browser.resize(*DESKTOP, LIGHT)
             visit(browser, address, project=1, heads=heads, view="decide")
             browser.until(lambda: browser.texts("#card .shares dt"), 60)
-            browser.look(PICTURES / "page-decide.png", WIDTH, 1000, FEATURES)
+            browser.look(PICTURES / "page-decide.png", *DESKTOP, LIGHT)
             browser.open("about:blank")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.conftest import named
 import fewlink
 from fewlink.bridges.frames import graph_of
 from fewlink.core.errors import FewlinkError
+from fewlink.graph import Graph
 from fewlink.linker import Linker, Names
 
 TRIPLES = [
@@ -100,11 +102,73 @@ def test_networkx_round_trip() -> None:
     assert set(named(linker.graph)) == set(TRIPLES)
     back = fewlink.to_networkx(linker)
     assert {(head, data["relation"], tail) for head, tail, data in back.edges(data=True)} == set(TRIPLES)
-    assert back.nodes["ann"] == {"name": "Ann A.", "types": ["person"]}
-    assert set(back.nodes["oslo"]["types"]) == {"city", "capital"}
+    assert back.nodes["ann"] == {"name": "Ann A.", "type": "person"}
+    assert {back.nodes["oslo"][key] for key in ("type", "type_2")} == {"city", "capital"}
     answer = fewlink.to_networkx(linker.predict(REFERENCES, ["cy"], 2), relation="from")
     assert answer.get_edge_data("cy", "france")["from"]["rank"] == 1
     assert answer.nodes["ann" if "ann" in answer else "cy"]["name"]
+
+
+def same_graph(one: Graph, other: Graph) -> bool:
+    """Whether graphs have the same triples, names and types, in whatever order."""
+
+    def described(graph: Graph) -> list[tuple[str, str, list[str]]]:
+        names = Names(graph)
+        entities = enumerate(graph.entities)
+        return sorted((entity, graph.name(number), sorted(names.types_of(number))) for number, entity in entities)
+
+    relations = [
+        sorted((name, graph.relation_name(i)) for i, name in enumerate(graph.relations)) for graph in (one, other)
+    ]
+    return (
+        set(named(one)) == set(named(other))
+        and described(one) == described(other)
+        and relations[0] == relations[1]
+        and (one.labels is None) == (other.labels is None)
+    )
+
+
+@pytest.mark.parametrize("names", [NAMES, None])
+@pytest.mark.parametrize("types", [TYPES, None])
+def test_a_graph_that_went_to_networkx_and_back_is_the_same(
+    names: dict[str, str] | None, types: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    networkx = pytest.importorskip("networkx")
+    graph = graph_of(TRIPLES, names, types)
+    made = fewlink.to_networkx(graph)
+    back = fewlink.from_networkx(made)
+    assert same_graph(graph, back.graph)
+    networkx.write_graphml(made, tmp_path / "g.graphml")
+    assert same_graph(graph, fewlink.from_networkx(networkx.read_graphml(tmp_path / "g.graphml")).graph)
+    answer = back.predict(REFERENCES, ["cy"], 2)
+    networkx.write_graphml(fewlink.to_networkx(answer), tmp_path / "answer.graphml")
+
+
+@frames
+@pytest.mark.parametrize("names", [NAMES, None])
+def test_a_graph_that_went_to_a_frame_and_back_has_its_names(library: str, names: dict[str, str] | None) -> None:
+    pytest.importorskip(library)
+    graph = graph_of(TRIPLES, names)
+    made = getattr(fewlink, f"to_{library}")(graph)
+    assert same_graph(graph, MAKERS[library][1](made).graph)
+    other = MAKERS[library][1](made, names={"ann": "Ann B."}).graph
+    assert other.name(other.entities.id("ann")) == "Ann B."
+
+
+def test_a_lazy_frame_of_polars_is_read(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    lazy = polars.DataFrame({**COLUMNS, "more": [1] * len(TRIPLES)}).lazy()
+    assert named(fewlink.from_polars(lazy).graph) == TRIPLES
+    polars.DataFrame(COLUMNS).write_csv(tmp_path / "g.csv")
+    assert named(fewlink.from_polars(polars.scan_csv(tmp_path / "g.csv")).graph) == TRIPLES
+
+
+def test_probabilities_are_numbers_even_if_there_are_none() -> None:
+    pandas = pytest.importorskip("pandas")
+    linker: Linker = fewlink.from_pandas(pandas.DataFrame(COLUMNS))
+    answer = linker.predict(REFERENCES, ["cy"], 2)
+    assert all(row.probability is None for row in answer)
+    assert fewlink.to_pandas(answer)["probability"].dtype == float
 
 
 def test_a_type_may_be_any_value_and_several_types_any_collection() -> None:

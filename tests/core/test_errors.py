@@ -49,6 +49,7 @@ def test_an_error_survives_pickling(error: FewlinkError, message: str) -> None:
         ("\x1b]52;c;eA==\x07", "\\x1b]52;c;eA==\\x07"),
         ("a\tb\nc\rd\x00\x7f\x9b", "a\\tb\\nc\\rd\\x00\\x7f\\x9b"),
         ("left‮thgir⁦x", "left\\u202ethgir\\u2066x"),
+        ("a\u200fb\u061cc\u200e", "a\\u200fb\\u061cc\\u200e"),
         ("half \ud83d", "half \\ud83d"),
     ],
 )

@@ -13,7 +13,7 @@ from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples, 
 
 from fewlink.core import storage
 from fewlink.core.errors import InputError, UnknownName
-from fewlink.graph import Graph, Vocabulary, neighbour_table
+from fewlink.graph import Graph, Vocabulary, neighbour_table, vocabulary
 from fewlink.graph.graph import EDGE_ARRAYS
 from fewlink.graph.groups import offsets_of, spans
 
@@ -107,10 +107,40 @@ def test_a_saved_graph_opens_the_same(triples: list[tuple[int, int, int]]) -> No
         assert opened.fingerprint == graph.fingerprint
 
 
-def test_an_opened_graph_is_memory_mapped(tmp_path: Path) -> None:
+def test_large_arrays_of_an_opened_graph_are_memory_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = graph_of("a r b").save(tmp_path / "g")
+    for limit, mapped in ((64 << 20, False), (0, True)):
+        monkeypatch.setattr(vocabulary, "MAX_CHECKED_BYTES", limit)
+        graph = Graph.open(folder)
+        for array in (graph.tail_ids, graph.offsets, graph.entities.text, graph.entities.sums):
+            assert isinstance(array, np.memmap) == mapped and not array.flags.writeable
+
+
+@pytest.mark.parametrize("name", ["tail_ids", "entities.text", "relations.sums", "labels.ends", "types.members"])
+def test_a_graph_whose_file_was_cut_off_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read the missing pages would end the process with SIGBUS."""
+    from fewlink.bridges.frames import graph_of as described
+
+    rows = [(f"a{i}", "r", f"b{i}") for i in range(3000)]
+    folder = described(rows, {"a1": "A"}, {"a1": "x"}).save(tmp_path / "g")
+    small = Graph.open(folder)
+    monkeypatch.setattr(vocabulary, "MAX_CHECKED_BYTES", 0)
+    graph = Graph.open(folder)
+    graph.check_files()
+    with (folder / f"{name}.npy").open("rb+") as file:
+        file.truncate(100)
+    with pytest.raises(InputError, match=rf"{name}.npy: was cut off"):
+        graph.check_files()
+    small.check_files()
+    assert small.triple_count == 3000 and small.name(small.entities.id("a1")) == "A"
+
+
+def test_a_graph_that_was_replaced_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "MAX_CHECKED_BYTES", 0)
     graph = Graph.open(graph_of("a r b").save(tmp_path / "g"))
-    for array in (graph.tail_ids, graph.offsets, graph.entities.text, graph.entities.sums):
-        assert isinstance(array, np.memmap)
+    graph_of("c r d").save(tmp_path / "g")
+    graph.check_files()
+    assert list(graph.entities) == ["a", "b"]
 
 
 def test_different_graphs_have_different_fingerprints() -> None:

@@ -15,6 +15,7 @@ from tests.server.servers import PAIRS, on_a_port
 
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
+from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
 
 pytest.importorskip("axe_playwright_python", reason="carries axe.min.js")
@@ -35,8 +36,13 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         heads = ("tissue", "organ", "cell_function")
         file.decide(2, [("rejected", head, "organism", 0.3) for head in heads], "ann")
         file.decide(2, [("accepted", "animal", "hormone", 0.6), ("accepted", "moon", "light")], "bob")
-    with on_a_port(make_app(Linker.shipped(umls()), project=path)) as (found, _):
+    app = make_app(Linker.shipped(umls()), ServerSettings(upload=1 << 20), path, graphs=path.with_name("graphs"))
+    with on_a_port(app) as (found, _):
         yield found
+
+
+DROP = """const data = new DataTransfer(); data.items.add(new File([arguments[1]], arguments[0]));
+    window.dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}))"""
 
 
 def axe() -> str:
@@ -72,6 +78,10 @@ def states(browser: Browser, address: str, size: tuple[int, int], theme: str) ->
     browser.press("Down", "Enter")
     browser.until(lambda: browser.texts("#entity-edges li"))
     yield "an entity"
+    browser.press("Escape")
+    browser.run(DROP, "people.csv", "source;type;target;since\nAnna;knows;Bob;1999\nanna;likes;Bob;2001\n")
+    browser.until(lambda: browser.texts("#open-file-triples td"))
+    yield "a file to open"
     browser.press("Escape")
     browser.click("#to-work")
     yield "empty"
@@ -115,6 +125,12 @@ def states(browser: Browser, address: str, size: tuple[int, int], theme: str) ->
     visit(browser, address, project=1, view="decide")
     browser.until(lambda: browser.texts("#card .shares dt"))
     yield "one at a time"
+    visit(browser, address, references=json.dumps(PAIRS), tails='["plant"]')
+    browser.until(lambda: browser.texts(".row"))
+    yield "heads for a tail"
+    visit(browser, address, references=json.dumps(PAIRS), many="open")
+    browser.until(lambda: browser.text("#page-text"))
+    yield "missing pairs"
     visit(browser, address, project=2, heads='["pathologic_function"]')
     browser.until(lambda: browser.text("#adjusted") and browser.text("#project-notes"))
     yield "adjusted probabilities, and pairs that are not in the graph"
@@ -143,6 +159,32 @@ def test_the_page_fits_a_phone_and_axe_finds_nothing_in_its_main_states(browser:
         assert browser.run("return document.documentElement.scrollWidth") <= WINDOWS["dark"][0], state
         if state in MAIN_STATES:
             assert findings(browser) == [], state
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (900, 800), (390, 844)])
+def test_what_matters_is_in_view_without_scrolling(browser: Browser, address: str, width: int, height: int) -> None:
+    browser.resize(width, height, [("prefers-reduced-motion", "reduce")])
+    inside = """const [selector] = arguments, box = document.querySelector(selector).getBoundingClientRect();
+        return box.height > 0 && box.top >= 0 && box.bottom <= innerHeight"""
+    visit(browser, address)
+    browser.until(lambda: browser.texts("#relations-list li"))
+    for important in ("#find", "#new-question", "#start-example", "#relations-list .complete"):
+        assert browser.run(inside, important), important
+    browser.click("#to-work")
+    assert browser.run(inside, "#rank")
+    visit(browser, address, project=1)
+    browser.until(lambda: browser.texts("#project-references li"))
+    assert browser.run(inside, "#rank")
+    browser.focus("#head")
+    browser.type("al")
+    browser.until(lambda: browser.texts(".offers:not([hidden]) li"))
+    assert browser.run(inside, ".offers:not([hidden])")
+    browser.press("Down", "Enter", "Control+Enter")
+    browser.until(lambda: browser.texts(".row"))
+    assert browser.run(inside, ".row .decide")
+    browser.run("document.querySelector('[name=view][value=decide]').click()")
+    browser.until(lambda: browser.texts("#card h3"))
+    assert browser.run(inside, "#card h3")
 
 
 def test_readers_who_want_no_motion_see_none(browser: Browser, address: str) -> None:

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.server.servers import eventually, on_a_port
+from tests.server.servers import eventually, on_a_port, small
 
-from fewlink.server import connections
+from fewlink.server import ServerSettings, connections
+from fewlink.server.app import make_app
 from fewlink.server.connections import MAX_CONNECTIONS, ON_STOP, TimedProtocol, max_connections
 
 HEADER = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
@@ -153,3 +154,74 @@ def test_the_limit_on_open_files_bounds_the_connections(monkeypatch: pytest.Monk
     assert max_connections.__wrapped__() == 768 and now["limit"] == (1_024, 1_024)
     now["limit"] = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     assert max_connections.__wrapped__() == MAX_CONNECTIONS
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_a_body_in_very_many_small_chunks_is_refused() -> None:
+    with served() as (port, opened, _):
+        with connect(port, CHUNKED + b"1\r\nx\r\n" * 100) as one:
+            assert b" 400 " in one.recv(1_000)
+            one.sendall(b"1\r\nx\r\n" * 1_000)  # discarded
+            everything(one)
+        eventually(lambda: not opened)
+
+
+def test_a_body_in_some_chunks_is_read() -> None:
+    begin = CHUNKED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    with served() as (port, _, _reports):
+        for count, size in ((60, 1), (1_000, 600)):
+            with connect(port, begin + (b"%x\r\n%s\r\n" % (size, b"x" * size)) * count + b"0\r\n\r\n") as one:
+                assert everything(one).endswith(str(count * size).encode())
+
+
+def test_two_statements_of_the_length_are_refused() -> None:
+    both = CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n")
+    with served() as (port, _, _reports), connect(port, both + b"3\r\nabc\r\n0\r\n\r\n") as one:
+        assert b" 400 " in everything(one)
+
+
+def test_a_closed_connection_is_dropped_if_the_client_does_not_read() -> None:
+    request = b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with served(read_seconds=0.3) as (port, opened, _), connect(port, request):
+        eventually(lambda: len(opened) == 1)
+        eventually(lambda: not opened)
+
+
+def test_slow_readers_give_way_to_new_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "max_connections", lambda: 20)
+    request = b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with served() as (port, opened, _):
+        slow = [connect(port, request) for _ in range(20)]
+        eventually(lambda: len(opened) == 20)
+        for _ in range(10):
+            with connect(port, HEADER + b"\r\n") as one:
+                assert b" 200 " in one.recv(1_000)
+        assert len(opened) <= 21
+        for one in slow:
+            one.close()
+
+
+def test_unread_responses_take_a_bounded_amount_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MAX_UNREAD_BYTES", 60_000_000)
+    request = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with served() as (port, opened, _):
+        slow = [connect(port, request) for _ in range(6)]
+        eventually(lambda: 0 < len(opened) <= 3)
+        for one in slow:
+            one.close()
+
+
+def test_the_rest_of_a_refused_request_is_not_parsed_and_the_client_reads_the_answer() -> None:
+    app = make_app(small(), ServerSettings(token="s3cret", body=100_000))
+    with on_a_port(app) as (address, server):
+        port = int(address.rpartition(":")[2])
+        for header, status in (("X-None: 1", b" 401 "), ("Authorization: Bearer s3cret", b" 413 ")):
+            begin = f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{header}\r\nContent-Length: 900000\r\n\r\n"
+            with connect(port, begin.encode() + b"x" * 1_000) as one:
+                answer = one.recv(10_000)
+                assert status in answer and b"connection: close" in answer.lower()
+                one.sendall(b"x" * 300_000)  # discarded
+                assert everything(one).count(b"HTTP/1.1") == 0
+        eventually(lambda: not server.server_state.connections)

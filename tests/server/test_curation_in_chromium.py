@@ -220,6 +220,26 @@ def test_a_link_repeats_its_query(browser: Browser, project: tuple[str, Path]) -
     browser.until(lambda: "99" in browser.text("#problem"))
 
 
+def test_the_project_says_what_was_right_and_warns_of_one_tail(browser: Browser, project: tuple[str, Path]) -> None:
+    address, path = project
+    heads = ("alga", "bacterium", "animal", "plant", "fish", "bird", "mammal", "reptile")
+    with ProjectFile(path) as file:
+        file.decide(1, [("accepted", head, "cell") for head in heads[:7]], "bob")
+        file.decide(1, [("rejected", "alga", "plant"), ("accepted", "alga", "tissue")], "bob")
+    visit(browser, address, "ann", heads='["alga"]')
+    browser.until(lambda: browser.texts("#counts dd")[3:])
+    facts = dict(zip(browser.texts("#counts dt"), browser.texts("#counts dd"), strict=True))
+    assert facts["right so far"] == "89 %" and facts["accepted"] == "8" and facts["rejected"] == "1"
+    assert browser.text("#spread") == "Accepted tails: cell 7 · tissue 1"
+    assert browser.text("#crowded").startswith("7 of 8 accepted pairs have the tail cell")
+    browser.until(lambda: browser.texts(".row"))
+    browser.focus(".row")
+    for _ in range(3):
+        browser.press("a")
+    browser.until(lambda: browser.run("return document.querySelector('#crowded').hidden"))  # 7 of 11
+    assert "3 others" in browser.text("#spread") or "·" in browser.text("#spread")
+
+
 def test_another_project_begins_without_old_suggestions(browser: Browser, project: tuple[str, Path]) -> None:
     address, path = project
     with ProjectFile(path) as file:

@@ -17,6 +17,7 @@ from fewlink.graph import Vocabulary
 from fewlink.linker import Linker
 from fewlink.linker.calibration import ROUGH
 from fewlink.linker.complete import plausible_heads
+from fewlink.linker.trust import MAX_IN_TURN
 from fewlink.scorers import capabilities
 from fewlink.server import lookups, schema
 
@@ -215,7 +216,7 @@ def test_a_graph_is_served_without_a_run() -> None:
         answer = client.post("/predict", json={"references": ids, "heads": heads, "k": 2})
         rows, trust = rows_of(answer), answer.json()["trust"]
         schema.PredictAnswer(**answer.json())
-        assert len(rows) == 2 * len(heads) and trust["tested"] == linker.shots
+        assert len(rows) == 2 * len(heads) and trust["tested"] == MAX_IN_TURN
         assert all((row["probability"] is not None) == trust["shown"] for row in rows)
         in_python = linker.predict([tuple(pair) for pair in ids], heads, 2)
         assert in_python.trust is not None and trust == vars(in_python.trust)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fewlink.data import Benchmark
 from fewlink.data.benchmark import SPLITS
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.graph.columns import usual_columns
+from fewlink.graph.graph import readable
 from fewlink.graph.labels import labels_of
 from fewlink.graph.vocabulary import Interner
 from fewlink.linker import Linker, Predictions
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     import polars
 
 ENDS = ("head", "relation", "tail")
+RELATION_NAME = "relation_name"
 Triple = tuple[str, str, str]
 Names = Mapping[str, str]
 Types = Mapping[str, str | Iterable[str]]
@@ -42,17 +45,23 @@ def from_pandas(
     """A linker on the triples of a pandas data frame, with the built-in weights.
 
     `head`, `relation` and `tail` name the columns. By default, these are the columns with these names (or subject,
-    predicate, object, …), or the only three columns. `names` maps entity ids to readable names, and `types` maps them
-    to a type or several.
+    predicate, object, …), or the only three columns. `names` maps ids of entities and relations to readable names; by
+    default, these are the columns `head_name`, `relation_name` and `tail_name`, if the frame has them. `types` maps
+    entity ids to a type or several.
     """
-    columns = _columns([str(column) for column in frame.columns], head, relation, tail)
     by_name = {str(column): column for column in frame.columns}
-    values = [frame[by_name[column]].astype(object).where(frame[by_name[column]].notna(), None) for column in columns]
-    return _linker(graph_of(_rows(columns, *(column.tolist() for column in values)), names, types), "frame", device)
+    columns = _columns([str(column) for column in frame.columns], head, relation, tail)
+
+    def values(column: str) -> list[Any]:
+        series = frame[by_name[column]]
+        return list(series.astype(object).where(series.notna(), None))
+
+    names = _names_in(columns, by_name, values) if names is None else names
+    return _linker(graph_of(_rows(columns, *map(values, columns)), names, types), "frame", device)
 
 
 def from_polars(
-    frame: polars.DataFrame,
+    frame: polars.DataFrame | polars.LazyFrame,
     *,
     head: str | None = None,
     relation: str | None = None,
@@ -61,10 +70,36 @@ def from_polars(
     types: Types | None = None,
     device: str = "cpu",
 ) -> Linker:
-    """A linker on the triples of a polars data frame; see `from_pandas`."""
-    columns = _columns(frame.columns, head, relation, tail)
-    rows = _rows(columns, *(frame.get_column(column).to_list() for column in columns))
-    return _linker(graph_of(rows, names, types), "frame", device)
+    """A linker on the triples of a polars data frame, lazy or not; see `from_pandas`."""
+    present = frame.collect_schema().names()
+    columns = _columns(present, head, relation, tail)
+    needed = [*columns, *(column for column in map(_name_column, columns) if column in present)]
+    table = frame.lazy().select(list(dict.fromkeys(needed))).collect()
+
+    def values(column: str) -> list[Any]:
+        return list(table.get_column(column).to_list())
+
+    names = _names_in(columns, present, values) if names is None else names
+    return _linker(graph_of(_rows(columns, *map(values, columns)), names, types), "frame", device)
+
+
+def _name_column(column: str) -> str:
+    return f"{column}_name"
+
+
+def _names_in(columns: Sequence[str], present: Collection[str], values: Callable[[str], list[Any]]) -> dict[str, str]:
+    """The readable names by id that a frame has beside the columns of head, relation and tail."""
+    names: dict[str, str] = {}
+    for column in columns:
+        if _name_column(column) in present:
+            pairs = zip(values(column), values(_name_column(column)), strict=True)
+            names |= {str(key): str(name) for key, name in pairs if key is not None and name is not None}
+    return _told(names)
+
+
+def _told(names: Names) -> dict[str, str]:
+    """The names that say more than their ids do."""
+    return {key: name for key, name in names.items() if name and name != readable(key)}
 
 
 def from_networkx(
@@ -78,7 +113,8 @@ def from_networkx(
     """A linker on a directed networkx graph, with the built-in weights.
 
     The relation of an edge is its attribute `relation`, or else its key in a MultiDiGraph, if that is a string. The
-    nodes' attributes `name` and `type` (one type or several) become readable names and types.
+    nodes' attributes `name` and `type` (one type or several; more of them in `type_2`, `type_3`, …) become readable
+    names and types, and the edges' attributes `relation_name` the readable names of relations.
     """
     if not graph.is_directed():
         raise FewlinkError("the graph is undirected, so its edges have no heads: use a DiGraph or a MultiDiGraph")
@@ -86,8 +122,27 @@ def from_networkx(
     if len(set(ids)) < len(ids):
         raise FewlinkError("two nodes have the same name as strings, such as 1 and '1': relabel one of them")
     names = {str(node): str(data[name]) for node, data in graph.nodes(data=True) if data.get(name) is not None}
-    types = {str(node): data[type] for node, data in graph.nodes(data=True) if data.get(type) is not None}
-    return _linker(graph_of(_edges(graph, relation), names, types), "graph", device)
+    types = {str(node): found for node, data in graph.nodes(data=True) if (found := _types_in(data, type))}
+    for _, _, data in graph.edges(data=True):
+        if data.get(relation) is not None and data.get(RELATION_NAME) is not None:
+            names[str(data[relation])] = str(data[RELATION_NAME])
+    return _linker(graph_of(_edges(graph, relation), _told(names), types), "graph", device)
+
+
+def _types_in(data: Mapping[str, Any], attribute: str) -> list[Any]:
+    """The types of a node: those of the attribute, and of the same with `_2`, `_3`, …"""
+    keys = itertools.chain([attribute], (f"{attribute}_{number}" for number in itertools.count(2)))
+    types: list[Any] = []
+    for key in keys:
+        value: Any = data.get(key)
+        if value is None:
+            break
+        types += [value] if _is_one(value) else value
+    return types
+
+
+def _is_one(value: object) -> bool:
+    return isinstance(value, str) or not isinstance(value, Iterable)
 
 
 def _edges(graph: networkx.DiGraph, relation: str) -> Iterator[Triple]:
@@ -140,7 +195,9 @@ def to_polars(source: Linker | Graph | Predictions) -> polars.DataFrame:
 def to_networkx(source: Linker | Graph | Predictions, relation: str = "predicted") -> networkx.MultiDiGraph:
     """A graph as a networkx MultiDiGraph, or predictions as edges with rank, score and probability.
 
-    Edges have their relation as key. Nodes have a `name` and, if the source is a graph, `types`.
+    Edges have their relation as key. Nodes have a `name` and, if the source is a graph, a `type`; further types of a
+    node are `type_2`, `type_3`, … All values are plain, so that networkx can write the graph to a file, and
+    `from_networkx` reads the same graph.
     """
     try:
         import networkx
@@ -151,24 +208,20 @@ def to_networkx(source: Linker | Graph | Predictions, relation: str = "predicted
         for row in source:
             made.add_node(row.head, name=row.head_name)
             made.add_node(row.tail, name=row.tail_name)
-            made.add_edge(
-                row.head,
-                row.tail,
-                key=relation,
-                relation=relation,
-                rank=row.rank,
-                score=row.score,
-                probability=row.probability,
-                known=row.known,
-            )
+            chance = {} if row.probability is None else {"probability": row.probability}
+            facts = {"relation": relation, "rank": row.rank, "score": row.score, **chance, "known": row.known}
+            made.add_edge(row.head, row.tail, key=relation, **facts)
         return made
     graph = source.graph if isinstance(source, Linker) else source
     names = EntityNames(graph)
     for number, entity in enumerate(graph.entities):
-        made.add_node(entity, name=graph.name(number), types=names.types_of(number))
+        types = {f"type_{place}" if place > 1 else "type": kind for place, kind in enumerate(names.types_of(number), 1)}
+        made.add_node(entity, name=graph.name(number), **types)
     ids, relations = list(graph.entities), list(graph.relations)
+    readable_names = [graph.relation_name(number) for number in range(len(relations))]
     for head, number, tail in graph.triples().tolist():
-        made.add_edge(ids[head], ids[tail], key=relations[number], relation=relations[number])
+        name = {} if graph.labels is None else {RELATION_NAME: readable_names[number]}
+        made.add_edge(ids[head], ids[tail], key=relations[number], relation=relations[number], **name)
     return made
 
 
@@ -196,8 +249,7 @@ def _type_table(entities: Vocabulary, types: Types) -> TypeTable:
         number = entities.find(entity)
         if number is None:
             continue
-        several = isinstance(value, Iterable) and not isinstance(value, str)
-        for type_name in value if several else [value]:
+        for type_name in [value] if _is_one(value) else value:
             owners.append(number)
             members.append(type_names[str(type_name).encode()])
     return TypeTable.of(type_names, np.array(owners, np.int32), np.array(members, np.int32), len(entities))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +25,17 @@ from fewlink.bridges.reconciliation import (
     Text,
 )
 from fewlink.linker import Linker
+from fewlink.server.admission import Job
 from fewlink.server.errors import ApiError, as_json, validation_error
 from fewlink.server.schema import MAX_NAME_LENGTH, MAX_REJECTED, PredictRequest, ServerSettings
 from fewlink.server.security import SHARED_PATH
+from fewlink.server.service import Service
 
 STYLE = "body{font:14px/1.4 sans-serif;margin:8px}h1{font-size:16px;margin:0}ul{padding-left:18px}p{margin:4px 0}"
+MAX_FIELDS = 10  # of a form
+MAX_CELLS = 20_000  # ids times properties of one request
+MAX_EXTENDED_VALUES = 100_000  # in the answer to one request
+TURN_IDS = 500  # before other requests get their turn
 M = TypeVar("M", bound=BaseModel)
 Prefix = Annotated[str, Query(max_length=MAX_NAME_LENGTH)]
 Cursor = Annotated[int, Query(ge=0, le=10_000)]
@@ -49,21 +55,55 @@ class ExtendProperty(BaseModel):
 
 
 class ExtendQuery(BaseModel):
-    ids: Annotated[list[Text], Field(max_length=10_000)]
-    properties: Annotated[list[ExtendProperty], Field(min_length=1, max_length=20)]
+    ids: Annotated[list[Text], Field(max_length=10_000, fail_fast=True)]
+    properties: Annotated[list[ExtendProperty], Field(min_length=1, max_length=20, fail_fast=True)]
+
+
+Rows = dict[str, dict[str, list[dict[str, Any]]]]  # the cells of each entity by property
 
 
 class Queries:
-    """Answers reconciliation queries and data extension queries about the graph of a linker."""
+    """Answers reconciliation queries and data extension queries about the graph of a linker, in short turns."""
 
     def __init__(self, app: FastAPI, linker: Linker, reconciler: Reconciler) -> None:
         self.app, self.linker, self.reconciler = app, linker, reconciler
+        self.service: Service = app.state.service
 
-    async def extend(self, query: ExtendQuery) -> dict[str, Any]:
+    async def answer(self, query: Mapping[str, str], body: bytes = b"") -> Response:
+        """Answer `queries`, a batch of names to match, or `extend`, a request for columns."""
+        async with self.service.admission.enter("reconcile") as job:
+            asked = await self.service.run(lambda: read_queries(query, body), job)
+            properties = await self.service.run(self.reconciler.properties, job)
+            if isinstance(asked, ExtendQuery):
+                rows = await self.extend(asked, properties, job)
+            else:
+                rows = await self.match(asked, properties, job)
+            return await self.service.run(lambda: as_json(rows), job)
+
+    async def match(
+        self, queries: Mapping[str, MatchQuery], properties: Mapping[str, Property], job: Job
+    ) -> dict[str, Any]:
+        """The candidates for each query. After two queries, raises if the others would take too long."""
+        rows: dict[str, Any] = {}
+        for key, query in queries.items():
+            before = job.spent
+            match = functools.partial(self.reconciler.match, query, properties)
+            rows[key] = {"result": await self.service.run(match, job, slow=True)}
+            if len(rows) == 1:
+                self.service.admission.started(job)
+            elif len(rows) == 2:
+                seconds = (len(queries) - 2) * (job.spent - before)
+                self.service.admission.expect(job, seconds, "send fewer queries at a time")
+        return rows
+
+    async def extend(self, query: ExtendQuery, properties: Mapping[str, Property], job: Job) -> dict[str, Any]:
         """The cells of the requested properties for each entity."""
-        properties = await asyncio.to_thread(self.reconciler.properties)
-        meta = []
-        rows: dict[str, dict[str, list[dict[str, Any]]]] = {id_: {} for id_ in query.ids}
+        ids = list(dict.fromkeys(query.ids))
+        if len(ids) * len(query.properties) > MAX_CELLS:
+            message = f"{len(ids):,} ids with {len(query.properties)} properties are more than {MAX_CELLS:,} cells"
+            raise ApiError(413, "limit", f"{message}: send fewer ids at a time", "ids")
+        rows: Rows = {id_: {} for id_ in ids}
+        meta, values = [], 0
         for wanted in query.properties:
             of = properties.get(wanted.id)
             if of is None:
@@ -74,71 +114,84 @@ class Queries:
                     "properties",
                 )
             meta.append({"id": of.id, "name": of.name})
-            cells = await self.cells_of(of, wanted.settings, list(rows))
-            for id_, own in cells.items():
-                rows[id_][of.id] = own
+            for begin in range(0, len(ids), TURN_IDS):
+                cells = await self.cells_of(of, wanted.settings, ids[begin : begin + TURN_IDS], job)
+                values += sum(map(len, cells.values()))
+                if values > MAX_EXTENDED_VALUES:
+                    message = f"these ids have more than {MAX_EXTENDED_VALUES:,} values: send fewer ids at a time"
+                    raise ApiError(413, "limit", message, "ids")
+                for id_, own in cells.items():
+                    rows[id_][of.id] = own
         return {"meta": meta, "rows": rows}
 
-    async def cells_of(self, of: Property, chosen: Settings, ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    async def cells_of(
+        self, of: Property, chosen: Settings, ids: Sequence[str], job: Job
+    ) -> dict[str, list[dict[str, Any]]]:
         """The cells of a property for each entity; empty for an entity that the graph lacks."""
-        graph = self.linker.graph
-        numbers = {id_: graph.entities.find(id_) for id_ in ids}
-        with_known = chosen.tails != "predicted"
         with_predicted = chosen.tails in ("predicted", "both") or (chosen.tails == "usual" and bool(of.references))
-        cells: dict[str, list[dict[str, Any]]] = {id_: [] for id_ in ids}
-        if with_known:
-            for id_, number in numbers.items():
-                tails = of.tails(number) if number is not None else []
-                cells[id_] = [cell(of, graph.entities[tail], graph.name(tail), 1.0) for tail in tails]
-        heads = [id_ for id_, number in numbers.items() if number is not None]
-        if with_predicted and heads:
-            for row in await self.predicted(of, chosen.limit, heads):
-                probability = row["probability"]
-                if (probability or 0.0) >= chosen.least:
-                    confidence = f"{probability:.0%}" if probability is not None else f"rank {row['rank']}"
-                    about = f"predicted, {confidence}"
-                    cells[row["head"]].append(cell(of, row["tail"], row["tail_name"], probability, about))
+        known = functools.partial(self.known_cells, of, ids, chosen.tails != "predicted")
+        cells = await self.service.run(known, job)
+        heads = [id_ for id_ in ids if self.linker.graph.entities.find(id_) is not None] if with_predicted else []
+        for row in await self.predicted(of, chosen.limit, heads, job) if heads else ():
+            probability = row["probability"]
+            if (probability or 0.0) >= chosen.least:
+                confidence = f"{probability:.0%}" if probability is not None else f"rank {row['rank']}"
+                about = f"predicted, {confidence}"
+                cells[row["head"]].append(cell(of, row["tail"], row["tail_name"], probability, about))
         return cells
 
-    async def predicted(self, of: Property, k: int, heads: list[str]) -> list[dict[str, Any]]:
+    def known_cells(self, of: Property, ids: Sequence[str], with_known: bool) -> dict[str, list[dict[str, Any]]]:
+        """The cells of known tails for each entity; empty unless `with_known`."""
+        graph = self.linker.graph
+        cells: dict[str, list[dict[str, Any]]] = {}
+        for id_ in ids:
+            number = graph.entities.find(id_)
+            tails = of.tails(number) if with_known and number is not None else []
+            cells[id_] = [cell(of, graph.entities[tail], graph.name(tail), 1.0) for tail in tails]
+        return cells
+
+    async def predicted(self, of: Property, k: int, heads: list[str], job: Job) -> list[dict[str, Any]]:
         """The rows of a request to /predict, under the same limits."""
         names = self.linker.graph.entities
-        pairs = [[names[head], names[tail]] for head, tail in of.references]
-        relation = None if of.relation is None else of.relation.name
-        wrong = self.app.state.rejected().get(of.id.removesuffix(PROBABILITY), [])
-        wrong = [pair for pair in wrong if all(names.find(end) is not None for end in pair)]
-        request = validated(
-            PredictRequest,
-            {
-                "references": pairs or None,
-                "relation": relation,
-                "heads": heads,
-                "k": k,
-                "rejected": [list(pair) for pair in wrong[-MAX_REJECTED:]],
-            },
-        )
-        answer = await self.app.state.service.predict(request)
+
+        def request() -> PredictRequest:
+            wrong = self.app.state.rejected().get(of.id.removesuffix(PROBABILITY), [])
+            wrong = [list(pair) for pair in wrong if all(names.find(end) is not None for end in pair)]
+            return validated(
+                PredictRequest,
+                {
+                    "references": [[names[head], names[tail]] for head, tail in of.references] or None,
+                    "relation": None if of.relation is None else of.relation.name,
+                    "heads": heads,
+                    "k": k,
+                    "rejected": wrong[-MAX_REJECTED:],
+                },
+            )
+
+        answer = await self.service.answer(await self.service.run(request, job), job)
         rows: list[dict[str, Any]] = answer["predictions"]
         return rows
 
-    async def answer(self, sent: dict[str, str]) -> dict[str, Any]:
-        """Answer `queries`, a batch of names to match, or `extend`, a request for columns."""
-        if "queries" in sent:
-            queries = parsed(sent["queries"], "queries")
-            if len(queries) > MAX_BATCH:
-                message = f"{len(queries):,} queries are more than the limit of {MAX_BATCH} per request: split them"
-                raise ApiError(413, "limit", message, "queries")
-            checked = {key: validated(MatchQuery, query) for key, query in queries.items()}
-            for key, query in checked.items():
-                if not query.query.strip() and not query.properties:
-                    raise ApiError(
-                        422, "refused", f"query '{key}' has neither a name nor properties: add one of them", "queries"
-                    )
-            return await asyncio.to_thread(self._match_all, checked)
-        return await self.extend(validated(ExtendQuery, parsed(sent["extend"], "extend")))
 
-    def _match_all(self, queries: Mapping[str, MatchQuery]) -> dict[str, Any]:
-        return {key: {"result": self.reconciler.match(query)} for key, query in queries.items()}
+def read_queries(query: Mapping[str, str], body: bytes) -> dict[str, MatchQuery] | ExtendQuery:
+    """The queries of a request, in the address or in a form; raises if they are invalid."""
+    sent = {**query, **form_of(body)}
+    if "queries" not in sent:
+        if "extend" not in sent:
+            message = "send a form (application/x-www-form-urlencoded) with a field 'queries' or 'extend'"
+            raise ApiError(422, "refused", message)
+        return validated(ExtendQuery, parsed(sent["extend"], "extend"))
+    queries = parsed(sent["queries"], "queries")
+    if len(queries) > MAX_BATCH:
+        message = f"{len(queries):,} queries are more than the limit of {MAX_BATCH} per request: split them"
+        raise ApiError(413, "limit", message, "queries")
+    checked = {key: validated(MatchQuery, query) for key, query in queries.items()}
+    for key, one in checked.items():
+        if not one.query.strip() and not one.properties:
+            raise ApiError(
+                422, "refused", f"query '{key}' has neither a name nor properties: add one of them", "queries"
+            )
+    return checked
 
 
 def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
@@ -163,16 +216,14 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
     async def get(request: Request) -> Response:
         sent = dict(request.query_params)
         if "queries" in sent or "extend" in sent:
-            return as_json(await queries.answer(sent))
-        return as_json(reconciler.manifest(address(request), sent.get("token"), settings.token is not None))
+            return await queries.answer(sent)
+        with_token = settings.token is not None
+        manifest = functools.partial(reconciler.manifest, address(request), sent.get("token"), with_token)
+        return as_json(await queries.service.look_up("manifest", manifest))
 
     @app.post(SHARED_PATH, include_in_schema=False)
     async def post(request: Request) -> Response:
-        sent = {**request.query_params, **form_of(await request.body())}
-        if "queries" not in sent and "extend" not in sent:
-            message = "send a form (application/x-www-form-urlencoded) with a field 'queries' or 'extend'"
-            raise ApiError(422, "refused", message)
-        return as_json(await queries.answer(sent))
+        return await queries.answer(dict(request.query_params), await request.body())
 
     suggesters: dict[str, Callable[[str, int, int], list[dict[str, Any]]]] = {
         "entity": reconciler.suggest_entities,
@@ -227,7 +278,13 @@ def address(request: Request) -> str:
 
 def form_of(body: bytes) -> dict[str, str]:
     """The first value of each field of a form."""
-    return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise ApiError(
+            413, "limit", f"the form has more than {MAX_FIELDS} fields: send 'queries' or 'extend'"
+        ) from None
+    return {name: values[0] for name, values in fields.items()}
 
 
 def parsed(text: str, field: str) -> dict[str, Any]:

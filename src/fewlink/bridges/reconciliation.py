@@ -8,8 +8,6 @@ from __future__ import annotations
 import difflib
 import functools
 import html
-import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -32,6 +30,8 @@ PROBABILITY = " (probability)"  # suffix of the property that holds the probabil
 PREVIEW_EDGES = 12
 PREVIEW_WIDTH, PREVIEW_HEIGHT = 420, 300  # pixels
 MAX_QUERY_LENGTH = 500  # further characters are not compared
+MAX_PROPERTIES = 20  # of a query
+MAX_VALUES = 20  # of a property
 Text = Annotated[str, Field(max_length=500)]
 Cell = Annotated[str, Field(max_length=100_000)]  # a cell of a table may contain anything
 Described = Mapping[str, Sequence[tuple[str, str]]]  # references (head, tail) by the name of a relation
@@ -47,7 +47,7 @@ Value = EntityValue | Cell | bool | int | float
 
 class PropertyValue(BaseModel):
     pid: Text
-    v: Value | Annotated[list[Value], Field(max_length=100)]
+    v: Value | Annotated[list[Value], Field(max_length=MAX_VALUES, fail_fast=True)]
 
     def values(self) -> list[Value]:
         return self.v if isinstance(self.v, list) else [self.v]
@@ -57,9 +57,9 @@ class MatchQuery(BaseModel):
     """A reconciliation query. Fields of other versions of the protocol are ignored."""
 
     query: Cell = ""
-    type: Text | Annotated[list[Text], Field(max_length=100)] = ""
+    type: Text | Annotated[list[Text], Field(max_length=100, fail_fast=True)] = ""
     limit: Annotated[int, Field(ge=1)] = LIMIT
-    properties: Annotated[list[PropertyValue], Field(max_length=100)] = []
+    properties: Annotated[list[PropertyValue], Field(max_length=MAX_PROPERTIES, fail_fast=True)] = []
     type_strict: Literal["any", "should", "all"] | None = None
 
     def types(self) -> list[str]:
@@ -79,17 +79,27 @@ class Property:
 
     def tails(self, head: int) -> list[int]:
         """The known tails of a head."""
-        tails = {tail for other, tail in self.references if other == head}
+        tails = set(self._reference_tails.get(head, ()))
         if self.relation is not None:
             tails.update(self.relation.tails(head).tolist())
         return sorted(tails)
 
-    def heads(self, tail: int) -> list[int]:
-        """The known heads of a tail."""
-        heads = {head for head, other in self.references if other == tail}
-        if self.relation is not None:
-            heads.update(head for head, other in self.relation.pairs().tolist() if other == tail)
-        return sorted(heads)
+    def heads(self, tail: int) -> np.ndarray:
+        """The known heads (n,) of a tail."""
+        heads = np.array([head for head, other in self.references if other == tail], np.int64)
+        return heads if self._inverse is None else np.union1d(heads, self._inverse.tails(tail))
+
+    @functools.cached_property
+    def _reference_tails(self) -> dict[int, list[int]]:
+        """The tails of each head in the references."""
+        tails: dict[int, list[int]] = {}
+        for head, tail in self.references:
+            tails.setdefault(head, []).append(tail)
+        return tails
+
+    @functools.cached_property
+    def _inverse(self) -> Relation | None:
+        return None if self.relation is None else self.relation.inverted()
 
     def to_dict(self) -> dict[str, str]:
         facts = {"id": self.id, "name": self.name}
@@ -110,7 +120,6 @@ class Reconciler:
         self.graph = linker.graph
         self.names = linker.names
         self.described = described
-        self.lock = threading.Lock()  # comparing names needs memory: one request at a time
 
     def manifest(self, address: str, token: str | None = None, needs_token: bool = False) -> dict[str, Any]:
         """The manifest of the service. `token` becomes part of its URLs, for clients that send no header."""
@@ -167,14 +176,17 @@ class Reconciler:
         others = {id_: of for id_, of in self._graph_properties.items() if id_ not in described}
         return {**described, **others}
 
-    def match(self, query: MatchQuery) -> list[dict[str, Any]]:
-        """Candidates for a query, best first."""
-        properties = self.properties()
+    def match(self, query: MatchQuery, properties: Mapping[str, Property] | None = None) -> list[dict[str, Any]]:
+        """Candidates for a query, best first. `properties` are those of `self.properties()`, read once for a batch."""
+        properties = self.properties() if properties is None else properties
         limit = min(query.limit, MAX_LIMIT)
         named = bool(query.query.strip())
-        wanted = [(properties[one.pid], one.values()) for one in query.properties if one.pid in properties]
-        with self.lock:
-            similarities = self._similar(query.query) if named else self._with_values(wanted)
+        wanted = [
+            (properties[one.pid], {entity for value in one.values() for entity in self._entities(value)})
+            for one in query.properties
+            if one.pid in properties
+        ]
+        similarities = self._similar(query.query) if named else self._with_values(wanted)
         wanted_types = set(query.types())
         rows = []
         for entity, similarity in similarities.items():
@@ -187,7 +199,7 @@ class Reconciler:
                 of_type = bool(wanted_types & set(types))
             if not of_type and query.type_strict != "should":
                 continue
-            share = float(np.mean([self._has_value(of, entity, values) for of, values in wanted])) if wanted else 1.0
+            share = float(np.mean([not tails.isdisjoint(of.tails(entity)) for of, tails in wanted])) if wanted else 1.0
             score = (1 - PROPERTY_SHARE * (1 - share)) * similarity if named else similarity
             score *= 1.0 if of_type else OTHER_TYPE_FACTOR
             features: dict[str, Any] = {
@@ -228,39 +240,28 @@ class Reconciler:
         return similarities
 
     def _similarity(self, typed: str, entity: int) -> float:
-        names = (spaced(fold(self.graph.name(entity))), fold(self.graph.entities[entity]))
+        name, id_ = self.graph.name(entity)[:MAX_QUERY_LENGTH], self.graph.entities[entity][:MAX_QUERY_LENGTH]
+        names = (spaced(fold(name)), fold(id_))
         if typed in names or spaced(typed) in names:
             return 1.0
         return max(min(difflib.SequenceMatcher(None, name, typed).ratio(), 0.99) for name in names)
 
-    def _with_values(self, wanted: Sequence[tuple[Property, Sequence[Value]]]) -> dict[int, float]:
-        """Heads that have at least one of these values, with the share of properties for which they do."""
-        counts: Counter[int] = Counter()
-        for of, values in wanted:
-            tails = {tail for value in values for tail in self._entities(value)}
-            counts.update({head for tail in tails for head in of.heads(tail)})
-        best = sorted(counts, key=lambda head: (-counts[head], head))[:MAX_COMPARED]
-        return {head: counts[head] / len(wanted) for head in best}
+    def _with_values(self, wanted: Sequence[tuple[Property, set[int]]]) -> dict[int, float]:
+        """Heads that have at least one of these tails, with the share of properties for which they do."""
+        found = [np.unique(np.concatenate([of.heads(tail) for tail in tails])) for of, tails in wanted if tails]
+        if not found:
+            return {}
+        heads, counts = np.unique(np.concatenate(found), return_counts=True)
+        best = np.argsort(-counts, kind="stable")[:MAX_COMPARED]
+        return {int(heads[place]): int(counts[place]) / len(wanted) for place in best}
 
     def _entities(self, value: Value) -> list[int]:
-        """The entities that a value names."""
-        text = value.id if isinstance(value, EntityValue) else str(value)
-        number = self.graph.entities.find(text)
-        if number is not None or isinstance(value, EntityValue):
+        """The entities that a value names: by id, or by name or id, ignoring case."""
+        if isinstance(value, EntityValue):
+            number = self.graph.entities.find(value.id)
             return [] if number is None else [number]
-        return [entity for entity, similarity in self._similar(text).items() if similarity == 1.0]
-
-    def _has_value(self, of: Property, entity: int, values: Sequence[Value]) -> bool:
-        """Whether one of these values is a known tail of an entity."""
-        for tail in of.tails(entity):
-            names = {fold(self.graph.name(tail)), fold(self.graph.entities[tail])}
-            for value in values:
-                if isinstance(value, EntityValue):
-                    if value.id == self.graph.entities[tail]:
-                        return True
-                elif fold(str(value).strip()) in names:
-                    return True
-        return False
+        text = str(value).strip()
+        return self.names.with_either(text) if 0 < len(text) <= MAX_QUERY_LENGTH else []
 
     def suggest_entities(self, prefix: str, cursor: int, limit: int) -> list[dict[str, Any]]:
         rows = []

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
 DEV_METRICS = {"dev MRR": "mrr", **labelled("hits@1", "hits@5", "hits@10")}
+OF_GRAPH = {"known": "all, of a relation of the graph"}
 FIT_COLUMNS = ("relations", "queries", "MRR", "± error", "Hits@1", "Hits@10")
 
 
@@ -157,6 +158,7 @@ def fit(
     no_names: bool = common.NO_NAMES,
     minutes: float = typer.Option(10.0, help="Time limit; the command ends earlier if it cannot use the time."),
     no_tune: bool = typer.Option(False, "--no-tune", help="Do not fine-tune the built-in weights."),
+    no_mix: bool = typer.Option(False, "--no-mix", help="Do not mix an embedding model in for relations of the graph."),
     seed: int = typer.Option(0, help="Seed of the split and of training."),
     change: list[str] = typer.Option(
         [],
@@ -173,7 +175,8 @@ def fit(
     After a few seconds the run answers with the built-in weights on the whole graph. Then the command holds relations
     out of the graph (pairs, if the graph has few relations) and asks about them as users do: with 3, 30 and all other
     pairs as references. It fine-tunes the weights on the rest, and deploys them only if they are better by two standard
-    errors over the relations. What to expect is measured on other questions. Stages that do not fit in the time are
+    errors over the relations. In the time left it trains an embedding model, and mixes it in for relations that the
+    graph has by the same rule. What to expect is measured on other questions. Stages that do not fit in the time are
     skipped and reported. The same command continues an interrupted fit; with more minutes it continues one that had
     too little time.
 
@@ -197,6 +200,7 @@ def fit(
             read_names=not no_names,
             minutes=minutes,
             tune=not no_tune,
+            mix=not no_mix,
             seed=seed,
             change=change,
             **how,
@@ -218,9 +222,10 @@ def fit(
             for name, figures in fitted.held_out.items()
         ]
         common.print_table(["scorer", *FIT_COLUMNS], rows, title="held-out questions that the scorer is chosen on")
-    print(f"deployed: {fitted.deployed_text}\n")
+    print(f"deployed: {fitted.deployed_text}")
+    print(f"{fitted.mixed}\n" if fitted.mixed else "")
     if fitted.figures:
-        rows = [[shots, *_fit_row(figures)] for shots, figures in fitted.figures.items()]
+        rows = [[OF_GRAPH.get(shots, shots), *_fit_row(figures)] for shots, figures in fitted.figures.items()]
         common.print_table(["references", *FIT_COLUMNS], rows, title="what to expect: other held-out questions")
     if fitted.card:
         print(f"model card: {fitted.card}")

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-# Characters that control a terminal or reorder text: C0 and C1 controls, line separators, bidirectional embeddings,
-# overrides and isolates; and lone surrogates, which cannot be encoded.
-CONTROLS = "\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff"
+# Characters that control a terminal or reorder text: C0 and C1 controls, line separators, bidirectional marks,
+# embeddings, overrides and isolates; and lone surrogates, which cannot be encoded.
+CONTROLS = "\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff"
 CONTROL = re.compile(f"[{CONTROLS}]")
 CONTROL_IN_LINES = re.compile(f"(?![\\n\\t])[{CONTROLS}]")
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")  # first characters of a formula, full-width ones too

@@ -18,6 +18,7 @@ from fewlink.core.memory import command_line, hardware
 from fewlink.core.recipes import same_settings
 from fewlink.core.settings import Settings
 from fewlink.core.storage import locked_inside
+from fewlink.evaluation.between import BetweenRecord
 from fewlink.evaluation.curves import LearningCurve, ReadingCurve
 from fewlink.evaluation.maps import PairMap
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
@@ -111,6 +112,7 @@ def make_record(
 KINDS: tuple[type[StoredResult], ...] = (
     LearningCurve,
     ReadingCurve,
+    BetweenRecord,
     PairMap,
     Record,
 )  # the first with a file's suffix is the kind of the file

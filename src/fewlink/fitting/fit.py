@@ -2,13 +2,15 @@
 
 `fit` first writes a run that answers on the whole graph with the built-in weights. Then it holds relations out of the
 graph, or pairs where relations are few, and measures the weights on them. It fine-tunes the weights on the rest, and
-deploys them only if they are better by two standard errors. It skips and reports stages for which the time is too short
-or the graph too small.
+deploys them only if they are better by two standard errors. In the time left it trains an embedding model without some
+pairs of relations that stay in the graph, and mixes it in for such relations if that is better by two standard errors;
+it is then trained again on the whole graph. Stages for which the time is too short or the graph too small are skipped
+and reported.
 
-RUN/serving/     the whole graph
+RUN/serving/     the whole graph, and the embedding model if there is one
 RUN/benchmark/   the graph without what is held out, and the held-out relations as dev
 RUN/fit.json     the arguments, the measurements, what is deployed, and the seconds of each stage
-RUN/.fit/        the fine-tuned weights, until they are deployed or dropped
+RUN/.fit/        the fine-tuned weights and the embedding model, until they are deployed or dropped
 """
 
 from __future__ import annotations
@@ -27,12 +29,16 @@ from typing import Any
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import duration
-from fewlink.core.storage import sha256_file
+from fewlink.core.storage import read_json, sha256_file, write_json
 from fewlink.core.threads import torch_threads
 from fewlink.data import SPLITS, Benchmark, open_benchmark
+from fewlink.embeddings import EmbeddingSettings
 from fewlink.fitting.held_out import (
     CHOOSING,
     EXPECTING,
+    KNOWN,
+    LARGE,
+    MAX_LARGE,
     SHOTS,
     Estimate,
     cut_benchmark,
@@ -41,8 +47,10 @@ from fewlink.fitting.held_out import (
     gain,
     hides_relations,
     hold_out,
+    hold_out_of_large,
     rank_held_out,
 )
+from fewlink.fitting.mixing import WEIGHTS, choose_settings, choose_weight, rank_weights, recalibrate, train_embeddings
 from fewlink.fitting.record import (
     RULES,
     SHIPPED,
@@ -61,25 +69,29 @@ from fewlink.fitting.tuning import Log, Weights, check_tunable, trail_scorer, tu
 from fewlink.graph import CompileReport, Graph
 from fewlink.graph.compile import read_files
 from fewlink.graph.source import Reading
-from fewlink.linker.calibration import TOP, calibrate_on_dev, shipped_calibration
+from fewlink.linker.calibration import TOP, calibrate_on_dev, calibration_of, shipped_calibration
 from fewlink.linker.card import CARD
 from fewlink.linker.measuring import write_card
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.family import NoVectors
+from fewlink.models.trail.mixture import Mixture
+from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import add_best, load_best, save_best
 from fewlink.training.folder import BENCHMARK, CALIBRATION, FIT, FIT_FORMAT
-from fewlink.training.run import OF_DEPLOYED, Deployed, RunConfig
+from fewlink.training.run import OF_DEPLOYED, Deployed, RunConfig, make_folder
 
-WORK = ".fit"
+WORK, MIXTURE = ".fit", "mixture"
 TITLES = {
     "answering": "writing a first run",
     "holding out": "holding questions out of the graph",
     "measuring": "measuring the built-in weights on held-out questions",
     "tuning": "fine-tuning",
     "choosing": "measuring the fine-tuned weights on the same questions",
+    "mixing": "training an embedding model, to mix it in for relations of the graph",
+    "retraining": "training the embedding model on the whole graph",
     "card": "measuring what to expect on other questions, and writing the model card",
 }
 TEXTS = {SHIPPED: "the built-in weights", TUNED: "the fine-tuned weights", RULES: "the learning-free rules"}
@@ -88,6 +100,10 @@ MEASURED_BEFORE_TUNING = 0.4  # share of the time after which no further relatio
 MEASURED_AFTER_TUNING = 0.9  # the same for the fine-tuned weights; 1 for what to expect
 SLOWDOWN = 1.2  # the expected time of a relation after fine-tuning, as a multiple of that before
 CALIBRATION_SHARE = 0.25  # of the time left
+TRAINING_SHARE = 0.28  # of the time left, for each of two trainings of the embedding model
+MIXING_SHARE = 0.55  # of the time left, after which no further relation is asked about to weigh it
+ENOUGH_TO_RETRAIN = 0.8  # of the time that its first training took
+TOO_FEW = 3  # relations: the error of a gain is not known
 MIN_UNUSED_SECONDS_TO_REPORT = 5.0
 
 
@@ -101,11 +117,13 @@ class Fitted:
 
     run       the folder
     card      the path of the model card
-    figures   what to expect, by the number of references ("3", "30", "all", "any"): means over relations of MRR, Hits@1
-              and Hits@10, the standard error of MRR as `error` if it is known, and the numbers of relations and queries
+    figures   what to expect, by the number of references ("3", "30", "all", "any"), and of relations that the graph has
+              as "known" if they were measured apart: means over relations of MRR, Hits@1 and Hits@10, the standard
+              error of MRR as `error` if it is known, and the numbers of relations and queries
     held_out  the same by scorer, on the queries that the scorer was chosen on
     deployed  the scorer that answers: "shipped", "fine-tuned" or "rules"
     why       why it is deployed
+    mixed     whether an embedding model is mixed in for relations of the graph, and why
     seconds   the time that all calls for this folder took
     minutes   the time limit
     notes     remarks, one line each
@@ -117,6 +135,7 @@ class Fitted:
     held_out: dict[str, dict[str, float]]
     deployed: str
     why: str
+    mixed: str
     seconds: float
     minutes: float
     notes: tuple[str, ...]
@@ -136,6 +155,7 @@ def fit(
     read_names: bool = True,
     minutes: float = 10.0,
     tune: bool = True,
+    mix: bool = True,
     seed: int = 0,
     change: Sequence[str] = (),
     columns: str | Mapping[str, str | int] | None = None,
@@ -149,10 +169,10 @@ def fit(
 
     The run of an interrupted fit answers; the same call continues the fit. The time of all calls for a folder counts
     towards the limit, and a call with more `minutes` continues a fit that has ended. The names of entities are
-    evidence unless `read_names=False`, and the weights are fine-tuned unless `tune=False`. `change` holds settings of
-    TRAIL as NAME=VALUE; a given number of steps is run however long it takes. `columns`, `on_error` and `literals` say
-    how to read the file, as for `compile_graph`. `tell` receives lines of progress. The limit counts from `begin`, a
-    time of `time.monotonic`, by default now.
+    evidence unless `read_names=False`, the weights are fine-tuned unless `tune=False`, and an embedding model is mixed
+    in where it helps unless `mix=False`. `change` holds settings of TRAIL as NAME=VALUE; a given number of steps is run
+    however long it takes. `columns`, `on_error` and `literals` say how to read the file, as for `compile_graph`. `tell`
+    receives lines of progress. The limit counts from `begin`, a time of `time.monotonic`, by default now.
     """
     begin, run = time.monotonic() if begin is None else begin, Path(out)
     if not 0 < minutes < float("inf"):
@@ -168,6 +188,7 @@ def fit(
         "types": sha256_file(Path(types)) if types else "",
         "names": ("" if read_names else "off") + (sha256_file(Path(names)) if names else ""),
         "tune": tune,
+        "mix": mix,
         "seed": seed,
         "set": sorted(change),
     }
@@ -237,6 +258,7 @@ class Fit:
             held_out=record["held_out"],
             deployed=record["deployed"],
             why=record["why"],
+            mixed=record.get("mixed", ""),
             seconds=sum(record["seconds"].values()),
             minutes=record["asked"]["minutes"],
             notes=tuple(record["notes"]),
@@ -261,6 +283,12 @@ class Fit:
             with self.stage("choosing", silent=not record["steps"]) as pending:
                 if pending:
                     self.choose(held)
+            with self.stage("mixing", silent=not record["asked"]["mix"]) as pending:
+                if pending:
+                    self.mix()
+            with self.stage("retraining", silent=not record["mixture"]) as pending:
+                if pending:
+                    self.deploy_mixture()
             with self.stage("card") as pending:
                 if pending:
                     self.write_card(held)
@@ -270,32 +298,40 @@ class Fit:
         record = self.record
         record.update(deployed=SHIPPED, why="nothing has been measured yet", held_out={}, ranks={}, figures={})
         write_record(self.run, self.record)
+        Deployed(self.deployed, NoVectors()).save(self.run, record_id(self.run, record))
+        self.deploy(self.deployed, SHIPPED)
+
+    @property
+    def deployed(self) -> Benchmark:
+        """The whole graph, which the run answers with."""
         nothing = {split: list[Any]() for split in SPLITS}
-        whole = Benchmark(self.run.resolve().name, self.whole, nothing, source=OF_DEPLOYED)
-        Deployed(whole, NoVectors()).save(self.run, record_id(self.run, record))
-        self.deploy(whole, SHIPPED)
+        return Benchmark(self.run.resolve().name, self.whole, nothing, source=OF_DEPLOYED)
 
     def hold_out(self) -> None:
         """Hold out as many questions as can be measured in the time left."""
         run, record = self.run, self.record
         try:
-            held = hold_out(self.whole, run.resolve().name, self.settings.seed)
+            held = hold_out(self.large_relations().graph, run.resolve().name, self.settings.seed)
         except FewlinkError as error:
             raise NothingMeasured(f"nothing can be measured on this graph: {error}") from None
         plan = plan_measuring(held, [*self.scorers(held).values()], self.left)
         held = cut_benchmark(held, plan.relations, plan.queries)
         held = dataclasses.replace(held, source=os.path.abspath(run / BENCHMARK))
-        relations, pairs = len(held.split("dev")), sum(len(task.pairs) - SHOTS[0] for task in held.split("dev"))
+        relations, count = len(held.split("dev")), sum(len(task.pairs) - SHOTS[0] for task in held.split("dev"))
         record["notes"].append(
-            f"{relations} relations are held out, with {pairs:,} queries"
+            f"{relations} relations are held out, with {count:,} queries"
             if hides_relations(held)
-            else f"too few relations to hold any out: {pairs:,} pairs of {relations} relations are held out instead"
+            else f"too few relations to hold any out: {count:,} pairs of {relations} relations are held out instead"
         )
         for note in record["notes"]:
             self.tell(f"note: {note}")
         record["plan"] = dataclasses.asdict(plan)
         held.save(run / BENCHMARK)
         self.deploy(held, SHIPPED)
+
+    def large_relations(self) -> Benchmark:
+        """The graph without some pairs of relations that have many, on which an embedding model is weighed."""
+        return hold_out_of_large(self.whole, self.run.resolve().name, self.settings.seed)
 
     def measure_shipped(self, held: Benchmark) -> None:
         """Measure the built-in weights and the rules; deploy and calibrate the better scorer."""
@@ -319,8 +355,7 @@ class Fit:
             if not record["asked"]["tune"]:
                 raise FewlinkError("it was switched off")
             check_tunable(held, settings)
-            later = 2 * SLOWDOWN * record["pace"] * len(record["ranks"][SHIPPED])
-            limit = None if self.steps_given else self.moment(1) - later
+            limit = None if self.steps_given else self.moment(1) - 2 * self.card_seconds
             return tune(held, settings, self.shipped, self.run / WORK, until=limit, tell=self.tell)
         except FewlinkError as error:
             record["not_tuned"] = str(error)
@@ -359,12 +394,104 @@ class Fit:
         record.update(deployed=best, why=reason)
         self.tell(f"deployed: {TEXTS[best]} ({reason})")
 
+    def mix(self) -> None:
+        """Mix an embedding model in for relations of the graph, if that is clearly better for held-out pairs."""
+        record = self.record
+        record.update(mixture={}, mixing={}, too_late=False)
+        try:
+            if not record["asked"]["mix"]:
+                raise FewlinkError("it was switched off")
+            if record["deployed"] == RULES:
+                raise FewlinkError("the learning-free rules answer")
+            self.weigh_embeddings(self.large_relations())
+            which = f"relations with at least {record['mixture']['fewest']:,} known pairs"
+            record["mixed"] = f"an embedding model is mixed in for {which} ({record['gain']})"
+        except FewlinkError as error:
+            record["mixed"] = f"no embedding model is mixed in: {error}"
+            self.deploy_vectors(NoVectors())
+        if record["asked"]["mix"]:
+            self.tell(record["mixed"])
+
+    def weigh_embeddings(self, held: Benchmark) -> None:
+        """Train an embedding model without the held-out pairs, choose its weight on half of them, and calibrate it.
+
+        Raises if it is not clearly better to mix it in.
+        """
+        record, begin, left = self.record, time.monotonic(), self.left - self.card_seconds
+        if (relations := len(held.split("dev"))) <= TOO_FEW:
+            raise FewlinkError(f"{relations} relations have {LARGE} pairs or more, too few to be sure of a gain")
+        record["too_late"] = True
+        settings = self.embedding_settings(held.graph, TRAINING_SHARE * left)
+        embeddings = train_embeddings(held.graph, settings, self.run / WORK / "held-out.safetensors", self.tell)
+        seconds = time.monotonic() - begin
+        trail = trail_scorer(held, self.settings, load_best(self.run)[0], self.run)
+        assert isinstance(trail, TrailScorer)
+        ranks = rank_weights(held, trail, Mixture(embeddings, 1.0, 0), begin + MIXING_SHARE * left)
+        weight, found = choose_weight(ranks)
+        count = len(ranks[0])
+        record["too_late"] = count < relations
+        record["mixing"] = {"alone": figures_of(ranks[0]), "mixed": figures_of(ranks[1 + WEIGHTS.index(weight)])}
+        for name, figures in record["mixing"].items():
+            self.tell_row(name, figures)
+        record["gain"] = gain_text(f"a weight of {weight:g}", found, count)
+        if not is_clear(found):
+            raise FewlinkError(record["gain"])
+        mixture = Mixture(embeddings, weight, min(len(task.known) for task in held.split("dev")[:count]))
+        calibration = calibration_of(self.run, open_benchmark(self.run / BENCHMARK), load_best(self.run)[1])
+        mixture = dataclasses.replace(mixture, recalibration=recalibrate(held, trail, mixture, calibration, count))
+        mixture.save(self.run / WORK / MIXTURE, held.graph.fingerprint)
+        record["mixture"] = {"settings": settings.as_dict(), "seconds": seconds, **mixture.facts}
+
+    def deploy_mixture(self) -> None:
+        """Train the chosen embedding model again, on the whole graph, and deploy it."""
+        if not (facts := self.record["mixture"]):
+            return
+        if self.left < ENOUGH_TO_RETRAIN * facts["seconds"]:
+            why = "no time was left to train it on the whole graph"
+            self.record.update(mixture={}, too_late=True, mixed=f"no embedding model is mixed in: {why}")
+            self.tell(self.record["mixed"])
+            return
+        settings = EmbeddingSettings(**facts["settings"])
+        embeddings = train_embeddings(self.whole, settings, self.run / WORK / "whole.safetensors", self.tell)
+        measured = Mixture.open(self.run / WORK / MIXTURE)
+        self.deploy_vectors(dataclasses.replace(measured, embeddings=embeddings))
+
+    def deploy_vectors(self, vectors: NoVectors) -> None:
+        """Deploy the whole graph with an embedding model, or without."""
+        deployed = Deployed.open(self.run)
+        if deployed is None or deployed.vectors.digest() != vectors.digest():
+            Deployed(self.deployed, vectors).save(self.run)
+
+    def embedding_settings(self, graph: Graph, seconds: float) -> EmbeddingSettings:
+        """The settings of an embedding model that is trained in this time, or those of a call that was interrupted."""
+        chosen = self.run / WORK / "settings.json"
+        make_folder(chosen.parent)
+        if chosen.exists():
+            return EmbeddingSettings(**read_json(chosen))
+        settings = choose_settings(graph, seconds, self.settings.seed, self.settings.device)
+        write_json(chosen, settings.as_dict())
+        return settings
+
+    def mixed_scorer(self, held: Benchmark) -> Scorer:
+        """The scorer that the run answers with, on the graph without what is held out."""
+        vectors = Mixture.open(self.run / WORK / MIXTURE) if self.record["mixture"] else NoVectors()
+        return trail_scorer(held, self.settings, load_best(self.run)[0], self.run, vectors)
+
+    @property
+    def card_seconds(self) -> float:
+        """The time that what to expect takes, as far as it is known."""
+        return float(SLOWDOWN * self.record["pace"] * len(self.record["ranks"][SHIPPED]))
+
     def write_card(self, held: Benchmark) -> None:
         """Measure what to expect of the deployed scorer on queries that nothing was chosen on; write the card."""
         record = self.record
         first = cut_benchmark(held, len(record["ranks"][SHIPPED]), self.plan.queries)
         (ranks,) = rank_held_out(first, [self.deployed_scorer(held)], EXPECTING, self.moment(1))
         record["figures"] = figures_by_shots(ranks)
+        if record["mixture"] or (record.get("mixing") and hides_relations(held)):
+            pairs = cut_benchmark(self.large_relations(), MAX_LARGE, self.plan.queries)
+            (ranks,) = rank_held_out(pairs, [self.mixed_scorer(pairs)], EXPECTING, self.moment(1))
+            record["figures"][KNOWN] = figures_of(ranks)
         write_record(self.run, record)
         write_card(self.run, device=self.settings.device)
 
@@ -420,11 +547,13 @@ class Fit:
 
     def tell_figures(self, *names: str) -> None:
         for name in names:
-            figures = figures_of(self.record["ranks"][name])
-            self.tell(
-                f"  {name:<10}  MRR {figures['mrr']:.3f}  Hits@10 {figures['hits@10']:.3f}  "
-                f"on {figures['relations']} relations, {figures['queries']} queries"
-            )
+            self.tell_row(name, figures_of(self.record["ranks"][name]))
+
+    def tell_row(self, name: str, figures: Mapping[str, float]) -> None:
+        self.tell(
+            f"  {name:<10}  MRR {figures['mrr']:.3f}  Hits@10 {figures['hits@10']:.3f}  "
+            f"on {figures['relations']} relations, {figures['queries']} queries"
+        )
 
     # Time
 

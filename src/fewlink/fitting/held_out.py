@@ -2,8 +2,9 @@
 
 A graph with enough relations hides some of them entirely; they are asked about as a user asks about a new relation,
 with 3, 30 and all other pairs as references. A graph with few relations hides some pairs of each instead; they are
-asked about as a user asks about a relation of the graph, with all other pairs as references. No scorer reads or learns
-from what is held out. The first half of each relation's queries is for choosing, the second half for what to expect.
+asked about as a user asks about a relation of the graph, with all other pairs as references. To weigh an embedding
+model, some pairs of relations with many are hidden before. No scorer reads or learns from what is held out. The first
+half of each relation's queries is for choosing, the second half for what to expect.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ from fewlink.scorers import GraphScorer, Scorer
 
 SHOTS = (3, 30)  # numbers of references beside all
 ALL, ANY = "all", "any"
+KNOWN = "known"  # relations of the graph with many pairs
 MIN_PAIRS = 10  # of a held-out relation
 MAX_RELATIONS = 16
 MIN_NEW = 6  # relations that must be hidden entirely; if they are fewer, pairs are hidden instead
 NEW_SHARE = 1 / 3  # of the relations, and of the triples, that are hidden entirely at most
 PAIRS_SHARE = 1 / 3  # of a relation's pairs that are hidden at most
 MAX_QUERIES = 60  # of a relation, for choosing and for what to expect together
+LARGE, MAX_LARGE = 100, 24  # pairs of relations that an embedding model is weighed on, and their number
+LARGE_SHARE, MAX_OF_LARGE = 0.1, 200  # of the pairs of such a relation that are hidden at most
 CHOOSING, EXPECTING = 0, 1  # halves of the queries
 Ranks = dict[str, list[float]]  # of a relation's queries, by the number of references
 
@@ -48,30 +52,49 @@ class Estimate(NamedTuple):
 
 
 def hold_out(graph: Graph, name: str, seed: int) -> Benchmark:
-    """A benchmark whose dev relations are held out of the graph, in random order; all ids stay the same.
+    """A benchmark whose dev relations are hidden entirely, or, where relations are few, some of their pairs.
 
-    The pairs of a dev relation are three references and its queries; its other known pairs can be references too.
+    All ids stay the same. The pairs of a dev relation are three references and its queries; its other known pairs can
+    be references too.
     """
-    rng = generator(seed, "hold out")
-    pairs = pairs_by_relation(graph)
-    usable = [relation for relation, own in pairs.items() if _usable(graph, own)]
-    twins = twins_of(pairs, usable)
-    shuffled = {r: rng.permutation(pairs[r]) for r in rng.permutation(usable).tolist() if r not in twins}
+    shuffled, twins = _shuffled(graph, seed)
     new, hidden = dict[int, np.ndarray](), 0
     for relation, own in shuffled.items():
         fits = hidden + len(own) <= NEW_SHARE * graph.triple_count
         if fits and len(new) < min(MAX_RELATIONS, NEW_SHARE * len(shuffled)):
             new[relation], hidden = own, hidden + len(own)
     held = _held(graph, name, new, new, twins)
-    if len(held.split("dev")) < MIN_NEW:
-        some = dict(list(shuffled.items())[:MAX_RELATIONS])
-        held = _held(graph, name, some, {r: own[: _most_queries(own)] for r, own in some.items()}, twins)
+    return held if len(held.split("dev")) >= MIN_NEW else hold_out_pairs(graph, name, seed)
+
+
+def hold_out_pairs(graph: Graph, name: str, seed: int) -> Benchmark:
+    """A benchmark that hides some pairs of its dev relations, which the graph still has."""
+    shuffled, twins = _shuffled(graph, seed)
+    some = dict(list(shuffled.items())[:MAX_RELATIONS])
+    held = _held(graph, name, some, {r: own[: _most_queries(own)] for r, own in some.items()}, twins)
     if not held.split("dev"):
         raise FewlinkError(
             f"nothing can be held out: none of the {len(graph.relations):,} relations has {MIN_PAIRS} pairs "
             "of entities that other relations join as well"
         )
     return held
+
+
+def hold_out_of_large(graph: Graph, name: str, seed: int) -> Benchmark:
+    """A benchmark that hides some pairs of relations with many; without dev relations if the graph has none such."""
+    shuffled, twins = _shuffled(graph, seed)
+    large = dict([(r, own) for r, own in shuffled.items() if len(own) >= LARGE][:MAX_LARGE])
+    hidden = {r: own[: min(MAX_OF_LARGE, int(LARGE_SHARE * len(own)))] for r, own in large.items()}
+    return _held(graph, name, large, hidden, twins)
+
+
+def _shuffled(graph: Graph, seed: int) -> tuple[dict[int, np.ndarray], dict[int, tuple[str, int]]]:
+    """The usable relations and their pairs in random order, and the exact twins of relations."""
+    rng = generator(seed, "hold out")
+    pairs = pairs_by_relation(graph)
+    usable = [relation for relation, own in pairs.items() if _usable(graph, own)]
+    twins = twins_of(pairs, usable)
+    return {r: rng.permutation(pairs[r]) for r in rng.permutation(usable).tolist() if r not in twins}, twins
 
 
 def _usable(graph: Graph, pairs: np.ndarray) -> bool:
@@ -118,7 +141,9 @@ def _task(graph: Graph, name: str, pairs: np.ndarray, hidden: np.ndarray) -> Tas
 
     None if too few of them are joined to anything by the graph.
     """
-    queries = hidden[(graph.degrees[hidden] > 0).all(1)][: _most_queries(pairs)]
+    queries = hidden[(graph.degrees[hidden] > 0).all(1)]
+    if len(hidden) == len(pairs):  # the others are references
+        queries = queries[: _most_queries(pairs)]
     task = Task(name, queries, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]))
     references = _references(graph, task, queries)[: SHOTS[0]]
     if len(references) < SHOTS[0] or len(queries) < 2:

@@ -14,6 +14,7 @@ from fewlink.training.run import make_folder
 
 SHIPPED, RULES, TUNED = "shipped", "rules", "fine-tuned"
 FIRST_STAGES = ("answering", "holding out", "measuring")  # those before fine-tuning
+TUNING_STAGES = ("tuning", "choosing")
 FORMAT_0_2 = "fewlink-fit/2"  # of weights that this version cannot read
 STOPPED = "stopped"  # names the seconds of stages that did not finish
 
@@ -53,15 +54,19 @@ def record_id(run: Path, record: dict[str, Any]) -> str:
 def continued(before: dict[str, Any], new: dict[str, Any], minutes: float, steps: int) -> dict[str, Any]:
     """The record to continue with: the new one if nothing was measured, else the old one.
 
-    With more minutes than before, a fit that ended with fewer than `steps` steps is fine-tuned again. The time of
-    earlier calls counts.
+    With more minutes than before, a fit that ended with fewer than `steps` steps is fine-tuned again, and one that had
+    too little time for an embedding model tries again. The time of earlier calls counts.
     """
     seconds, more = before["seconds"], minutes > before["asked"]["minutes"]
     used = {STOPPED: sum(seconds.values())}
     if "answering" not in seconds or ("measuring" not in seconds and minutes != before["asked"]["minutes"]):
         return {**new, "seconds": used if used[STOPPED] else {}}
-    if "card" in seconds and more and before["steps"] < steps:
-        kept = {name: seconds[name] for name in FIRST_STAGES if name in seconds}
+    if "card" not in seconds or not more:
+        return before
+    tuned = before["steps"] >= steps
+    if not tuned or before.get("too_late"):
+        stages = (*FIRST_STAGES, *TUNING_STAGES) if tuned else FIRST_STAGES
+        kept = {name: seconds[name] for name in stages if name in seconds}
         before["seconds"] = {**kept, STOPPED: used[STOPPED] - sum(kept.values())}
     return before
 
@@ -95,6 +100,7 @@ def check_continues(run: Path, before: dict[str, Any], arguments: dict[str, Any]
     """Raise if a fit was started by another version or with other arguments, given its record."""
     if before["format"] != FIT_FORMAT:
         raise InputError(run, "was fitted by an earlier version of fewlink: fit again into another folder")
+    before["asked"].setdefault("mix", True)  # fits of earlier versions had no embedding model
     files = {"graph": "another graph", "types": "other types", "names": "other names"}
     for name, value in arguments.items():
         if (own := before["asked"].get(name)) != value:

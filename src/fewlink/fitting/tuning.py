@@ -36,6 +36,7 @@ MAX_WHOLE_EDGES = 30_000  # on a CPU, steps on a larger graph read neighbourhood
 NEIGHBOURHOOD_EDGES = 15_000
 TIMED_BLOCKS = 3  # blocks of steps after which the pace is known
 SAVE_EVERY, TELL_EVERY = 20.0, 10.0  # seconds
+NO_VECTORS = NoVectors()
 Weights = Mapping[str, Tensor]
 Log = Callable[[str], None]
 
@@ -49,9 +50,11 @@ def tuning_settings(changes: list[str]) -> TrailSettings:
     return settings
 
 
-def trail_scorer(benchmark: Benchmark, settings: TrailSettings, weights: Weights, run: Path) -> Scorer:
-    """TRAIL with these weights on the known graph of a benchmark."""
-    return FAMILY.scorer(benchmark, NoVectors(), settings, dict(weights), run=run)
+def trail_scorer(
+    benchmark: Benchmark, settings: TrailSettings, weights: Weights, run: Path, vectors: NoVectors = NO_VECTORS
+) -> Scorer:
+    """TRAIL with these weights on the known graph of a benchmark, perhaps mixed with an embedding model."""
+    return FAMILY.scorer(benchmark, vectors, settings, dict(weights), run=run)
 
 
 def check_tunable(benchmark: Benchmark, settings: TrailSettings) -> None:

@@ -19,7 +19,7 @@ from fewlink.core.memo import Memo
 from fewlink.core.storage import new_folder, read_folder
 from fewlink.graph.groups import Groups, offsets_of, spans
 from fewlink.graph.types import TypeTable
-from fewlink.graph.vocabulary import Vocabulary, check_edges, load_array
+from fewlink.graph.vocabulary import Vocabulary, check_edges, check_mapped, load_array
 
 FORMAT = "fewlink-graph/1"
 EDGE_ARRAYS = ("offsets", "relation_ids", "tail_ids", "positions")
@@ -134,13 +134,13 @@ class Graph(Memo):
 
     def name(self, entity: int) -> str:
         """The readable name of an entity."""
-        return _readable(self.labels[entity] if self.labels else self.entities[entity])
+        return readable(self.labels[entity] if self.labels else self.entities[entity])
 
     def relation_name(self, relation: int) -> str:
         """The readable name of a relation; the name of an inverse ends in ⁻¹."""
         forward, inverse = relation % len(self.relations), relation >= len(self.relations)
         label = self.labels[len(self.entities) + forward] if self.labels else self.relations[forward]
-        return _readable(label) + ("⁻¹" if inverse else "")
+        return readable(label) + ("⁻¹" if inverse else "")
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -167,8 +167,17 @@ class Graph(Memo):
 
     @classmethod
     def open(cls, folder: Path, verify: bool | None = None) -> Graph:
-        """Open a compiled graph; its arrays are memory-mapped and read when used."""
+        """Open a compiled graph; its large arrays are memory-mapped and read when used."""
         return read_folder(folder, FORMAT, cls._load, verify)
+
+    def check_files(self) -> None:
+        """Raise if a file that is memory-mapped was cut off since the graph was opened."""
+        check_mapped(*(getattr(self, array) for array in EDGE_ARRAYS))
+        for names in (self.entities, self.relations, self.labels, self.types.names if self.types else None):
+            if names is not None:
+                check_mapped(*(getattr(names, array) for array in Vocabulary.ARRAYS))
+        if self.types is not None:
+            check_mapped(self.types.offsets, self.types.types)
 
     @classmethod
     def _load(cls, folder: Path, manifest: dict[str, Any]) -> Graph:
@@ -221,7 +230,7 @@ def _order(first: np.ndarray, second: np.ndarray, third: np.ndarray) -> tuple[np
     return order, order[1:][(ordered[:, 1:] == ordered[:, :-1]).all(0)]
 
 
-def _readable(name: str) -> str:
+def readable(name: str) -> str:
     """A name without `concept:type:` and underscores, as people write it."""
     if name.startswith("concept:"):
         name = name.rsplit(":", 1)[-1]

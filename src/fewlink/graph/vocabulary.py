@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import codecs
+import mmap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
 
-from fewlink.core.errors import UnknownName, did_you_mean
+from fewlink.core.errors import InputError, UnknownName, did_you_mean
 
 MAX_SUGGESTION_NAMES = 200_000  # names searched for "did you mean"
-MAX_CHECKED_BYTES = 64 << 20  # the values of larger arrays are not checked when they are opened
+MAX_CHECKED_BYTES = 64 << 20  # larger arrays are memory-mapped, and their values not checked when they are opened
 
 
 def load_array(path: Path) -> np.ndarray:
-    """Open an array (n, …) of a folder, memory-mapped."""
-    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    """Open an array (n, …) of a folder, memory-mapped if it is large."""
+    mode: Literal["r"] | None = "r" if path.stat().st_size > MAX_CHECKED_BYTES else None
+    array: np.ndarray = np.load(path, mmap_mode=mode, allow_pickle=False)
     if array.ndim == 0:
         raise ValueError(f"{path.name} is a number, not an array")
+    array.flags.writeable = False
     return array
+
+
+def check_mapped(*arrays: np.ndarray) -> None:
+    """Raise if the file of a memory-mapped array was cut since: to read what is missing would end the process."""
+    for array in arrays:
+        mapped = array.base
+        if isinstance(mapped, mmap.mmap) and mapped.size() < len(mapped):
+            path = getattr(array, "filename", None) or "a file of the graph"
+            raise InputError(path, "was cut off while it was in use: make the folder again, and start again")
 
 
 def check_offsets(offsets: np.ndarray, total: int, what: str, count: int | None = None) -> None:
@@ -85,8 +97,9 @@ class Block(NamedTuple):
 class Vocabulary:
     """Distinct names by id, and ids by name through a sorted array of 32-bit checksums.
 
-    Arrays, memory-mapped if opened from a folder: `text` is the concatenation of all names as UTF-8 bytes, and name i
-    is `text[ends[i-1]:ends[i]]`; `sums` are the sorted checksums; `order` are the ids in that order.
+    Arrays, of which large ones are memory-mapped if opened from a folder: `text` is the concatenation of all names as
+    UTF-8 bytes, and name i is `text[ends[i-1]:ends[i]]`; `sums` are the sorted checksums; `order` are the ids in that
+    order.
     """
 
     ARRAYS = ("text", "ends", "sums", "order")

@@ -1,9 +1,9 @@
 """Answer sets: the shortest list of first answers that contains a right one in, say, 9 of 10 questions.
 
-With p the probability of the first answer and c the number of candidates, log size = a + b · p + d · (1 − p) · log c.
-A quantile regression fits a, b and d to the rank of the best right answer on held-out relations, all with equal weight.
-Then a is shifted until the sets reach their level on relations that the regression did not see (split conformal
-prediction).
+With z the log odds of the first answer's probability, the first s answers contain a right one with the probability
+1/(1 + exp(−(a + b · z + c · log s + d · z · log s))), fitted to held-out relations, all with equal weight. The set at a
+level is as long as it takes to reach that level. If it takes more than `LONGEST` answers, or more than there are
+candidates, nothing is promised.
 """
 
 from __future__ import annotations
@@ -13,43 +13,41 @@ from dataclasses import dataclass
 import numpy as np
 
 from fewlink.graph import Graph
+from fewlink.linker.logistic import fit_logistic
 
 LEVELS = (0.5, 0.8, 0.9)
-MAX_STEPS, TOLERANCE = 300, 1e-8  # of the quantile regression
-MIN_RESIDUAL = 0.05  # smaller residuals are weighted like this one
-RIDGE = 1.0
-MISSING = 1.0  # log rank, beyond the last candidate, of a right answer that is not a candidate
+LONGEST = 20
+SIZES = (1, 2, 3, 5, 7, 10, 14, LONGEST)  # that the probability is fitted to
+RIDGE = 0.3
+MIN_PROBABILITY = 1e-4  # of a first answer; the log odds of smaller ones make no difference
 SHARES = {0.5: "half", 0.8: "8 of 10", 0.9: "9 of 10"}
 IN_WORDS = {0.5: "half of such questions", 0.8: "8 of 10 such questions", 0.9: "9 of 10 such questions"}
-UNLIKELY = 0.2  # if the first answer is less probable, the sentence warns that probably none is right
+UNLIKELY = 0.2  # if the first answer is less probable, the sentence says that it is probably wrong
 
 
 @dataclass(frozen=True)
-class SetSize:
-    """The size of answer sets at one level; `weights` are a, b and d.
+class Coverage:
+    """How probably a right answer is among the first ones; `weights` are a, b, c and d."""
 
-    `coverage` is the share of questions whose set contains a right answer; `mean` and `median` are sizes. All three
-    were measured on held-out graphs, with equal weight for each relation.
-    """
+    weights: tuple[float, float, float, float]
 
-    level: float
-    weights: tuple[float, float, float]
-    coverage: float | None = None
-    mean: float | None = None
-    median: float | None = None
+    def probabilities(self, first: np.ndarray) -> np.ndarray:
+        """The probabilities (n, LONGEST) that the first 1, 2, … answers contain a right one, given that (n,) of the
+        first answer."""
+        logits = np.stack([_features(first, size) @ np.array(self.weights) for size in range(1, LONGEST + 1)], 1)
+        return np.asarray(np.exp(-np.logaddexp(0, -logits)))
 
-    def size(self, first: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        """The sizes (n,) of sets, given the probability of each first answer (n,) and the number of candidates (n,)."""
-        logs = _features(first, candidates) @ np.array(self.weights)
-        sizes: np.ndarray = np.floor(np.exp(np.minimum(logs, 30)) + 1e-9)
-        return np.asarray(np.clip(sizes, 1, np.maximum(candidates, 1)), np.int64)
+    def sizes(self, first: np.ndarray, level: float) -> np.ndarray:
+        """The sizes (n,) of the sets at a level, 0 for none, given the probability of the first answer (n,)."""
+        enough = self.probabilities(first) >= level
+        return np.where(enough.any(1), enough.argmax(1) + 1, 0)
 
 
 @dataclass(frozen=True)
 class AnswerSet:
     """The answer set of one query entity (`asked`): its first `size` answers contain a right one at this `level`.
 
-    If `unlikely`, probably no candidate is right.
+    If `unlikely`, the first answer is probably wrong.
     """
 
     asked: str
@@ -64,17 +62,16 @@ class AnswerSet:
 class Ranks:
     """Ranks of right answers to n questions about held-out relations.
 
-    Shapes, all (n,): `first`, the probability of the first answer; `candidates`, their number; `best`, the rank of the
-    best right answer, infinite if it is not a candidate; `groups`, the relation of each question.
+    Shapes, all (n,): `first`, the probability of the first answer; `best`, the rank of the best right answer, infinite
+    if it is not a candidate; `groups`, the relation of each question.
     """
 
     first: np.ndarray
-    candidates: np.ndarray
     best: np.ndarray
     groups: np.ndarray
 
     def take(self, rows: np.ndarray) -> Ranks:
-        return Ranks(self.first[rows], self.candidates[rows], self.best[rows], self.groups[rows])
+        return Ranks(self.first[rows], self.best[rows], self.groups[rows])
 
     @property
     def counts(self) -> np.ndarray:
@@ -82,63 +79,41 @@ class Ranks:
         _, which = np.unique(self.groups, return_inverse=True)
         return np.asarray(1 / np.bincount(which)[which])
 
-    @property
-    def logs(self) -> np.ndarray:
-        """The logarithms (n,) of the ranks."""
-        return np.asarray(np.minimum(np.log(self.best), np.log(self.candidates) + MISSING))
 
-
-def fit_set_size(ranks: Ranks, level: float) -> SetSize:
-    """Fit the size of sets at a level to all questions.
-
-    The shift of a is measured by fitting to each half of the relations and predicting the other half.
-    """
-    features, counts, logs = _features(ranks.first, ranks.candidates), ranks.counts, ranks.logs
-    _, which = np.unique(ranks.groups, return_inverse=True)
-    residuals = np.zeros(len(logs))
-    for half in (0, 1):
-        seen, left_out = which % 2 == half, which % 2 != half
-        if seen.any() and left_out.any():
-            weights = _quantile_regression(features[seen], logs[seen], counts[seen], level)
-            residuals[left_out] = logs[left_out] - features[left_out] @ weights
-    weights = _quantile_regression(features, logs, counts, level)
-    weights[0] += weighted_quantile(residuals, counts, level)
-    return SetSize(level, (float(weights[0]), float(weights[1]), float(weights[2])))
-
-
-def weighted_quantile(values: np.ndarray, counts: np.ndarray, level: float) -> float:
-    """The least value that a share of at least `level` of the weighted values does not exceed."""
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(counts[order]) / counts.sum()
-    return float(values[order[min(int(np.searchsorted(reached, level - 1e-12)), len(values) - 1)]])
+def fit_coverage(ranks: Ranks) -> Coverage:
+    """Fit the probability that the first answers contain a right one."""
+    features = np.concatenate([_features(ranks.first, size) for size in SIZES])
+    right = np.concatenate([ranks.best <= size for size in SIZES])
+    a, b, c, d = fit_logistic(features, right, np.tile(ranks.counts / len(SIZES), len(SIZES)), RIDGE).tolist()
+    return Coverage((a, b, c, d))
 
 
 def answer_set(
-    sizes: tuple[SetSize, ...], asked: tuple[str, str], first: float, candidates: int, shown: int, what: str = "tail"
-) -> AnswerSet:
+    coverage: Coverage, asked: tuple[str, str], first: float, candidates: int, shown: int, what: str = "tail"
+) -> AnswerSet | None:
     """The answer set of one query entity, by id and name, whose first `shown` answers are listed.
 
-    It has the highest level whose set is fully listed, or the top level if none is. `first` is the probability of the
-    first answer, and `what` the kind of answers: tails or heads.
+    It has the highest level whose set is fully listed, or the highest level of all; None if no level is reached.
+    `first` is the probability of the first answer, and `what` the kind of answers: tails or heads.
     """
-    by_level = {each.level: int(each.size(np.array([first]), np.array([candidates]))[0]) for each in sizes}
-    top = max(by_level)
-    listed = [level for level, size in by_level.items() if size <= shown]
-    level = max(listed, default=top)
-    size = by_level[level]
-    unlikely = first < UNLIKELY
-    words = IN_WORDS.get(level, f"{level:.0%} of such questions")
-    which = f"the first {what} is" if size == 1 else f"one of the first {size:,} {what}s is"
-    sentence = f"{which} right in {words}"
+    sizes = {level: int(coverage.sizes(np.array([first]), level)[0]) for level in LEVELS}
+    sizes = {level: size for level, size in sizes.items() if 0 < size <= candidates}
+    if not sizes:
+        return None
+    top = max(sizes)
+    level = max((level for level, size in sizes.items() if size <= shown), default=top)
+    size, unlikely = sizes[level], first < UNLIKELY
+    which = f"the first {what} is" if size == 1 else f"one of the first {size} {what}s is"
+    sentence = f"{which} right in {IN_WORDS[level]}"
     if level < top:
-        sentence += f"; for {SHARES.get(top, f'{top:.0%}')} it takes the first {by_level[top]:,}"
+        sentence += f"; for {SHARES[top]} it takes the first {sizes[top]}"
     if unlikely:
-        sentence = f"probably none of the first {what}s is right: {sentence}"
+        sentence = f"the first {what} is probably wrong: {sentence}"
     return AnswerSet(*asked, size, level, unlikely, sentence)
 
 
 def answer_sets(
-    sizes: tuple[SetSize, ...],
+    coverage: Coverage | None,
     graph: Graph,
     asked: np.ndarray,
     probabilities: np.ndarray,
@@ -146,35 +121,23 @@ def answer_sets(
     candidates: int,
     what: str = "tail",
 ) -> tuple[AnswerSet, ...]:
-    """The answer set of each query entity, given n ranked pairs.
+    """The answer sets of the query entities that have one, given n ranked pairs.
 
     Shapes, all (n,): `asked`, the query entities; `probabilities`; `new`, whether the pair is not known.
     """
-    if not sizes:
+    if coverage is None:
         return ()
     sets = []
     for entity in dict.fromkeys(asked.tolist()):
         rows = np.flatnonzero((asked == entity) & new)
         if len(rows):
             named = graph.entities[entity], graph.name(entity)
-            sets.append(answer_set(sizes, named, float(probabilities[rows].max()), candidates, len(rows), what))
-    return tuple(sets)
+            sets.append(answer_set(coverage, named, float(probabilities[rows].max()), candidates, len(rows), what))
+    return tuple(each for each in sets if each is not None)
 
 
-def _features(first: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    return np.stack([np.ones(len(first)), first, (1 - first) * np.log(np.maximum(candidates, 1))], 1)
-
-
-def _quantile_regression(features: np.ndarray, values: np.ndarray, counts: np.ndarray, level: float) -> np.ndarray:
-    """Minimise pinball loss plus a ridge penalty on all weights but the first, by reweighted least squares."""
-    penalty = RIDGE * np.diag([0.0] + [1.0] * (features.shape[1] - 1))
-    weights = np.zeros(features.shape[1])
-    for _ in range(MAX_STEPS):
-        residuals = values - features @ weights
-        row_weights = np.where(residuals >= 0, level, 1 - level) * counts / np.maximum(np.abs(residuals), MIN_RESIDUAL)
-        new = np.linalg.solve((features.T * row_weights) @ features + penalty, features.T @ (row_weights * values))
-        converged = np.abs(new - weights).max() < TOLERANCE
-        weights = new
-        if converged:
-            break
-    return weights
+def _features(first: np.ndarray, size: int) -> np.ndarray:
+    """1, z, log s and z · log s of each question (n, 4)."""
+    limited = np.clip(first, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+    odds, log_size = np.log(limited / (1 - limited)), np.log(size)
+    return np.stack([np.ones(len(first)), odds, np.full(len(first), log_size), odds * log_size], 1)

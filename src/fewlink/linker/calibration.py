@@ -24,7 +24,7 @@ from fewlink.core.storage import read_json, with_sha256, without_sha256, write_j
 from fewlink.data import Benchmark, Task
 from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
-from fewlink.linker.answer_sets import SetSize
+from fewlink.linker.answer_sets import Coverage
 from fewlink.linker.logistic import fit_logistic
 from fewlink.linker.predictions import TrustNote
 from fewlink.linker.query import References
@@ -49,7 +49,7 @@ from fewlink.scorers import GraphScorer, Question, Scorer
 from fewlink.training.folder import CALIBRATION, deployment_id, list_optional_files, run_id
 
 FORMAT = "fewlink-calibration/2"
-FILE_FACTS = ("format", "candidates", "run", "deployed")  # keys of a file that are not fields of `Calibration`
+FILE_FACTS = ("format", "candidates", "run", "deployed", "sets")  # not fields of `Calibration`; 0.2 wrote `sets`
 BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
 FOLDS, MAX_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if that makes more than MAX_FOLDS
@@ -123,7 +123,7 @@ class Calibration:
     step, benchmark          identify the weights and the data that were calibrated
     least                    trust is low if at most half of the references are found and the probability of first
                              answers is below this
-    sets                     the sizes of answer sets
+    coverage                 gives the sizes of answer sets; None if there are none
     by_references            `over_relations` by the number of references, where it was measured
     """
 
@@ -143,22 +143,23 @@ class Calibration:
     step: int
     benchmark: str
     least: float = 0.0
-    sets: tuple[SetSize, ...] = ()
+    coverage: Coverage | None = None
     by_references: tuple[MeasuredError, ...] = ()
 
     def probabilities(self, pairs: RankedPairs, fans: np.ndarray, trust: Trust | None = None) -> np.ndarray:
         """The probabilities (n,) of ranked pairs, never higher for a worse rank; `fans` (n,) are those of heads."""
         return _sigmoid(logits(self.weights, pairs, fans, trust))
 
-    def note(self, trust: Trust | None, first: float, missing: str = "") -> TrustNote:
+    def note(self, trust: Trust | None, first: float, missing: str = "", error: float | None = None) -> TrustNote:
         """How far to trust the answers to a question; `first` is the mean probability of its first answers.
 
-        `missing` says why no answer has a probability, if none has.
+        `missing` says why no answer has a probability, if none has. `error` is that of the probabilities if they were
+        recalibrated.
         """
         if missing:
             return TrustNote(False, False, no_percentages(missing))
         low = trust is not None and not trust.whole and trust.share_found <= LOW_TRUST_FOUND and first < self.least
-        error = self.error_for(trust)
+        error = self.error_for(trust) if error is None else error
         return trust_note(trust, low, error, error > ROUGH)
 
     def error_for(self, trust: Trust | None) -> float:
@@ -225,14 +226,15 @@ def open_calibration(path: Path, run: str = "") -> Calibration:
     with reading(path, remedy):
         values: dict[str, Any] = {k: v for k, v in content.items() if k not in FILE_FACTS}
         values["by_references"] = tuple(MeasuredError(**each) for each in values.get("by_references", ()))
-        values["sets"] = tuple(
-            SetSize(**{**each, "weights": tuple(each["weights"])}) for each in values.get("sets", ())
-        )
+        if values.get("coverage") is not None:
+            a, b, c, d = map(float, values["coverage"]["weights"])
+            values["coverage"] = Coverage((a, b, c, d))
         for bins in ("bins", "first_bins"):
             values[bins] = tuple(Bin(**each) for each in values[bins])
         calibration = Calibration(**values)
         weights = [calibration.weights["constant"], *calibration.weights.values()]
         weights += [calibration.least, calibration.measured_error]
+        weights += calibration.coverage.weights if calibration.coverage else ()
         if not all(map(math.isfinite, weights)):
             raise ValueError("a weight is not finite")
     return calibration
@@ -273,7 +275,8 @@ def calibrate_on_dev(
     by_shipped = _probabilities(np.array([shipped.weights.get(name, 0.0) for name in FEATURES]), sample.features)
     if over_relations(by_shipped, sample) > over_relations(cross_fitted(sample), sample):
         return own
-    return replace(own, weights=shipped.weights, least=shipped.least, sets=shipped.sets, **_errors(by_shipped, sample))
+    kept: dict[str, Any] = {"weights": shipped.weights, "least": shipped.least, "coverage": shipped.coverage}
+    return replace(own, **kept, **_errors(by_shipped, sample))
 
 
 def fitted(sample: Sample, probabilities: np.ndarray | None = None, **facts: Any) -> Calibration:

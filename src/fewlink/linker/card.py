@@ -196,7 +196,11 @@ def _fit_metrics(record: Mapping[str, Any]) -> str:
     """What a fit measured: what to expect, and what its scorer was chosen on."""
     if not record.get("figures"):
         return "Nothing is measured yet. The same `fewlink fit` command continues the fit.\n"
-    expected = [[f"{shots} references", *_fit_row(row)] for shots, row in record["figures"].items()]
+    expected = [
+        ["a relation of the graph" if shots == "known" else f"{shots} references", *_fit_row(row)]
+        for shots, row in record["figures"].items()
+    ]
+    mixing = record.get("mixing", {}).items()
     chosen = [
         [f"{name}{', deployed' if name == record['deployed'] else ''}", *_fit_row(row)]
         for name, row in record["held_out"].items()
@@ -212,6 +216,8 @@ def _fit_metrics(record: Mapping[str, Any]) -> str:
             "better by two standard errors.\n",
             _table(["scorer", *columns], chosen),
             f"Deployed: {record['deployed']} ({record['why']}).\n",
+            *([f"For relations of the graph: {record['mixed']}.\n"] if record.get("mixed") else []),
+            *([_table(["TRAIL", *columns], [[name, *_fit_row(row)] for name, row in mixing])] if mixing else []),
         ]
     )
 
@@ -247,7 +253,7 @@ def _calibration(calibration: Calibration) -> str:
         text.append(f"**No percentages are shown: an error above {ROUGH} makes them misleading. Use the ranks.**\n")
     if calibration.least:
         text.append(
-            "Questions with low trust get no percentages either. A question has low trust if at most half of its "
+            "Answers with low trust are marked. A question has low trust if at most half of its "
             f"references are found in the first ten when they are held out, and its first answers have a mean "
             f"probability under {calibration.least:.0%}.\n"
         )

@@ -16,7 +16,7 @@ from fewlink.linker.drawing import Cell, DrawnPath, Hop
 from fewlink.linker.names import Entity, entity_of, fold, hop, short_relation
 from fewlink.linker.paths import MAX_HOPS, direct_relations, distance, simple_path
 from fewlink.linker.phrases import without_kinds
-from fewlink.scorers import ExplainingScorer, Question, Reasons, Scorer, capabilities
+from fewlink.scorers import EMBEDDING, ExplainingScorer, Question, Reasons, Scorer, capabilities
 
 MAX_MENTIONED = 3  # paths and neighbours in sentences
 MAX_LINES = 3  # after the first sentence, unless everything is wanted
@@ -196,7 +196,7 @@ class Explanation:
         score as the sum of its parts.
         """
         lead, paths = self.sentence(), self._paths() if full else self._other_paths()
-        more = [*paths, *self._names(), *self._references(full)]
+        more = [*self._embedding(), *paths, *self._names(), *self._references(full)]
         if full or not self.paths:
             more += [*self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
         if full:
@@ -216,6 +216,8 @@ class Explanation:
             return f"{pair} is one of {self._those()}.", None
         if direct := self._direct():
             return f"{head} and {tail} are joined directly: {self._told(direct[0])}.", direct[0]
+        if self.shares.get(EMBEDDING, 0.0) > max(self._most(without=EMBEDDING), 0.0):
+            return self._embedding()[0], None
         if (like := self._like_name()) is not None and like.weight > self._most(without="names"):
             return self._names()[0], None
         best = self._best()
@@ -271,7 +273,7 @@ class Explanation:
         drawn = self._drawn()
         others = [path for path in self.paths if path.counts() and path not in drawn][:MAX_MENTIONED]
         more = [f"Also: {'; '.join(map(self._chain, others))}."] if others else []
-        words = [*more, *self._without_paths(), *self._names(), *self._references(full=True)]
+        words = [*self._embedding(), *more, *self._without_paths(), *self._names(), *self._references(full=True)]
         words += [*self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
         lead = self.sentence()
         return [text for text in words if text != lead]
@@ -365,6 +367,17 @@ class Explanation:
         end = self._end("tail")
         return [f"The name ‘{self.tail.name}’ is like that of {self._one()}'s {end}, ‘{like.entity.name}’."]
 
+    def _embedding(self) -> list[str]:
+        """What an embedding model adds, if it is mixed in: it cannot be told as paths."""
+        share = self.shares.get(EMBEDDING, 0.0)
+        if abs(share) < MIN_WEIGHT:
+            return []
+        model, change = self._kind(EMBEDDING), f"{abs(share):.2f} {'higher' if share > 0 else 'lower'}"
+        pair = self._pair(self.head, self.tail)
+        if share > max(self._most(without=EMBEDDING), 0.0):
+            return [f"{pair}: {model} counts most; it makes the score {change} and names no path."]
+        return [f"Besides, {model} makes the score {change}; it names no path."]
+
     def _no_path(self) -> str:
         """Say that no path from the head counts, and what counts instead."""
         head, tail = self.head.name, self.tail.name
@@ -400,7 +413,7 @@ class Explanation:
         order = sorted(
             range(len(others)), key=lambda i: (others[i].entities[0] != self.head, len(others[i].steps), not new[i])
         )
-        room = MAX_LINES - 1 - len(self._names())
+        room = MAX_LINES - 1 - len(self._names()) - len(self._embedding())
         return [f"Also: {self._chain(replace(path, like=None))}." for path in (others[i] for i in order[:room])]
 
     def _paths(self) -> list[str]:

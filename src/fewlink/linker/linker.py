@@ -56,8 +56,17 @@ from fewlink.linker.query import (
 from fewlink.linker.ranking import RankedPairs, rank_tails
 from fewlink.linker.relations import RelationFit, best_relations, described_fit
 from fewlink.linker.tables import Answers
-from fewlink.linker.trust import NO_PATH, SINGLE, Trust, evidence_for, head_fans, measure_trust, no_percentages
-from fewlink.scorers import GraphScorer, Question, Scorer, capabilities
+from fewlink.linker.trust import (
+    NO_PATH,
+    SINGLE,
+    Trust,
+    evidence_for,
+    head_fans,
+    is_whole,
+    measure_trust,
+    no_percentages,
+)
+from fewlink.scorers import GraphScorer, Question, Recalibration, RelationScorer, Scorer, capabilities
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
@@ -426,6 +435,7 @@ class Linker:
             "tails": len(tails),
             "asked": digest(heads, tails, references.ids),
             "names": able.reads_names,
+            "mixed in": able.mixed_in,
             "edges": able.edges_read,
             "constraints": sorted(self.constraints(query).kinds),
         }
@@ -532,6 +542,7 @@ class Linker:
 
         Remarks are appended to `notes`.
         """
+        self.graph.check_files()
         notes = [] if notes is None else notes
         named = None if relation is None else find_relation(self.benchmark, relation)
         if named is not None and self.run is not None and named.name in RunConfig.read(self.run).benchmark["train"]:
@@ -568,11 +579,19 @@ class Linker:
         return [(head, tail) for head, tail in relation.pairs()[:shots].tolist()]
 
     def model_for(self, references: References) -> Scorer:
-        """The model that answers with these references: without the triples of their relation, if it can hide them."""
+        """The model that answers with these references: without the triples of their relation, if it can hide them.
+
+        An embedding model that was trained on the known pairs may be mixed in, unless the query chose a few of them.
+        """
         relation, scorer = references.relation, self.scorer
         if relation is None or not relation.in_graph or not isinstance(scorer, GraphScorer):
             return scorer
-        return _cached(self._hiding, relation.name, lambda: scorer.without(relation.name), HIDING_CACHE_SIZE)
+        model = _cached(self._hiding, relation.name, lambda: scorer.without(relation.name), HIDING_CACHE_SIZE)
+        if not isinstance(model, RelationScorer):
+            return model
+        if not is_whole(len(references.pairs), relation):
+            return model.untrained()
+        return model.inverted() if relation.inverse else model
 
     def _check_heads(self, query: Query) -> None:
         if not query.heads:
@@ -607,6 +626,8 @@ class Linker:
 
         def measure() -> Trust:
             model, asked = self.model_for(references), references
+            if isinstance(model, RelationScorer):
+                model = model.untrained()
             if model is not self.scorer and asked.relation is not None:
                 asked = dataclasses.replace(asked, relation=asked.relation.hidden())
             candidates = None if query.candidates == "open" else self.candidates(query)
@@ -620,6 +641,7 @@ class Linker:
         These are k tails of each head, or as many as `settle` needs to apply constraints between pairs. If the query is
         `across_heads`, they are the best pairs of all heads, by probability, which depends on the `trust`.
         """
+        self.graph.check_files()
         used, references = self.constraints(query), query.references
         heads = np.array(query.heads, np.int32)
         question = Question(
@@ -711,9 +733,15 @@ class Linker:
         graph = known_graph(self.benchmark)
         evidence = evidence_for(self.scorer, graph, query.references.ids, pairs.heads) & ~pairs.alone
         base = self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
+        if changed := self._recalibration(query):
+            base = changed(base)
         if query.adjustment is None:
             return evidence * base, evidence * base
         return evidence * base, evidence * query.adjustment(base, np.isin(pairs.heads, list(query.answered)))
+
+    def _recalibration(self, query: Query) -> Recalibration | None:
+        """How the model of a query changes the probabilities of the calibration, if it does."""
+        return capabilities(self.model_for(query.references)).recalibration
 
     def predictions(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> Predictions:
         """Turn settled pairs into rows with names, probabilities if trusted, and reasons if the query wants them.
@@ -728,7 +756,8 @@ class Linker:
         if self.calibration is not None and base is not None and len(pairs):
             first = base[(pairs.ranks < 2) & (base > 0)]
             why = "" if base.any() else SINGLE if pairs.alone.all() else NO_PATH
-            note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0, why.format("the heads"))
+            mean, changed = float(first.mean()) if len(first) else 0.0, self._recalibration(query)
+            note = self.calibration.note(trust, mean, why.format("the heads"), changed.error if changed else None)
         percentages_shown = note is not None and note.shown
         explained = set(query.explained(pairs.heads).tolist())
         rows = []
@@ -756,7 +785,7 @@ class Linker:
             return predictions
         return predictions.with_sets(
             answer_sets(
-                self.calibration.sets,
+                self.calibration.coverage,
                 graph,
                 pairs.heads,
                 base,

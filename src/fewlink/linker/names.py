@@ -85,11 +85,15 @@ class Names:
         exact = self.graph.entities.find(name)
         if exact is not None:
             return [exact]
-        folded = fold(name.replace("\n", " "))
+        either = self.with_either(name)
+        return [entity for entity in either if self.graph.name(entity) == name] or either
+
+    def with_either(self, text: str) -> list[int]:
+        """The entities with this readable name or id, ignoring case."""
+        folded = fold(text.replace("\n", " "))
         typed = spaced(folded)
         named = self._names.equal(typed) if typed else np.zeros(0, np.int64)
-        same_case = [int(e) for e in named if self.graph.name(int(e)) == name]
-        return same_case or [int(e) for e in np.union1d(named, self._ids.equal(folded))]
+        return [int(entity) for entity in np.union1d(named, self._ids.equal(folded))]
 
     def id_of(self, name: str) -> str | None:
         """The id of the entity with this name or id; None if no entity or several match."""

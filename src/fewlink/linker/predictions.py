@@ -152,7 +152,7 @@ class Predictions(Sequence[Prediction]):
         except ImportError:
             raise MissingExtra("a data frame of predictions", "pandas") from None
         rows = [{**row.to_dict(), "rank": row.rank} for row in self.rows]
-        return pandas.DataFrame(rows, columns=list(COLUMNS))
+        return pandas.DataFrame(rows, columns=list(COLUMNS)).astype({"probability": float})
 
     def __repr__(self) -> str:
         if not self.rows:

@@ -19,7 +19,7 @@ from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.graph.components import joined
 from fewlink.linker.predictions import TrustNote
-from fewlink.linker.query import References
+from fewlink.linker.query import References, Relation
 from fewlink.linker.ranking import RankedPairs, score_heads
 from fewlink.scorers import EvidenceScorer, Question, Scorer, capabilities
 
@@ -123,7 +123,7 @@ def measure_trust(
     pairs, relation = references.ids, references.relation
     tails, heads = (len(open_candidates(graph, each)) for each in (pairs, pairs[:, ::-1]))
     known = relation is not None and (relation.number >= 0 or relation.trained)
-    whole = relation is not None and not known and 2 * len(pairs) >= len(relation.pairs())
+    whole = relation is not None and not known and is_whole(len(pairs), relation)
 
     def ranks_of(places: np.ndarray) -> list[float]:
         rest = np.delete(pairs, places, axis=0)
@@ -154,6 +154,11 @@ def measure_trust(
     )
 
 
+def is_whole(references: int, relation: Relation) -> bool:
+    """Whether so many references stand for the known pairs of a relation, and are not just examples."""
+    return 2 * references >= len(relation.pairs())
+
+
 def held_out(count: int) -> list[np.ndarray]:
     """The places of the references to hold out, of so many: sets that are held out one after the other."""
     if count < 2:
@@ -176,11 +181,8 @@ def trust_note(trust: Trust | None, low: bool, error: float, rough: bool) -> Tru
     counts = trust.found(), trust.tested
     if trust.known:
         return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", *counts)
-    if low:
-        return TrustNote(True, False, f"low trust: {trust.sentence()}; ranks only, no percentages", *counts)
-    if trust.ranks and not trust.found() and not trust.whole:
-        return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", *counts)
-    return TrustNote(False, not rough, f"{trust.sentence()}; {_measured(error, rough)}", *counts)
+    sentence = f"{'low trust: ' * low}{trust.sentence()}; {_measured(error, rough)}"
+    return TrustNote(low, not rough, sentence, *counts)
 
 
 def _measured(error: float, rough: bool) -> str:

@@ -1,6 +1,7 @@
 """The contract of every scorer: the question it receives, the scores it returns, the reasons it may give."""
 
 from fewlink.scorers.base import (
+    EMBEDDING,
     Capabilities,
     EvidenceScorer,
     ExplainingGraphScorer,
@@ -8,12 +9,15 @@ from fewlink.scorers.base import (
     GraphScorer,
     Question,
     Reasons,
+    Recalibration,
+    RelationScorer,
     Scorer,
     best_tails,
     capabilities,
 )
 
 __all__ = [
+    "EMBEDDING",
     "Capabilities",
     "EvidenceScorer",
     "ExplainingGraphScorer",
@@ -21,6 +25,8 @@ __all__ = [
     "GraphScorer",
     "Question",
     "Reasons",
+    "Recalibration",
+    "RelationScorer",
     "Scorer",
     "best_tails",
     "capabilities",

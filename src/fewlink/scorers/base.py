@@ -11,6 +11,8 @@ import torch
 
 from fewlink.graph import Graph
 
+EMBEDDING = "embedding"  # the kind of evidence that an embedding model adds
+
 
 @dataclass(frozen=True)
 class Question:
@@ -26,6 +28,23 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Recalibration:
+    """P' = σ(constant + slope · log odds of P), for probabilities P that a calibration gives to other scores.
+
+    `error` is the mean over relations of |mean probability of first answers − hit rate| that was measured, if it was.
+    """
+
+    constant: float = 0.0
+    slope: float = 1.0
+    error: float | None = None
+
+    def __call__(self, probabilities: np.ndarray) -> np.ndarray:
+        inside = np.clip(probabilities, 1e-9, 1 - 1e-9)
+        changed = np.exp(-np.logaddexp(0, -self.constant - self.slope * (np.log(inside) - np.log1p(-inside))))
+        return np.asarray(np.where(probabilities > 0, changed, 0.0))
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """What a scorer declares beyond its scores; a scorer that declares nothing has the defaults.
 
@@ -35,6 +54,8 @@ class Capabilities:
     evidence           a description of each kind of evidence in its reasons
     edges_read         the number of edges that it reads around each head; None for the whole graph
     reads_names        whether its scores include evidence from names
+    recalibration      of the probabilities that the calibration of another scorer gives to its scores
+    mixed_in           the sha256 of an embedding model that is mixed in for relations of the graph
     references_seen    the number of pairs of each dev and test relation, the first ones, that it was trained on
     """
 
@@ -44,6 +65,8 @@ class Capabilities:
     evidence: Mapping[str, str] = field(default_factory=dict)
     edges_read: int | None = None
     reads_names: bool = False
+    recalibration: Recalibration | None = None
+    mixed_in: str = ""
     references_seen: int = 0
 
     def references_read(self, count: int) -> int:
@@ -123,8 +146,8 @@ class GraphScorer(Protocol):
         """Read about this many edges around each head."""
         ...
 
-    def without(self, relation: str) -> Self:
-        """The same model on the graph without the triples of a relation."""
+    def without(self, relation: str) -> Scorer:
+        """The model on the graph without the triples of a relation, whose pairs are references instead."""
         ...
 
     def without_names(self) -> Self:
@@ -142,6 +165,23 @@ class EvidenceScorer(Protocol):
 
     def has_evidence(self, references: np.ndarray, heads: np.ndarray) -> np.ndarray:
         """Whether scores depend on each head (n,), given references (K, 2); (n,) bool."""
+        ...
+
+
+@runtime_checkable
+class RelationScorer(Protocol):
+    """A scorer of one relation that was trained on its triples, and so on the references."""
+
+    name: str
+
+    def __call__(self, question: Question) -> torch.Tensor | np.ndarray: ...
+
+    def inverted(self) -> Scorer:
+        """The scorer of the inverse relation."""
+        ...
+
+    def untrained(self) -> Scorer:
+        """The part of it that was not trained on the references, which can hold them out."""
         ...
 
 

@@ -14,6 +14,7 @@ from fewlink.server.errors import ApiError, busy, stopping
 from fewlink.server.schema import ServerSettings
 
 GRACE_SECONDS = 3.0  # for running requests when the server begins to stop
+WAITING_WEIGHT = 0.1  # a job that has waited for ten seconds comes before one with a second less of work
 NEW_WEIGHT = 0.3  # weight of a new observation in the average cost of a kind of request
 
 
@@ -41,7 +42,7 @@ class Job:
     @property
     def due(self) -> float:
         """Sort key for the jobs of a client: short jobs come first, and long jobs are not postponed for ever."""
-        return self.arrived + self.spent + self.left
+        return WAITING_WEIGHT * self.arrived + self.spent + self.left
 
     def spend(self, seconds: float) -> None:
         self.spent += seconds
@@ -116,8 +117,9 @@ class Admission:
                 timeout.reschedule(until)
 
     def _check_queue(self, seconds: float) -> None:
-        left = self.left
+        """Raise if a job of so many seconds would wait for too long: others delay it by about as much as it takes."""
+        ahead = sum(min(job.left, seconds + self.settings.turn) for job in self._jobs)
         limit = self.settings.queued
-        if left and left + seconds > limit:
-            wait = max(1, math.ceil(left + min(seconds, limit) - limit))
-            raise busy(f"requests with about {left:,.0f} s of work are waiting", wait)
+        if ahead and ahead + seconds > limit:
+            wait = max(1, math.ceil(ahead + min(seconds, limit) - limit))
+            raise busy(f"requests with about {ahead:,.0f} s of work are waiting", wait)

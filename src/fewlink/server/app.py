@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import anyio.to_thread
 from fastapi import FastAPI, Query
 from starlette.responses import Response
 
@@ -24,6 +23,7 @@ from fewlink.server.metrics import Metrics, ObservingMiddleware
 from fewlink.server.neighbours import install_neighbours
 from fewlink.server.pages import install_pages
 from fewlink.server.projects import Projects, install_projects
+from fewlink.server.routes import admitted_routes
 from fewlink.server.schema import (
     MAX_NAME_LENGTH,
     About,
@@ -58,7 +58,6 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         504: "The deadline has passed",
     }.items()
 }
-MAX_THREADS = 16  # for endpoints that need no model; more would slow down the event loop
 
 
 def make_app(
@@ -96,12 +95,11 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-        anyio.to_thread.current_default_thread_limiter().total_tokens = MAX_THREADS
-        service.batcher.start()
+        service.start()
         yield {ON_STOP: stop}
         if opened is not None:
             await opened.close()
-        service.batcher.close()
+        service.close()
         projects.close()
         if access_log is not None:
             access_log.close()
@@ -115,6 +113,7 @@ def make_app(
         lifespan=lifespan,
         responses=ERRORS,
     )
+    app.router.route_class = admitted_routes(service)
     app.state.service = service
     app.state.projects = projects
     app.state.described = [lambda: projects.pairs("reference", "accepted")]  # relations for extensions to offer

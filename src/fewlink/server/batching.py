@@ -1,4 +1,4 @@
-"""A queue in front of the model: similar questions share one call, and clients take turns."""
+"""Queues in front of threads: similar questions share one call, and clients take turns."""
 
 from __future__ import annotations
 
@@ -24,6 +24,18 @@ class Groupable(Protocol):
     def rows(self) -> int: ...
 
 
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Work that shares its call with no other."""
+
+    run: Callable[[], Any]
+    rows = 1
+
+    @property
+    def key(self) -> Hashable:
+        return self
+
+
 Q = TypeVar("Q", bound=Groupable)
 MAX_CLIENTS = 1_000  # whose last turns are remembered
 
@@ -41,8 +53,8 @@ class Batcher(Generic[Q]):
 
     The client served least recently goes first, with the job that has the least work left. Questions with the same key
     join the call, up to `together` questions and `rows` rows; the thread waits `gather` seconds for them to arrive.
-    With `short`, a second thread answers jobs that have at most this many seconds left, so that short jobs need not
-    wait for a long call.
+    There are `threads` of them. With `short`, one more answers only jobs that have at most this many seconds left, so
+    that short jobs need not wait for a long call.
     """
 
     def __init__(
@@ -52,13 +64,16 @@ class Batcher(Generic[Q]):
         gather: float = 0.0,
         together: int = 1,
         rows: int = 10_000,
+        threads: int = 1,
         short: float | None = None,
+        name: str = "scoring",
     ) -> None:
         self.answer = answer
         self.gather = gather
         self.together = together
         self.rows = rows
-        self.max_left = [float("inf")] if short is None else [float("inf"), short]  # seconds, by thread
+        self.name = name
+        self.max_left = [float("inf")] * threads + ([] if short is None else [short])  # seconds, by thread
         self.closed = False
         self._queue: list[Entry[Q]] = []
         self._changed = threading.Condition()
@@ -72,7 +87,7 @@ class Batcher(Generic[Q]):
         self.closed = False
         loop = asyncio.get_running_loop()
         for number, max_left in enumerate(self.max_left):
-            name = f"fewlink-scoring_{number}"
+            name = f"fewlink-{self.name}_{number}"
             threading.Thread(target=self._run, args=(loop, max_left), name=name, daemon=True).start()
 
     def close(self) -> None:
@@ -146,6 +161,11 @@ class Batcher(Generic[Q]):
             for entry, answer in zip(batch, answers, strict=True):
                 share = seconds * entry.question.rows / rows
                 loop.call_soon_threadsafe(_settle, entry, answer, began - entry.queued, share)
+
+
+def run_each(works: Sequence[Work]) -> list[Any]:
+    """The results of works, as the `answer` of a batcher."""
+    return [work.run() for work in works]
 
 
 def _settle(entry: Entry[Any], answer: Any, waited: float, seconds: float) -> None:

@@ -14,27 +14,77 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 ON_STOP = "on_stop"  # key in the lifespan state: a function to call when the server begins to stop
 MAX_CONNECTIONS = 2_000
 MAX_OPEN_FILES = 65_536
+MAX_HEADER_BYTES = 32 << 10  # of the request line and header
+MAX_SMALL_CHUNKS = 64  # of a body; more must have `CHUNK_BYTES` each on average
+CHUNK_BYTES = 256
+MAX_UNREAD_BYTES = 256 << 20  # of all responses that wait to be read
+READ_BYTES = 16 << 10  # a second, at least, for a client to read a large response
 CLOSED_SHARE = 0.05  # of the closable connections, when there are too many
 REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class BoundedConnection(h11.Connection):
+    """HTTP/1.1 parsing that refuses bodies in very many small chunks, and two statements of a body's length."""
+
+    _chunks = _bytes = 0  # of the current body
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._bytes = 0
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
+                raise h11.RemoteProtocolError("both Content-Length and Transfer-Encoding")
+        elif isinstance(event, h11.Data):
+            self._chunks += event.chunk_start
+            self._bytes += len(event.data)
+            if self._chunks > MAX_SMALL_CHUNKS + self._bytes // CHUNK_BYTES:
+                raise h11.RemoteProtocolError("too many small chunks")
+        return event
+
+
+class LingeringTransport:
+    """A transport that, when closed in the middle of a request, lets the client read the response first.
+
+    It sends what is left and then the end of the stream, and discards what the client still sends for a short time.
+    To close at once would make the client's system drop the response.
+    """
+
+    def __init__(self, transport: asyncio.Transport, protocol: TimedProtocol) -> None:
+        self._transport, self._protocol = transport, protocol
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        if self._protocol.conn.their_state is h11.SEND_BODY and not self._transport.is_closing():
+            self._protocol.discard_input()
+        else:
+            self._transport.close()
 
 
 class TimedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 connection with deadlines for sending the header and the body and for reading the response.
 
-    When more than `max_connections()` are open, the server closes the oldest ones that have not finished sending a
-    request, or else the oldest idle ones.
+    When more than `max_connections()` are open, the server closes the oldest ones whose response waits to be read, or
+    else those that have not finished sending a request, or else idle ones.
     """
 
     header_seconds = 10.0  # from the first byte, or from opening the connection, to the end of the header
     body_seconds = 30.0  # from the end of the header to the end of the body
-    read_seconds = 60.0  # without the client reading any of the response
+    read_seconds = 30.0  # in which the client reads the response, or `READ_BYTES` of it for each second
+    linger_seconds = 2.0  # to discard the rest of a refused request
 
     _awaited = ""  # "header" or "body" while the client is sending one
     _timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None
+    _discarding = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.conn = BoundedConnection(h11.SERVER, self.config.h11_max_incomplete_event_size or MAX_HEADER_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(LingeringTransport(transport, self))  # type: ignore[arg-type]
         self.opened = self.loop.time()
         if len(self.connections) > max_connections():
             self._close_others()
@@ -42,26 +92,35 @@ class TimedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._await("")
-        self._stop_read_timer()
+        if self._read_timer is not None:
+            self._read_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._discarding:
+            return
         super().data_received(data)
-        self._await({h11.IDLE: "header", h11.SEND_BODY: "body"}.get(self.conn.their_state, ""))
+        if not self._discarding:
+            self._await({h11.IDLE: "header", h11.SEND_BODY: "body"}.get(self.conn.their_state, ""))
+
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.abort()
+        elif self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.transport.get_write_buffer_size():
+            self._time_reading()
         if self.conn.their_state is not h11.SEND_BODY:
             self._await("")  # uvicorn times the pause before the next request
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._read_timer is None:
-            self._read_timer = self.loop.call_later(self.read_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        self._stop_read_timer()
-        super().resume_writing()
+        self._time_reading()
 
     def shutdown(self) -> None:
         if ON_STOP in self.app_state:
@@ -70,6 +129,14 @@ class TimedProtocol(H11Protocol):
             self.transport.abort()
         else:
             super().shutdown()
+
+    def discard_input(self) -> None:
+        """Send the end of the stream after the response, and close the connection shortly."""
+        self._discarding = True
+        self._await("")
+        self._timer = self.loop.call_later(self.linger_seconds, self.transport.abort)
+        self.flow.resume_reading()
+        self.transport.write_eof()
 
     def _await(self, sent: str) -> None:
         """Restart the clock when the client begins to send a header or a body, and stop it at the end."""
@@ -88,17 +155,45 @@ class TimedProtocol(H11Protocol):
             self.transport.write(REQUEST_TIMEOUT)
         self.transport.close()
 
-    def _stop_read_timer(self) -> None:
+    def _time_reading(self) -> None:
+        """Watch that the client reads the response, and keep the memory of unread responses within bounds."""
         if self._read_timer is not None:
             self._read_timer.cancel()
+        self._read_timer = self.loop.call_later(self.read_seconds, self._check_reading, self._unread)
+        others = sorted((other for other in self._others() if other._unread), key=lambda other: other.opened)
+        excess = self._unread + sum(other._unread for other in others) - MAX_UNREAD_BYTES
+        for other in others:
+            if excess <= 0:
+                break
+            excess -= other._unread
+            other.transport.abort()
+
+    def _check_reading(self, unread_before: int) -> None:
+        """Disconnect a client that reads too slowly."""
+        if not self._unread:
             self._read_timer = None
+        elif unread_before - self._unread < self.read_seconds * READ_BYTES:
+            self.transport.abort()
+        else:
+            self._read_timer = self.loop.call_later(self.read_seconds, self._check_reading, self._unread)
+
+    @property
+    def _unread(self) -> int:
+        """The bytes that wait until the client has read some."""
+        return int(self.transport.get_write_buffer_size())
+
+    def _others(self) -> list[TimedProtocol]:
+        return [other for other in self.connections if isinstance(other, TimedProtocol) and other is not self]
 
     def _close_others(self) -> None:
-        """Close the oldest twentieth of the connections that are sending a request, or else of the idle ones."""
-        others = [other for other in self.connections if isinstance(other, TimedProtocol) and other is not self]
-        unfinished = [other for other in others if other._awaited]
-        closable = unfinished or [other for other in others if other.conn.their_state is h11.IDLE]
-        closable.sort(key=lambda other: other.opened)
+        """Close the oldest twentieth of the connections of one kind that has any."""
+        others = self._others()
+        kinds = (
+            [other for other in others if other._unread or other.transport.is_closing() or other._discarding],
+            [other for other in others if other._awaited],
+            [other for other in others if other.conn.their_state is h11.IDLE],
+        )
+        closable = sorted(next(filter(None, kinds), []), key=lambda other: other.opened)
         for oldest in closable[: max(1, int(CLOSED_SHARE * len(closable)))]:
             self.connections.discard(oldest)
             oldest.transport.abort()
@@ -130,7 +225,7 @@ UVICORN_OPTIONS: dict[str, Any] = {
     "access_log": False,
     "server_header": False,
     "proxy_headers": False,
-    "h11_max_incomplete_event_size": 32 << 10,  # bytes of the request line and header
+    "h11_max_incomplete_event_size": MAX_HEADER_BYTES,
     "timeout_keep_alive": 15,  # seconds between two requests of a connection
     "timeout_graceful_shutdown": 6,  # seconds for running requests when the server stops
 }

@@ -210,7 +210,7 @@ def install_graphs(app: FastAPI, graphs: GraphFolder, service: Service) -> None:
         """How a file of triples would be read. Nothing is stored."""
         content, options = await request.body(), Options(columns or None, literals, on_error)
         async with service.admission.enter("file") as job:
-            return as_json(await service.prepare(lambda: preview(name, content, options), job, orders=True))
+            return as_json(await service.run(lambda: preview(name, content, options), job, slow=True))
 
     @app.post("/graphs", response_model=OpenedGraph, status_code=201, openapi_extra=BODY)
     async def open_file(
@@ -223,7 +223,7 @@ def install_graphs(app: FastAPI, graphs: GraphFolder, service: Service) -> None:
         """Store a file of triples and open it as a graph with a page of its own."""
         content, options = await request.body(), Options(columns or None, literals, on_error)
         async with service.admission.enter("file") as job:
-            added = await service.prepare(lambda: graphs.add(name, content, options), job, orders=True)
+            added = await service.run(lambda: graphs.add(name, content, options), job, slow=True)
             await graphs.app(added)
         return as_json({"name": added, "address": address_of(added)}, 201)
 

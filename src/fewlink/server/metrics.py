@@ -40,7 +40,7 @@ class Metrics:
         )
         self.waited = Histogram(
             "fewlink_queue_seconds",
-            "Seconds that a request waited for the model.",
+            "Seconds that a request waited for its turns.",
             buckets=BUCKET_SECONDS,
             registry=registry,
         )

@@ -101,7 +101,7 @@ class Projects:
             return self._file
 
     def close(self) -> None:
-        """Close the file, which merges its journal into it. The next use opens it again."""
+        """Close the file. The next use opens it again."""
         with self._lock:
             if self._file is not None:
                 self._file.close()
@@ -199,7 +199,7 @@ class Projects:
             return known, query, in_all, [*known.notes, *notes]
 
         async with service.admission.enter("next") as job:
-            known, query, in_all, notes = await service.prepare(resolve, job, orders=body.heads is None)
+            known, query, in_all, notes = await service.run(resolve, job, slow=body.heads is None)
             if query not in self._ranked:
                 self._ranked[query] = await service.rank(query, job)
             self._ranked.move_to_end(query)
@@ -219,7 +219,7 @@ class Projects:
                     "notes": notes,
                 }
 
-            return await service.prepare(answer, job)
+            return await service.run(answer, job)
 
     def _query(self, body: NextRequest, known: Known, service: Service) -> tuple[Query, int, list[str]]:
         """The query for the tails of each head in the pool, the number of heads in all, and notes.

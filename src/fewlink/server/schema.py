@@ -407,7 +407,7 @@ class AnswerSetFacts(BaseModel):
     asked_name: str
     size: int
     level: float
-    unlikely: bool = Field(description="Whether probably none of the candidates is correct.")
+    unlikely: bool = Field(description="Whether the first answer is probably wrong.")
     sentence: str
 
 
@@ -420,6 +420,10 @@ class PredictAnswer(BaseModel):
     sets: list[AnswerSetFacts] = []
     calibration: AdjustmentFacts | None = Field(
         default=None, description="null: no decision adjusted the probabilities."
+    )
+    answered: list[str] = Field(
+        description="The ids of the asked heads among `predictions` that have a known tail; with `tails`, of the tails "
+        "that have a known head."
     )
     tail_types: dict[str, list[str]] = Field(
         description="The types of each predicted tail, by its id; with `tails`, of each predicted head."

@@ -74,11 +74,19 @@ class SecurityMiddleware:
             receive_body = await self.read_body(scope, receive)
         except ApiError as error:
             scope["error_code"] = error.code
-            await error.response()(scope, receive, with_headers)
+            refusal = error.response()
+            if not self.has_arrived(scope):
+                refusal.headers["Connection"] = "close"  # the rest of the body is not read
+            await refusal(scope, receive, with_headers)
             return
         except Disconnected:
             return
         await run_until_disconnected(self.app, scope, receive_body, receive, with_headers)
+
+    def has_arrived(self, scope: MutableMapping[str, Any]) -> bool:
+        """Whether a refused request has no body."""
+        headers = Headers(scope=scope)
+        return headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
 
     def check(self, scope: MutableMapping[str, Any]) -> None:
         """Raise for a wrong token, and for a foreign Host header, which would be a sign of DNS rebinding."""

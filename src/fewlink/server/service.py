@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -18,13 +15,13 @@ from fewlink.curation.schema import Decision
 from fewlink.data.candidates import by_similarity
 from fewlink.linker import Explanation, Linker
 from fewlink.linker.adjustment import Adjustment, adjustment_of
-from fewlink.linker.complete import plausible_heads
+from fewlink.linker.complete import answered_heads, plausible_heads
 from fewlink.linker.query import Query, References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.scorers import capabilities
 from fewlink.server.admission import Admission, Job
-from fewlink.server.batching import Batcher
+from fewlink.server.batching import Batcher, Work, run_each
 from fewlink.server.errors import ApiError
 from fewlink.server.lookups import offer, types_of
 from fewlink.server.schema import ExplainRequest, PredictRequest, ServerSettings
@@ -33,6 +30,7 @@ T = TypeVar("T")
 FIRST_TURN_HEADS = 8  # before the pace of a request is known
 MAX_TURN_HEADS = 50  # before other requests get their turn
 MAX_COMPARED_ROWS = 1_000_000  # that constraints may compare with each other
+LOOKUP_THREADS = 6
 SHORT_SHARE = 0.1  # of `ServerSettings.seconds`: shorter jobs need not wait for longer ones
 
 
@@ -230,12 +228,46 @@ class Service:
         )
         self.calls = 0  # of the linker
         self._seconds_per_head = 0.0  # in the latest turn of any request
-        self._ordering = ThreadPoolExecutor(1, "fewlink-ordering")
+        self.lookups: Batcher[Work] = Batcher(run_each, threads=LOOKUP_THREADS, name="lookup")
+        self.slow_lookups: Batcher[Work] = Batcher(run_each, name="slow-lookup")
+
+    def start(self) -> None:
+        """Start the threads that answer."""
+        for batcher in (self.batcher, self.lookups, self.slow_lookups):
+            batcher.start()
+
+    def close(self) -> None:
+        """Stop the threads after what they are running."""
+        for batcher in (self.batcher, self.lookups, self.slow_lookups):
+            batcher.close()
+
+    async def look_up(self, kind: str, work: Callable[[], T]) -> T:
+        """Admit a request that needs no model, and run it in a thread."""
+        async with self.admission.enter(kind) as job:
+            result = await self.run(work, job)
+            self.admission.started(job)
+            return result
+
+    async def run(self, work: Callable[[], T], job: Job, *, slow: bool = False) -> T:
+        """Run work that needs no model in a thread. Slow work reads all entities: one runs at a time.
+
+        If the caller is cancelled, work that has not begun never does.
+        """
+        result: T = await (self.slow_lookups if slow else self.lookups).ask(Work(work), job)
+        return result
 
     async def predict(
         self, request: PredictRequest, decisions: Callable[[], Sequence[Decision]] | None = None
     ) -> dict[str, Any]:
-        """Answer a request; the decisions of a project adjust the probabilities."""
+        """Admit a request and answer it; the decisions of a project adjust the probabilities."""
+        kind = "predict all heads" if request.heads_of_type in ("open", "all") else "predict"
+        async with self.admission.enter(kind) as job:
+            return await self.answer(request, job, decisions)
+
+    async def answer(
+        self, request: PredictRequest, job: Job, decisions: Callable[[], Sequence[Decision]] | None = None
+    ) -> dict[str, Any]:
+        """Answer a request as part of a job."""
 
         def resolve() -> tuple[Query, int]:
             states = decisions() if decisions is not None else ()
@@ -243,39 +275,24 @@ class Service:
             self.resolver.check_settled(query)
             return query if query.inverse else adjusted(query, states, self.linker), in_all  # decisions are about tails
 
-        orders = request.heads_of_type in ("open", "all")
-        async with self.admission.enter("predict all heads" if orders else "predict") as job:
-            query, in_all = await self.prepare(resolve, job, orders=orders)
-            ranked, trust = await self.rank(query, job)
-            pairs = await asyncio.to_thread(self.linker.settle, query, ranked, trust)
-            answer = await asyncio.to_thread(self._answer_json, query, pairs, trust)
-            if request.explain:
-                ends = zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)
-                turns = [ExplainTurn(query.references, head, tail) for head, tail in ends]
-                for row, explanation in zip(answer["predictions"], await self._explain(turns, job), strict=True):
-                    row["reasons"] = explanation.to_dict()
+        query, in_all = await self.run(resolve, job, slow=request.heads_of_type in ("open", "all"))
+        ranked, trust = await self.rank(query, job)
+        pairs = await self.run(lambda: self.linker.settle(query, ranked, trust), job)
+        answer = await self.run(lambda: self._answer_json(query, pairs, trust), job)
+        if request.explain:
+            ends = zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)
+            turns = [ExplainTurn(query.references, head, tail) for head, tail in ends]
+            for row, explanation in zip(answer["predictions"], await self._explain(turns, job), strict=True):
+                row["reasons"] = explanation.to_dict()
         return {"heads": len(query.heads), "heads_in_all": in_all, **answer}
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         """Explain the score of one pair."""
         async with self.admission.enter("explain") as job:
-            turn = await self.prepare(functools.partial(self.resolver.pair, request), job)
+            turn = await self.run(lambda: self.resolver.pair(request), job)
             (explanation,) = await self._explain([turn], job)
             self.admission.started(job)
         return explanation.to_dict()
-
-    async def prepare(self, work: Callable[[], T], job: Job, *, orders: bool = False) -> T:
-        """Run work that needs no model in a thread. Work that `orders` all entities may be slow: one runs at a time."""
-
-        def timed() -> tuple[T, float]:
-            began = time.perf_counter()
-            result = work()
-            return result, time.perf_counter() - began
-
-        loop = asyncio.get_running_loop()
-        result, seconds = await loop.run_in_executor(self._ordering if orders else None, timed)
-        job.spend(seconds)
-        return result
 
     async def rank(self, query: Query, job: Job) -> tuple[RankedPairs, Trust | None]:
         """The ranked pairs of a query, computed some heads at a time, and the trust in them.
@@ -349,9 +366,15 @@ class Service:
             "notes": notes,
             "trust": predictions.trust and vars(predictions.trust),
             "tail_types": types_of(self.linker, np.unique(pairs.tails)),
+            "answered": self._answered(query, pairs),
             "sets": list(map(vars, predictions.sets)),
             "calibration": adjustment_facts(query.adjustment if shown else None),
         }
+
+    def _answered(self, query: Query, pairs: RankedPairs) -> list[str]:
+        """The ids of the heads of ranked pairs that have a known tail."""
+        heads = np.intersect1d(pairs.heads, answered_heads(query.references))
+        return [self.linker.graph.entities[head] for head in heads.tolist()]
 
 
 def adjusted(query: Query, decisions: Sequence[Decision], linker: Linker) -> Query:

@@ -25,6 +25,8 @@ from fewlink.studies.workspace import Workspace
 from fewlink.training.run import RunConfig, open_run
 from fewlink.training.trainer import Watch, train_runs
 
+STEPS_PER_SECOND = {"cpu": 60, "cuda": 5_000}  # of FSRL, several runs together: on two cores, and on an H200
+
 
 @dataclass(frozen=True)
 class Job:
@@ -88,7 +90,7 @@ def run_jobs(jobs: list[Job], workspace: Workspace) -> None:
     """Run jobs one after another, and store each record at once."""
     clock = Clock()
     for number, job in enumerate(jobs, 1):
-        workspace.log(f"[{number}/{len(jobs)}] {job}")
+        workspace.log(f"[{number}/{len(jobs)}] {job}{_expected(job, workspace.device)}")
         start = time.monotonic()
         for seed, prepared in _scorers(job, workspace):
             _measure(job, seed, prepared, workspace)
@@ -97,6 +99,19 @@ def run_jobs(jobs: list[Job], workspace: Workspace) -> None:
         rest = jobs[number:]
         left = f", about {duration(clock.left(rest))} left" if rest else ""
         workspace.log(f"[{number}/{len(jobs)}] {job}: done in {duration(seconds)}{left}")
+
+
+def _expected(job: Job, device: str) -> str:
+    """What is known about the duration of a job beforehand: that of training FSRL and its kin."""
+    if family_of(job.model).name != "fewshot" or not isinstance(job.settings, ModelSettings):
+        return ""
+    return f": at most {training_time(job.settings.steps * len(job.protocols), device)}"
+
+
+def training_time(steps: int, device: str) -> str:
+    """The steps of all runs of FSRL and its kin together, and how long they take, as text."""
+    rate = STEPS_PER_SECOND["cpu" if device == "cpu" else "cuda"]
+    return f"{steps:,} steps, about {duration(steps / rate)} at {rate:,} a second, and more for vectors and evaluations"
 
 
 def _measure(job: Job, seed: int, prepared: Prepared, workspace: Workspace) -> None:

@@ -18,6 +18,7 @@ NAMES = (
     "embedding",
     "selection",
     "readings",
+    "between",
     "datasets",
     "rivals",
     "attack",

@@ -38,6 +38,7 @@ from fewlink.models.family import RunState
 from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun, shared_settings
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.vectors import pretraining_settings
+from fewlink.studies.jobs import training_time
 from fewlink.studies.plan import OTHER, Figures, Plan, published_figures
 from fewlink.studies.study import Study, StudyOutput
 from fewlink.studies.tables import COLUMNS, Table, figure, spread
@@ -46,12 +47,11 @@ from fewlink.training.trainer import deterministic
 
 BEST = "best"  # the change that stands for the best change of each question, by dev
 FORMAT = "fewlink-readings/1"
-MAX_SIDE_BY_SIDE = 128
+MAX_SIDE_BY_SIDE = 64
 EARLY = 5  # evaluations before and at the first of those `evaluate_every` steps apart
 UNREAD = ("steps", "patience", "evaluate_candidates")  # settings that do not change a curve as far as it goes
 SAVE_EVERY_SECONDS = 60.0
 SAVING_SHARE = 0.05  # of the time, at most
-STEPS_PER_SECOND = {"cpu": 60, "cuda": 8_000}  # of all runs together, on two cores and on an H200
 STEPS = (6_000, 20_000, 40_000, 200_000)
 CHOICES = {"dev": "dev", "test": "test", "five": "mean of the five best"}
 GOAL = 0.30
@@ -202,7 +202,7 @@ def _by_reading(found: Found, split: str, published: Mapping[str, Mapping[str, F
         [title, reading.name, str(len(curves)), f"{reading.settings.steps:,}", *_cells(curves, split, "dev")]
         for title, reading, curves in found
     ]
-    rows += _published_rows(found, split, published, 3)
+    rows += _published_rows(found, split, published)
     columns = ["question", "reading", "seeds", "steps", *COLUMNS]
     return Table(f"{split}, step chosen on dev", columns, rows, _verdict(found, split))
 
@@ -214,7 +214,7 @@ def _by_choice(found: Found, split: str, published: Mapping[str, Mapping[str, Fi
         for _, reading, curves in found
         for choice, label in CHOICES.items()
     ]
-    rows += [row[1:] for row in _published_rows(found, split, published, 2)]
+    rows += [row[1:] for row in _published_rows(found, split, published)]
     columns = ["reading", "step chosen on", "seeds", *COLUMNS]
     note = "mean of the five best: of each metric's five best evaluations on this split, as the authors' script has it"
     return Table(f"{split}, by what the step is chosen on", columns, rows, note)
@@ -237,13 +237,11 @@ def _by_steps(found: Found) -> Table:
     return Table("MRR after fewer steps, step chosen on dev", columns, rows)
 
 
-def _published_rows(
-    found: Found, split: str, published: Mapping[str, Mapping[str, Figures]], blank: int
-) -> list[list[str]]:
-    """The paper's rows of the models that have curves."""
+def _published_rows(found: Found, split: str, published: Mapping[str, Mapping[str, Figures]]) -> list[list[str]]:
+    """The paper's rows of the models that have curves, with three cells after an empty one before the figures."""
     models = dict.fromkeys(reading.settings.model for _, reading, _ in found)
     return [
-        ["", f"*{model}, as published*", *[""] * (blank - 1), *(f"*{figure(row[m])}*" for m in COLUMNS.values())]
+        ["", f"*{model}, as published*", "", "", *(f"*{figure(row[metric])}*" for metric in COLUMNS.values())]
         for model in models
         if (row := published.get(model, {}).get(split))
     ]
@@ -298,16 +296,10 @@ def run(plan: Plan, workspace: Workspace) -> None:
     while jobs := _jobs(plan, workspace):
         groups = _groups(jobs, workspace.device)
         left = sum(len(group) * group[0].settings.steps for group in groups)
-        rate = STEPS_PER_SECOND["cpu" if workspace.device == "cpu" else "cuda"]
-        workspace.log(
-            f"{len(jobs)} runs, {left:,} steps in {len(groups)} groups: about {duration(left / rate)} at {rate:,} a "
-            "second, and more for vectors and evaluations"
-        )
+        workspace.log(f"{len(jobs)} runs in {len(groups)} groups: {training_time(left, workspace.device)}")
         for number, group in enumerate(groups, 1):
             title = f"[{number}/{len(groups)}] {group[0].settings.model}, {len(group)} runs"
-            began = time.monotonic()
-            _run_group(group, workspace, title)
-            seconds, done = time.monotonic() - began, len(group) * group[0].settings.steps
+            seconds, done = _run_group(group, workspace, title), len(group) * group[0].settings.steps
             left -= done
             rest = f", about {duration(seconds / done * left)} left" if left else ""
             workspace.log(f"{title}: done in {duration(seconds)}{rest}")
@@ -348,8 +340,8 @@ def evaluation_steps(settings: FewShotSettings) -> list[int]:
     return sorted({step for step in (*early, *range(every, steps, every)) if step < steps} | {steps})
 
 
-def _run_group(group: Sequence[Job], workspace: Workspace, title: str) -> None:
-    """Train a group of jobs, or continue it, and store the curves."""
+def _run_group(group: Sequence[Job], workspace: Workspace, title: str) -> float:
+    """Train a group of jobs, or continue it, and store the curves; return the seconds that it took without vectors."""
     benchmark = workspace.data
     vectors = {job.vectors: _vectors(job, workspace) for job in group}
     progress_of = GroupProgress(workspace.work / "readings" / _digest(group, benchmark))
@@ -378,7 +370,7 @@ def _run_group(group: Sequence[Job], workspace: Workspace, title: str) -> None:
                 )
             )
     progress_of.remove()
-    workspace.log(f"{title}: {duration(time.monotonic() - began)} with evaluations")
+    return time.monotonic() - began
 
 
 def _vectors(job: Job, workspace: Workspace) -> Embeddings:

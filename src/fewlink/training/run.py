@@ -230,7 +230,7 @@ class Deployed:
     deployed graph apart from the evaluated one and replaces it in one step:
 
     serving/benchmark/   the graph and its task relations, if any
-    serving/vectors/     vectors of that graph
+    serving/vectors/     vectors of that graph, if the model reads any, or an embedding model to mix it with
     """
 
     benchmark: Benchmark

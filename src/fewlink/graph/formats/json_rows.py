@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
-from fewlink.core.errors import InputError
+from fewlink.core.errors import InputError, unique_keys
 from fewlink.graph.columns import PLAIN, Layout, named_layout
 from fewlink.graph.formats.json_text import JsonText, NotJson
 from fewlink.graph.source import Peeked, Source, blocks_of, numbered_lines
@@ -32,7 +32,7 @@ def _values(source: Source, file: IO[bytes]) -> Iterator[tuple[int | None, Any]]
         return
     for line, text in numbered_lines(source, peeked.as_file()):
         try:
-            value = json.loads(text)
+            value = json.loads(text.decode(), object_pairs_hook=unique_keys)  # bytes may have lone surrogates
         except (ValueError, RecursionError) as error:
             if line == 1 and text.strip() == b"{":
                 problem = "is one JSON object: write one object with head, relation and tail on each line"

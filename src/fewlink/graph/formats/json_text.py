@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any
 
+from fewlink.core.errors import unique_keys
 from fewlink.graph.source import MAX_LINE_BYTES
 
 PIECE_BYTES = 1 << 16
@@ -27,7 +28,7 @@ class JsonText:
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
         self.decode = codecs.getincrementaldecoder("utf-8")().decode
-        self.scan = json.JSONDecoder().raw_decode
+        self.scan = json.JSONDecoder(object_pairs_hook=unique_keys).raw_decode
         self.text, self.at, self.ended = "", 0, False
         self.line, self.counted = 1, 0  # the line of a place in `text`
 
@@ -65,6 +66,8 @@ class JsonText:
                 if not self._read(size):
                     raise self.error(error.msg, self.at if error.pos > len(self.text) else error.pos) from None
                 size *= 2
+            except ValueError as error:  # of unique_keys
+                raise self.error(str(error), self.at) from None
             else:
                 if end == len(self.text) and self._read(PIECE_BYTES):  # a number may go on
                     continue

@@ -29,6 +29,7 @@ PARSER_ERRORS = (SyntaxError, ValueError, MemoryError)  # the last if a term is 
 RDF_ERROR_PLACE = re.compile(r"^Parser error at line [^:]*: ")  # InputError names the line
 REMOTE_CONTEXT = "LoadDocumentCallback"  # in pyoxigraph's error for a context that is an address
 LABELS = frozenset({"http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel"})
+RELATIVE = "relative:/"  # the base of IRIs that have none
 UNNAMED = re.compile(r"[0-9a-f]{20,32}")  # random names that the parser gives to unnamed blank nodes
 PIECE_BYTES = 1 << 20
 MAX_NESTING = 100  # of quoted triples, and of JSON; pyoxigraph crashes at a few thousand
@@ -49,7 +50,10 @@ def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Blo
             for line, text in source.lines(raw):
                 Nesting(source, TURTLE, line - 1).check(text)
         try:
+            count = terms.count
             terms.read(pyoxigraph.parse(input=raw, format=format))
+            if terms.count - count != sum(not text.lstrip().startswith(b"#") for _, text in source.lines(raw)):
+                raise ValueError("a statement that is not on one line")
         except PARSER_ERRORS:
             terms.fields, terms.literals = [], 0
             for line, text in source.lines(raw):
@@ -72,6 +76,9 @@ def read_rdf(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
     document = CheckedXml(source, peeked.as_file()) if syntax == "RDF/XML" else None
     text = document or Pieces(Nesting(source, JSON if syntax == "JSON-LD" else TURTLE).checked(peeked.as_file()))
     quads = iter(pyoxigraph.parse(input=text, format=format))
+    if syntax == "JSON-LD":  # a strict parser would leave out names that are no valid IRIs, and say nothing
+        quads = pyoxigraph.parse(input=text, format=format, base_iri=RELATIVE, lenient=True)
+        quads = (quad for quad in quads if ":" in quad.predicate.value)  # other keys have no definition
     bad_line = 0
     more = True
     while more:
@@ -155,11 +162,13 @@ class RdfTerms(Terms):
         super().__init__(source)
         self.literal, self.blank_node = pyoxigraph.Literal, pyoxigraph.BlankNode
         self.unnamed: dict[str, bytes] = {}
+        self.count = 0  # of statements
 
     def read(self, quads: Iterable[Any], max_fields: int = 1 << 62) -> bool:
         """Add triples to `fields` until it has `max_fields` or a block's bytes; return False after the last."""
         literal, name = self.literal, self.name
         for quad in quads:
+            self.count += 1
             if isinstance(quad.object, literal) and self._is_left_out(quad):
                 continue
             self.add(name(quad.subject), name(quad.predicate), name(quad.object))
@@ -172,7 +181,7 @@ class RdfTerms(Terms):
         value: str = getattr(term, "value", None) or str(term)
         if type(term) is self.blank_node and UNNAMED.fullmatch(value):
             return self.unnamed.setdefault(value, f"_:{self.source.path.name}-{len(self.unnamed) + 1}".encode())
-        return unquoted(value).encode()
+        return unquoted(value.removeprefix(RELATIVE)).encode()
 
     def _is_left_out(self, quad: Any) -> bool:
         """Whether a triple with a literal is a label, which is stored, or another one that is not kept."""

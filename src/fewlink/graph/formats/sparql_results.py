@@ -16,15 +16,17 @@ from fewlink.graph.vocabulary import Block, unquoted
 
 NAMESPACE = "http://www.w3.org/2005/sparql-results# "
 LANGUAGE = "http://www.w3.org/XML/1998/namespace lang"
-RESULTS_HEADER = re.compile(rb"\?\w+\t\?\w+\t\?\w+(\t\?\w+)*\r?\n")  # first line of SPARQL results in TSV
+RESULTS_HEADER = re.compile(rb"[^\n]*\?\w+\t[^\n]*\?\w")  # the beginning of SPARQL results in TSV
 IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|urn:\S+")  # an IRI in CSV
+VARIABLE = re.compile(r"\?\w+")
 TERM = re.compile(
-    r"""<(?P<uri>[^<>"{}|^`\s]*)>|_:(?P<bnode>\S+)
+    r"""<(?P<uri>[A-Za-z](?:[^\x00-\x20<>"{}|^`\\]|\\[uU])*)>|_:(?P<bnode>[^\s<>"]+)
     |(?P<quote>["'])(?P<text>(?:(?!(?P=quote))[^\\]|\\.)*)(?P=quote)(?:@(?P<language>[\w-]+)|\^\^<[^<>\s]*>)?
     |(?P<bare>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|true|false)""",
     re.VERBOSE,
 )  # in TSV
 ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U(00(?:0[0-9A-Fa-f]|10)[0-9A-Fa-f]{4})|(.))", re.DOTALL)
+LONE_SURROGATE = re.compile(r"\\(u|U0000)[Dd][89A-Fa-f]")
 ESCAPED = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f"}
 PIECE_BYTES = 1 << 16
 PARTS = ("subject", "predicate", "object")  # of a quoted triple
@@ -113,6 +115,7 @@ def _json(source: Source, file: IO[bytes]) -> Iterator[Part]:
     """The variables and solutions of a JSON document."""
     text = JsonText(file)
     number = 0
+    complete = False
     try:
         for key in text.members():
             if key == "boolean":
@@ -129,6 +132,7 @@ def _json(source: Source, file: IO[bytes]) -> Iterator[Part]:
                     if key != "bindings":
                         text.value()
                         continue
+                    complete = True
                     for binding in text.elements():
                         number += 1
                         try:
@@ -138,6 +142,8 @@ def _json(source: Source, file: IO[bytes]) -> Iterator[Part]:
             else:
                 text.value()
         text.end()
+        if not complete:
+            raise text.error("results has no bindings")
     except NotJson as error:
         source.bad(f"{error}, and nothing after it is read", error.line)
 
@@ -185,8 +191,6 @@ class _ResultsXml(CheckedXml):
                 self.variables.append(given.get("name", ""))
             case "boolean":
                 raise _ask(self.source)
-            case "result":
-                self.solution = {}
             case "binding":
                 self.variable = given.get("name", "")
                 self.stack.clear()
@@ -204,10 +208,14 @@ class _ResultsXml(CheckedXml):
             case "triple":
                 self.stack[-3:] = [Term("triple", _triple_text(*self.stack[-3:]))]
             case "binding":
-                if len(self.stack) == 1:
+                if len(self.stack) != 1 or self.variable in self.solution:
+                    line = self.parser.CurrentLineNumber
+                    self.source.bad(f"has no value, or several, of variable '{self.variable}' in a result", line)
+                else:
                     self.solution[self.variable] = self.stack[0]
             case "result":
                 self.parts.append((self.parser.CurrentLineNumber, self.solution))
+                self.solution = {}
         self.text.clear()
 
 
@@ -228,18 +236,21 @@ def _tsv(source: Source, file: IO[bytes]) -> Iterator[Part]:
     variables: list[str] = []
     for line, raw in numbered_lines(source, file):
         try:
-            cells = raw.decode().split("\t")
+            cells = [cell.strip(" ") for cell in raw.decode().split("\t")]
         except UnicodeDecodeError:
             source.bad("is not UTF-8 text", line)
             continue
         if not variables:
-            variables = [cell.strip().removeprefix("?") for cell in cells]
+            for cell in cells:
+                if not VARIABLE.fullmatch(cell):
+                    raise InputError(source.path, f"is SPARQL results, but '{cell[:100]}' is no variable", line)
+            variables = [cell.removeprefix("?") for cell in cells]
             yield variables
             continue
-        found = [TERM.fullmatch(cell.strip()) for cell in cells]
+        found = [None if LONE_SURROGATE.search(cell) else TERM.fullmatch(cell) for cell in cells]
         if len(cells) != len(variables):
             source.bad(f"has {len(cells)} columns instead of {len(variables)}", line)
-        elif wrong := next((cell for cell, term in zip(cells, found, strict=True) if cell.strip() and not term), None):
+        elif wrong := next((cell for cell, term in zip(cells, found, strict=True) if cell and not term), None):
             source.bad(f"has a value that is no RDF term ({wrong[:100]})", line)
         else:
             yield line, {name: _tsv_term(term) for name, term in zip(variables, found, strict=True) if term}

@@ -11,6 +11,7 @@ from torch import Tensor
 from fewlink.core import memory
 from fewlink.core.errors import FewlinkError
 from fewlink.core.memory import PROGRAM, Parts
+from fewlink.core.storage import exists
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.catalogue import open_graph
 from fewlink.data.training_graph import known_graph
@@ -18,6 +19,7 @@ from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared, VectorFreeFamily
 from fewlink.models.trail.episodes import SMALLEST, relation_pairs
 from fewlink.models.trail.learner import TrailLearner, network_of
+from fewlink.models.trail.mixture import MixedScorer, Mixture
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import PART, WHOLE, TrailScorer
 from fewlink.models.trail.settings import TrailSettings
@@ -91,6 +93,10 @@ class TrailFamily(PropagationFamily[TrailSettings]):
             "the program": PROGRAM,
         }
 
+    def open_vectors(self, folder: Path, fingerprint: str | None = None) -> NoVectors:
+        """The mixture that a run was deployed with, if there is one."""
+        return Mixture.open(folder) if exists(folder) else NoVectors()
+
     def learner(
         self, benchmark: Benchmark, vectors: NoVectors, settings: TrailSettings, seeds: Sequence[int]
     ) -> Learner:
@@ -105,13 +111,14 @@ class TrailFamily(PropagationFamily[TrailSettings]):
         weights: dict[str, Tensor],
         *,
         run: Path,
-    ) -> TrailScorer:
+    ) -> TrailScorer | MixedScorer:
         network = network_of(settings).to(settings.device)
         check_weights(network.state_dict(), weights, run)
         network.load_state_dict(weights)
         graph = known_graph(benchmark)
         read = ReadGraph.of(graph, names=settings.names)
-        return TrailScorer(settings.model, network, read.to(settings.device))
+        scorer = TrailScorer(settings.model, network, read.to(settings.device))
+        return MixedScorer(scorer, vectors, graph) if isinstance(vectors, Mixture) else scorer
 
     def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
         scorer = self.shipped_on(known_graph(benchmark), device, names=model != WITHOUT_NAMES)

@@ -133,13 +133,13 @@ function describe(title, schema, isRequest = false) {
 // A body that this server can answer.
 async function exampleBody(path) {
   if (!FIRST.includes(path)) return {};
-  const { relation, references, heads } = await call("example?number=0");
+  const { relation, in_graph: inGraph, references, heads } = await call("example?number=0");
   const head = heads[0].id;
   const ids = references.map((pair) => pair.map((entity) => entity.id));
-  const body = { references: ids, relation };
+  const body = inGraph ? { relation } : { references: ids };
   if (path === "/predict") return { ...body, heads: [head], k: 3 };
   const { predictions } = await call("predict", { ...body, heads: [head], k: 1 });
-  return { ...body, head, tail: predictions.length ? predictions[0].tail : ids[0][1] };
+  return { ...body, head, tail: predictions.length ? predictions[0].tail : head };
 }
 
 // A form that sends a request and shows the response.
@@ -216,9 +216,11 @@ function idOf(path, method) {
 
 function endpointSection({ path, method, facts }) {
   const parameters = facts.parameters || [];
-  const body = facts.requestBody?.content["application/json"].schema;
+  const takesFile = Boolean(facts.requestBody?.content["application/octet-stream"]);
+  const body = facts.requestBody?.content["application/json"]?.schema;
   const address = new URL("./", document.baseURI) + path.slice(1);
-  const options = method === "post" ? "-H 'Content-Type: application/json' -d @body.json " : "";
+  const sent = takesFile ? "octet-stream' --data-binary @FILE " : "json' -d @body.json ";
+  const options = method === "post" ? `-H 'Content-Type: application/${sent}` : "";
   const [, success] = Object.entries(facts.responses).find(([status]) => status.startsWith("2"));
   const answer = success.content?.["application/json"];
   const rows = parameters.map(({ name, schema, required, description }) => ({
@@ -236,12 +238,14 @@ function endpointSection({ path, method, facts }) {
     ...(rows.length ? [element("h3", {}, "Parameters"), fieldTable(rows)] : []),
     ...(body ? describe("Request", body, true) : []),
     ...(answer ? describe("Response", answer.schema) : []),
-    element(
-      "details",
-      { open: true },
-      element("summary", {}, "Try it"),
-      trialForm(path, method, parameters),
-    ),
+    takesFile
+      ? null
+      : element(
+          "details",
+          { open: true },
+          element("summary", {}, "Try it"),
+          trialForm(path, method, parameters),
+        ),
   );
 }
 

@@ -48,8 +48,14 @@ async function showEntity(id) {
     const answer = await facts({ id, q, each: FACTS_PER_GROUP, count: MAX_FACTS });
     if (number === requests) showFacts(answer, q);
   } catch (error) {
-    if (number === requests) $("entity-count").textContent = error.message;
+    if (number === requests) showUnknown(id, error.message);
   }
+}
+
+function showUnknown(id, message) {
+  $("entity-title").textContent = id;
+  $("entity-facts").textContent = message;
+  $("entity-edges").replaceChildren();
 }
 
 function showFacts(answer, q) {

@@ -135,7 +135,13 @@ export function relationInGraph() {
 export function addHead(entity) {
   if (asked().some((one) => one.id === entity.id)) return;
   asked().push(entity);
+  headsChanged();
+}
+
+// Shows the entities that are asked about, and tells the form that they are others now.
+function headsChanged() {
   showHeads();
+  $("heads").dispatchEvent(new Event("input", { bubbles: true }));
 }
 
 function showHeads() {
@@ -147,8 +153,7 @@ function showHeads() {
         "aria-label": `Remove ${head.name}`,
         onclick: () => {
           asked().splice(i, 1);
-          showHeads();
-          readForm();
+          headsChanged();
           $("head").focus();
         },
       };
@@ -224,8 +229,7 @@ export function placeOf(error, rows = []) {
   if (["heads", "tails"].includes(name) && $("heads").children[first]) {
     const replace = (entity) => {
       asked()[first] = entity;
-      showHeads();
-      readForm();
+      headsChanged();
     };
     return { field: $("heads").children[first], replace };
   }
@@ -244,13 +248,11 @@ export function placeOf(error, rows = []) {
 }
 
 addCompletion($("head"), searchEntities, (entity) => {
-  addHead(entity);
   fill($("head"), null);
-  readForm();
+  addHead(entity);
 });
 onPasteLines($("head"), (lines) => {
   for (const line of lines) addHead(entityNamed(line.trim()));
-  readForm();
   announce(`${plural(lines.length, state.mode === "tails" ? "tail" : "head")} pasted.`);
 });
 for (const input of document.querySelectorAll("input[name=mode]")) {
@@ -267,9 +269,8 @@ for (const id of ["type", "candidates-type"]) {
 }
 on("head", (entity) => {
   state.mode = "heads";
-  addHead(entity);
   showForm();
-  saveState();
+  addHead(entity);
   goTo("work");
 });
 on("project", () => {

@@ -1,10 +1,11 @@
-// Keyboard shortcuts. They work outside of text fields and dialogs.
+// Keyboard shortcuts of the page with suggestions. They work outside of text fields and dialogs.
 
 import { judge, skip, toggleCardReasons } from "./decide.js";
 import { undo } from "./decisions.js";
 import { $ } from "./dom.js";
 import { decideAndMove, focusCurrentRow, moveFocus, rowAt, toggleReasons } from "./list.js";
 import { deciding } from "./state.js";
+import { inWork } from "./views.js";
 
 const TEXT_FIELDS = "input:not([type=radio], [type=checkbox]), select, textarea";
 const REPEATABLE = ["j", "k", "ArrowDown", "ArrowUp"];
@@ -39,7 +40,7 @@ function listAction(key, target) {
 function actionOf(event, key) {
   const { target } = event;
   const control = event.ctrlKey || event.metaKey;
-  if (target.closest("dialog")) return undefined;
+  if (target.closest("dialog") || !inWork()) return undefined;
   if (control && key === "Enter") return () => $("query").requestSubmit();
   if (target.closest(TEXT_FIELDS) || event.altKey) return undefined;
   if (control) return key === "z" && !event.shiftKey ? undo : undefined;

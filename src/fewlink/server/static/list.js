@@ -37,8 +37,11 @@ export const rowAt = (target) => {
   return item && rows.find((row) => row.item === item);
 };
 
+// Heads without a known tail first, then by probability or score.
 export const byMerit = (one, other) =>
-  (other.probability ?? -1) - (one.probability ?? -1) || other.score - one.score;
+  Boolean(one.answered) - Boolean(other.answered) ||
+  (other.probability ?? -1) - (one.probability ?? -1) ||
+  other.score - one.score;
 
 const bestOf = (predictions) => [...predictions].sort(byMerit)[0];
 
@@ -74,22 +77,23 @@ function showRows(before = []) {
   page = Math.max(0, Math.min(page, Math.ceil(pool.length / PAGE) - 1));
   const first = many ? page * PAGE : 0;
   const listed = many ? pool.slice(first, first + PAGE) : pool;
-  const groups = Map.groupBy(listed, (one) => (many ? "" : one[end]));
+  const groups = Map.groupBy(listed, (one) => (many ? answeredText(one) : one[end]));
   const best = bestOf(answer.predictions);
   const meritOf = describerOf(answer.predictions);
   rows = [];
-  const sections = [...groups].map(([id, group]) => {
+  const places = new Map(listed.map((one, i) => [one, first + i + 1]));
+  const sections = [...groups].map(([title, group]) => {
     const leader = many ? best : bestOf(group);
-    const added = group.map((prediction, i) =>
+    const added = group.map((prediction) =>
       makeRow(prediction, {
-        rank: many ? first + i + 1 : prediction.rank,
+        rank: many ? places.get(prediction) : prediction.rank,
         withHead: many,
-        isBest: groups.size > 1 && prediction === best,
+        isBest: !many && groups.size > 1 && prediction === best,
         ...meritOf(prediction, leader),
       }),
     );
     rows.push(...added);
-    return groupSection(id, group, added);
+    return groupSection(many ? null : title, many ? title : null, group, added);
   });
   keepReasonsOpen(before);
   $("found").replaceChildren(...(answer.predictions.length ? sections : [nothingLeft()]));
@@ -133,13 +137,15 @@ function keepReasonsOpen(before) {
   }
 }
 
-function groupSection(id, group, added) {
+const answeredText = ({ answered }) =>
+  answered ? "Heads that have a tail" : "Heads without a tail";
+
+// The rows of an entity, or with `words` those of many heads.
+function groupSection(id, words, group, added) {
   const [end, found] = ends();
   const name = group[0][`${end}_name`];
   const items = added.map((row) => row.item);
-  const title = id
-    ? [entityButton(id, name), idIfShared(name, id, answer.predictions)]
-    : ["Best pairs"];
+  const title = id ? [entityButton(id, name), idIfShared(name, id, answer.predictions)] : [words];
   const set = id && (answer.sets || []).find((one) => one.asked === id);
   return element(
     "section",
@@ -148,7 +154,7 @@ function groupSection(id, group, added) {
     set ? element("p", { class: "set" }, asSentence(set.sentence)) : null,
     element(
       "ol",
-      { class: "rows", "aria-label": id ? `${capitalized(found)}s of ${name}` : "Best pairs" },
+      { class: "rows", "aria-label": id ? `${capitalized(found)}s of ${name}` : words },
       ...items,
     ),
   );

@@ -3,6 +3,8 @@
 import { call } from "./api.js";
 import { $, element } from "./dom.js";
 import { Drawing, glyph } from "./neighbourhood-drawing.js";
+import { decisionsOf, project } from "./project.js";
+import { state } from "./state.js";
 import { formatCount, plural, shortRelation, stepText, withSpaces } from "./text.js";
 
 const FIRST_NEIGHBOURS = 5; // of each relation
@@ -21,7 +23,7 @@ const MARKS = {
 let walk = []; // {id, name, step} of the visited entities; the last one is shown, step leads to it
 let groups = []; // the shown relations of the shown entity, with their neighbours
 let relationsInAll = 0;
-let context = null; // what is marked: {head, tail, relation, references, paths}
+let context = null; // what is marked: {asked, relation, references, paths}
 let drawing = null; // made when the dialog is first opened
 let loading = null;
 let requests = 0;
@@ -72,9 +74,10 @@ dialog.append(
   ),
 );
 
-// Opens the dialog at an entity. `reasons`, an answer of /explain, marks its pair, references and paths.
+// Opens the dialog at an entity. It marks the pair, the references and the paths of `reasons`, an answer of /explain,
+// or else the heads and references of the form and the project.
 export function showNeighbourhood(id, reasons = null) {
-  context = reasons && { ...reasons, paths: reasons.paths.slice(0, MAX_PATHS) };
+  context = reasons ? contextOf(reasons) : formContext();
   walk = [];
   groups = [];
   title.textContent = "";
@@ -85,6 +88,25 @@ export function showNeighbourhood(id, reasons = null) {
     await loadKinds();
     await walkTo([{ id, step: null }]);
   });
+}
+
+const contextOf = ({ head, tail, relation, references, paths }) => ({
+  asked: [head, tail],
+  relation,
+  references,
+  paths: paths.slice(0, MAX_PATHS),
+});
+
+function formContext() {
+  const entered = state.references
+    .filter((pair) => pair.every(Boolean))
+    .map(([head, tail]) => ({ head, tail }));
+  const decided = [...decisionsOf("reference"), ...decisionsOf("accepted")].map((one) => ({
+    head: { id: one.head, name: one.head_name },
+    tail: { id: one.tail, name: one.tail_name },
+  }));
+  const relation = project?.name || state.relation || null;
+  return { asked: state.heads, relation, references: [...entered, ...decided], paths: [] };
 }
 
 function loadDrawing() {
@@ -106,7 +128,7 @@ async function attempt(action) {
 const ask = (query) => call(`neighbours?${new URLSearchParams(query)}`);
 
 async function loadKinds() {
-  const entities = (context?.paths ?? []).flatMap((path) => path.entities);
+  const entities = context.paths.flatMap((path) => path.entities);
   const unknown = [...new Set(entities.map(({ id }) => id))].filter((id) => !kinds.has(id));
   const answers = unknown.map((id) => ask({ id, relations: 1, count: 1 }));
   (await Promise.all(answers)).forEach(rememberKinds);
@@ -196,7 +218,7 @@ function pictureOf(center) {
     add(walk[i - 1]);
     if (walk[i].step) join(walk[i - 1].id, walk[i].id, walk[i].step, "walked");
   }
-  for (const { entities, steps } of context?.paths ?? []) {
+  for (const { entities, steps } of context.paths) {
     if (!entities.some(({ id }) => nodes.has(id))) continue;
     entities.forEach(add);
     steps.forEach((step, i) => {
@@ -231,7 +253,7 @@ const inWords = ({ words, relation, inverse }) => ({
 });
 
 function referencesOf(id) {
-  return (context?.references ?? [])
+  return context.references
     .filter(({ head, tail }) => head.id === id || tail.id === id)
     .slice(0, MAX_REFERENCES)
     .map(({ head, tail }) => ({ from: head, to: tail }));
@@ -240,9 +262,9 @@ function referencesOf(id) {
 function marksOf(id) {
   const holds = (entities) => entities.some((entity) => entity.id === id);
   const marks = [];
-  if (context && (context.head.id === id || context.tail.id === id)) marks.push("asked");
-  if (context?.references.some(({ head, tail }) => holds([head, tail]))) marks.push("reference");
-  if (context?.paths.some(({ entities }) => holds(entities))) marks.push("path");
+  if (holds(context.asked)) marks.push("asked");
+  if (context.references.some(({ head, tail }) => holds([head, tail]))) marks.push("reference");
+  if (context.paths.some(({ entities }) => holds(entities))) marks.push("path");
   if (walk.slice(0, -1).some((step) => step.id === id)) marks.push("visited");
   return marks;
 }
@@ -267,7 +289,7 @@ function listSections(center) {
       .map((step, i) => element("li", {}, ...nodeParts(step, () => returnTo(i))));
     sections.push(section("Walked", element("ol", { class: "bare nodes" }, ...items)));
   }
-  if (context?.paths.length) {
+  if (context.paths.length) {
     const items = context.paths.map((path) => element("li", {}, ...pathParts(path)));
     sections.push(section("Paths of the explanation", element("ul", { class: "bare" }, ...items)));
   }

@@ -43,7 +43,7 @@ export function showRemaining(label, count) {
 }
 
 export function showProjectChoice() {
-  const none = projects.length ? "None (decisions are not stored)" : "No project yet";
+  const none = projects.length ? "No project" : "No project yet";
   $("project-choice").replaceChildren(
     element("option", { value: "" }, none),
     ...projects.map(({ number, name }) => element("option", { value: number }, name)),
@@ -55,7 +55,7 @@ function showPanel() {
   $("project-facts").hidden = $("project-tools").hidden = !project;
   $("project-hint").textContent = project
     ? project.description
-    : "A project stores references and decisions about one relation, for you and others.";
+    : "Decisions are stored in a project: one relation, its references and what you and others decide.";
   $("project-hint").hidden = !$("project-hint").textContent;
   $("project-references").hidden = !project;
   $("project-references").replaceChildren(

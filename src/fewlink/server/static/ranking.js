@@ -92,7 +92,7 @@ async function rankMany(signal) {
     setStatus("Ranking…");
     const sent = performance.now();
     const chunk = { ...body, ...wanted, first: own.next, count: Math.min(count, limit) };
-    const answer = await call("predict", chunk, signal);
+    const answer = withAnswered(await call("predict", chunk, signal));
     const seconds = (performance.now() - sent) / 1000;
     if (seconds < 1) count *= 2;
     else if (seconds > 4) count = Math.max(1, Math.round((2 * count) / seconds));
@@ -104,6 +104,16 @@ async function rankMany(signal) {
     showProgress();
   }
   task = null;
+}
+
+// Marks the pairs of heads that have a known tail: the others come first.
+function withAnswered(answer) {
+  const answered = new Set(answer.answered);
+  const predictions = answer.predictions.map((one) => ({
+    ...one,
+    answered: answered.has(one.head),
+  }));
+  return { ...answer, predictions };
 }
 
 // The pairs of both answers, the best first; there may be none before.

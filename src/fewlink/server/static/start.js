@@ -1,6 +1,6 @@
 // The start page: the relations of the graph, a search for entities, and the projects.
 
-import { call, searchEntities } from "./api.js";
+import { about, call, searchEntities } from "./api.js";
 import { addCompletion, fill } from "./completion.js";
 import { $, element } from "./dom.js";
 import { entityButton, openEntity } from "./entity.js";
@@ -54,13 +54,13 @@ function relationItem(facts) {
     type: "button",
     class: "entity",
     title: "Ask about this relation",
-    onclick: () => askAbout(facts),
+    onclick: attempt(() => askAbout(facts)),
   };
   const complete = {
     type: "button",
     class: "quiet complete",
     "aria-label": `Complete ${withSpaces(name)}`,
-    onclick: () => completeRelation(facts),
+    onclick: attempt(() => completeRelation(facts)),
   };
   const { head, tail } = example;
   return element(
@@ -100,9 +100,22 @@ function completeness({ heads, of_kind: all, type }) {
 
 const nameForForm = ({ relation, name, split }) => (split ? relation : name);
 
+// A listener that shows an error of its action above the relations.
+const attempt = (action) => async () => {
+  $("relations-problem").hidden = true;
+  try {
+    await action();
+  } catch (error) {
+    $("relations-problem").textContent = error.message;
+    $("relations-problem").hidden = false;
+  }
+};
+
 // Fills the form with a relation, in its project if it has one, and shows it.
 async function prepare(facts, query) {
   const name = nameForForm(facts);
+  const known = Object.values(about.relations).flat();
+  if (!known.includes(name)) about.relations.graph.push(name); // the server lists the first ones only
   const own = projects.find((one) => [name, facts.relation].includes(one.name));
   await openProject(own ? own.number : null);
   Object.assign(state, { references: [], heads: [], relation: name, view: "list", ...query });
@@ -135,11 +148,11 @@ export function showProjects() {
   $("start-projects").hidden = !projects.length;
   $("start-projects-list").replaceChildren(
     ...projects.map(({ number, name, accepted, rejected }) => {
-      const onclick = async () => {
+      const onclick = attempt(async () => {
         await openProject(number);
         showForm();
         goTo("work");
-      };
+      });
       return element(
         "li",
         {},
@@ -165,6 +178,6 @@ $("relations-filter").addEventListener("input", () => {
 });
 $("relations-order").addEventListener("change", () => showRelations());
 $("relations-more").addEventListener("click", () => showRelations({ more: true }));
-$("new-question").addEventListener("click", askNewQuestion);
+$("new-question").addEventListener("click", attempt(askNewQuestion));
 $("start-example").addEventListener("click", () => $("example").click());
 on("project", showProjects);

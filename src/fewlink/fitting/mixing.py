@@ -1,0 +1,223 @@
+"""Mix an embedding model of the graph into TRAIL, for relations of the graph: train it, weigh it, calibrate it.
+
+What is measured here are held-out pairs of relations that the graph has, asked about in both directions with all other
+known pairs as references. The embedding model is trained without the held-out pairs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fewlink.core import memory
+from fewlink.core.errors import FewlinkError
+from fewlink.core.progress import duration, progress
+from fewlink.data import Benchmark, Task
+from fewlink.data.benchmark import sorted_pairs
+from fewlink.data.candidates import likely_tails, open_candidates
+from fewlink.embeddings import Embeddings, EmbeddingSettings
+from fewlink.embeddings.trainer import EmbeddingTrainer
+from fewlink.evaluation import Protocol
+from fewlink.evaluation.evaluator import rank_task
+from fewlink.fitting.held_out import ALL, CHOOSING, Estimate, Ranks, estimate, figures_of, questions
+from fewlink.fitting.tuning import Log
+from fewlink.graph import Graph
+from fewlink.linker.calibration import Calibration
+from fewlink.linker.logistic import fit_logistic
+from fewlink.linker.query import References
+from fewlink.linker.ranking import rank_tails
+from fewlink.linker.trust import head_fans, measure_trust
+from fewlink.models.baselines.links import MAX_DENSE_ENTITIES
+from fewlink.models.trail.mixture import MixedRelationScorer, Mixture
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.scorers import Question, Recalibration, Scorer
+from fewlink.scorers.cached import CachedScorer
+
+WEIGHTS = (0.5, 1.0, 1.5, 2.0, 3.0)  # of the embedding model's scores, to choose from
+EPOCHS, MIN_EPOCHS = 15, 8
+DENSE: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200}
+SAMPLED: dict[str, Any] = {"regime": "sampled", "batch_size": 1024, "negatives": 1024}
+LADDER = ({"dim": 512, **DENSE}, {"dim": 256, **DENSE}, {"dim": 256, **SAMPLED}, {"dim": 128, **SAMPLED})
+TIMED_STEPS = 3
+FIRST_QUERIES, MIN_QUERIES = 50, 10  # of the first relation that is measured, and of any
+TELL_EVERY = 10.0  # seconds
+RIDGE = 1.0  # of the recalibration, towards none
+
+
+def choose_settings(graph: Graph, seconds: float, seed: int, device: str) -> EmbeddingSettings:
+    """The best settings of `LADDER` that train all epochs in this time, or fewer epochs of the last of them.
+
+    A few timed steps tell the time of an epoch. Raises if there is no time for `MIN_EPOCHS` epochs.
+    """
+    entities, triples = len(graph.entities), graph.triples()
+    for rung in LADDER:
+        settings = EmbeddingSettings(model="complex", n3=0.01, epochs=EPOCHS, seed=seed, device=device, **rung)
+        if settings.dense and entities > MAX_DENSE_ENTITIES:
+            continue
+        memory.ensure("the embedding model", settings.needs(entities, len(graph.relations), len(triples)), "cpu")
+        pace = _epoch_seconds(EmbeddingTrainer(triples, entities, len(graph.relations), settings))
+        if EPOCHS * pace <= seconds:
+            return settings
+    if (epochs := int(seconds / pace)) < MIN_EPOCHS:
+        raise FewlinkError(
+            f"an epoch takes {duration(pace)}: the time allows {epochs}, and at least {MIN_EPOCHS} are needed"
+        )
+    return settings.replace(epochs=epochs)
+
+
+def _epoch_seconds(trainer: EmbeddingTrainer) -> float:
+    """The time of an epoch, estimated from a few steps after the first."""
+    seconds = []
+    for batch in itertools.islice(trainer.batches.epoch(0), 1 + TIMED_STEPS):
+        begin = time.monotonic()
+        trainer.step(batch, trainer.settings.learning_rate)
+        seconds.append(time.monotonic() - begin)
+    return float(np.mean(seconds[1:] or seconds)) * len(trainer.batches)
+
+
+def train_embeddings(graph: Graph, settings: EmbeddingSettings, state: Path, tell: Log) -> Embeddings:
+    """Train on all triples of a graph; an interrupted call continues from the file `state`."""
+    trainer = EmbeddingTrainer(graph.triples(), len(graph.entities), len(graph.relations), settings)
+    if state.exists():
+        trainer.load(state)
+    begin = told = time.monotonic()
+    first = trainer.done
+    while not trainer.finished:
+        trainer.epoch()
+        trainer.save(state)
+        now, left = time.monotonic(), settings.epochs - trainer.done
+        if trainer.done == first + 1 or now - told >= TELL_EVERY:
+            told, pace = now, (now - begin) / (trainer.done - first)
+            tell(f"embedding model  epoch {trainer.done} of {settings.epochs}, about {duration(pace * left)} more")
+    return trainer.result().half_precision()
+
+
+class Asked(NamedTuple):
+    """Half of the held-out pairs of a relation, in one direction: the references come first in the pairs of `task`."""
+
+    task: Task
+    references: int
+    inverse: bool
+
+
+def both_directions(held: Benchmark, task: Task, half: int, most: int) -> Iterator[Asked]:
+    """Up to `most` of one half of the queries of a relation, as questions about tails and about heads."""
+    references, queries = questions(held, task, half)[ALL]
+    pairs = np.concatenate([references, queries[:most]])
+    yield Asked(dataclasses.replace(task, pairs=pairs), len(references), False)
+    turned, known = np.ascontiguousarray(pairs[:, ::-1]), sorted_pairs(task.known[:, ::-1])
+    yield Asked(Task(task.name, turned, known, likely_tails(held.graph, known[:, 1])), len(references), True)
+
+
+def rank_weights(held: Benchmark, trail: TrailScorer, mixture: Mixture, until: float) -> list[list[Ranks]]:
+    """The ranks of one half of the held-out pairs with TRAIL alone, and with each of `WEIGHTS`: relations for each.
+
+    Relations are asked about one after the other until a time of the monotonic clock, the first one in any case, each
+    with as many queries as its share of the time allows.
+    """
+    found = [list[Ranks]() for _ in (0, *WEIGHTS)]
+    tasks, begin, asked_for = held.split("dev"), time.monotonic(), 0
+    with progress("scoring", len(tasks)) as advance:
+        for done, task in enumerate(tasks):
+            now = time.monotonic()
+            if done and now + (now - begin) / asked_for * MIN_QUERIES > until:
+                break
+            share = (until - now) / (len(tasks) - done)
+            most = int(share / (now - begin) * asked_for) if done and now > begin else FIRST_QUERIES
+            of_relation = relation_ranks(held, task, trail, mixture, max(most, MIN_QUERIES))
+            asked_for += len(of_relation[0]) // 2
+            for all_ranks, own in zip(found, of_relation, strict=True):
+                all_ranks.append({ALL: own})
+            advance(done + 1, f"{done + 1} of {len(tasks)} relations")
+    return found
+
+
+def relation_ranks(held: Benchmark, task: Task, trail: TrailScorer, mixture: Mixture, most: int) -> list[list[float]]:
+    """The ranks of up to `most` pairs of a relation, as tails and as heads, with TRAIL alone and with each weight."""
+    found, hiding = [list[float]() for _ in (0, *WEIGHTS)], trail.without(task.name)
+    for asked in both_directions(held, task, CHOOSING, most):
+        alone = CachedScorer(hiding)
+        scorers: list[Scorer] = [
+            alone,
+            *(mixed(held, task, alone, mixture, weight, asked.inverse) for weight in WEIGHTS),
+        ]
+        protocol = Protocol("dev", asked.references, "open")
+        for ranks, scorer in zip(found, scorers, strict=True):
+            ranks += rank_task(held.graph, scorer, asked.task, protocol).ranks.tolist()
+    return found
+
+
+def mixed(
+    held: Benchmark, task: Task, trail: Scorer, mixture: Mixture, weight: float, inverse: bool = False
+) -> MixedRelationScorer:
+    """The mixture for a held-out relation, if its weight were this one."""
+    scorer = MixedRelationScorer(trail, dataclasses.replace(mixture, weight=weight), held.graph.relations.id(task.name))
+    return scorer.inverted() if inverse else scorer
+
+
+def choose_weight(ranks: Sequence[Sequence[Ranks]]) -> tuple[float, Estimate]:
+    """The weight whose gain over TRAIL alone is most certain, and this gain, given the ranks by each of `WEIGHTS`.
+
+    The gain of a relation is that of the weight which would be chosen on the other relations.
+    """
+    mrr = np.array([[figures_of([relation])["mrr"] for relation in own] for own in ranks])  # (1 + weights, relations)
+    gains = mrr[1:] - mrr[0]
+
+    def surest(gains: np.ndarray) -> int:
+        found = [estimate(own) for own in gains.tolist()]
+        return max(range(len(found)), key=lambda at: (found[at].mean - 2 * found[at].error, found[at].mean))
+
+    count = gains.shape[1]
+    crossed = (
+        [float(gains[surest(np.delete(gains, place, 1)), place]) for place in range(count)] if count > 1 else [0.0]
+    )
+    return WEIGHTS[surest(gains)], estimate(crossed)
+
+
+def recalibrate(
+    held: Benchmark, trail: TrailScorer, mixture: Mixture, calibration: Calibration | None, relations: int
+) -> Recalibration:
+    """Fit the probabilities of first answers to the held-out tails of so many relations, each with equal weight.
+
+    The error is that of relations which were left out in turn.
+    """
+    if calibration is None:
+        return Recalibration()
+    rows = []
+    for task in held.split("dev")[:relations]:
+        references, queries = questions(held, task, CHOOSING)[ALL]
+        known = References(tuple((head, tail) for head, tail in references.tolist()))
+        hiding = trail.without(task.name)
+        trust = dataclasses.replace(measure_trust(hiding, held.graph, known), whole=True)
+        heads = np.unique(queries[:, 0])
+        asked = Question(task.name, known.ids, heads, open_candidates(held.graph, known.ids))
+        scorer = mixed(held, task, hiding, mixture, mixture.weight)
+        firsts = [part for part in rank_tails(scorer, asked, 1, known.known_tails) if len(part)]
+        fans = head_fans(held.graph)
+        given = np.array([calibration.probabilities(part, fans[part.heads], trust)[0] for part in firsts])
+        right = np.array([part.tails[0] in task.known_tails[int(part.heads[0])] for part in firsts])
+        if len(given):
+            rows.append((given, right))
+    if not rows:
+        return Recalibration()
+
+    def fitted(some: Sequence[tuple[np.ndarray, np.ndarray]]) -> Recalibration:
+        given = np.clip(np.concatenate([own for own, _ in some]), 1e-6, 1 - 1e-6)
+        counts = np.concatenate([np.full(len(own), 1 / len(own)) for own, _ in some])
+        features = np.stack([np.ones(len(given)), np.log(given) - np.log1p(-given)], 1)
+        right = np.concatenate([own for _, own in some])
+        constant, slope = fit_logistic(features, right, counts, RIDGE, np.array([0.0, 1.0]))
+        return Recalibration(float(constant), max(float(slope), 0.0))
+
+    errors = [
+        abs(fitted(rows[:place] + rows[place + 1 :])(given).mean() - right.mean())
+        for place, (given, right) in enumerate(rows)
+        if len(rows) > 1
+    ]
+    return dataclasses.replace(fitted(rows), error=float(np.mean(errors)) if errors else None)

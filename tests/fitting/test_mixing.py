@@ -1,0 +1,344 @@
+"""An embedding model in a fit: what it is weighed on, when it is mixed in, and how the run then answers."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.conftest import QUICK_FIT, named, quickly, written
+from tests.fitting.fits import FOLDER, MANY, graph_file
+
+from fewlink.core.errors import FewlinkError
+from fewlink.fitting import fit as module
+from fewlink.fitting import held_out, mixing
+from fewlink.fitting.append import append
+from fewlink.fitting.fit import Fit, Fitted, fit
+from fewlink.fitting.held_out import Estimate, Ranks, estimate, hold_out_of_large
+from fewlink.fitting.mixing import WEIGHTS, both_directions, choose_settings, choose_weight, train_embeddings
+from fewlink.graph import Graph, compile_graph
+from fewlink.linker import Linker
+from fewlink.models.trail.mixture import MixedRelationScorer, MixedScorer, Mixture
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.scorers import Question, Recalibration
+from fewlink.training.run import Deployed
+
+RELATION = "knows"
+
+
+@pytest.fixture(autouse=True)
+def small_relations_are_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(held_out, "LARGE", 20)
+    with quickly():
+        yield
+
+
+def surely(weight: float = 2.0, gain: float = 0.1) -> Any:
+    """In the place of `choose_weight`: the gain of this weight is certain."""
+    return lambda ranks: (weight, Estimate(gain, 0.01))
+
+
+@functools.cache
+def mixed_run() -> Fitted:
+    """A fit whose embedding model is mixed in."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held_out, "LARGE", 20)
+        patch.setattr(module, "choose_weight", surely())
+        return fit(graph_file(MANY), Path(FOLDER.name) / "mixed" / "towns", change=QUICK_FIT)
+
+
+@functools.cache
+def linkers() -> tuple[Linker, TrailScorer]:
+    """The linker of that run, and its TRAIL alone."""
+    linker = Linker.load(mixed_run().run)
+    assert isinstance(linker.scorer, MixedScorer)
+    return linker, linker.scorer.trail
+
+
+def as_lines(graph: Graph) -> set[tuple[str, str, str]]:
+    return set(named(graph))
+
+
+def ranks_of(*mrr: list[float]) -> list[list[Ranks]]:
+    """Ranks of relations with these MRR, for TRAIL alone and for each weight."""
+    return [[{"all": [1 / value]} for value in own] for own in mrr]
+
+
+# What is held out and measured
+
+
+def test_a_tenth_of_the_pairs_of_large_relations_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_out, "LARGE", 40)
+    graph = compile_graph([graph_file(MANY)])
+    held = hold_out_of_large(graph, "towns", 0)
+    counts = {name: int((graph.triples()[:, 1] == number).sum()) for number, name in enumerate(graph.relations)}
+    assert {task.name for task in held.split("dev")} == {name for name, count in counts.items() if count >= 40}
+    hidden = as_lines(graph) - as_lines(held.graph)
+    for task in held.split("dev"):
+        own = {line for line in hidden if line[1] == task.name}
+        assert 0 < len(own) <= 0.1 * counts[task.name] and len(task.known) == counts[task.name]
+    assert {relation for _, relation, _ in hidden} == {task.name for task in held.split("dev")}
+    monkeypatch.setattr(held_out, "LARGE", 10_000)
+    assert not hold_out_of_large(graph, "towns", 0).split("dev")
+
+
+def test_pairs_are_asked_about_in_both_directions() -> None:
+    held = hold_out_of_large(compile_graph([graph_file(MANY)]), "towns", 0)
+    task = next(task for task in held.split("dev") if task.name == RELATION)
+    tails, heads = both_directions(held, task, held_out.CHOOSING, 5)
+    assert (tails.inverse, heads.inverse, tails.references) == (False, True, heads.references)
+    assert np.array_equal(tails.task.pairs, heads.task.pairs[:, ::-1])
+    asked = {tuple(pair) for pair in tails.task.pairs[tails.references :].tolist()}
+    graph = {(h, t) for h, r, t in held.graph.triples().tolist() if held.graph.relations[r] == RELATION}
+    assert 0 < len(asked) <= 5 and not asked & graph
+    later = {tuple(pair) for pair in next(both_directions(held, task, held_out.EXPECTING, 99)).task.pairs.tolist()}
+    assert not asked & later - graph
+    for head, known in heads.task.known_tails.items():
+        assert set(known.tolist()) == {h for h, t in task.known.tolist() if t == head}
+
+
+def test_no_relation_is_weighed_with_pairs_that_its_model_was_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs: list[Graph] = []
+
+    def noted(graph: Graph, *args: Any) -> Any:
+        graphs.append(graph)
+        return train_embeddings(graph, *args)
+
+    monkeypatch.setattr(module, "train_embeddings", noted)
+    monkeypatch.setattr(module, "choose_weight", surely())
+    made = fit(graph_file(MANY), tmp_path / "towns", change=QUICK_FIT)
+    whole = compile_graph([graph_file(MANY)])
+    hidden = hold_out_of_large(whole, "towns", 0)
+    asked = {
+        (hidden.graph.entities[h], task.name, hidden.graph.entities[t])
+        for task in hidden.split("dev")
+        for h, t in task.pairs[3:].tolist()
+    }
+    first, last = map(as_lines, graphs)
+    assert asked and not asked & first and first < last == as_lines(whole)  # then it is trained on everything
+    assert not asked & as_lines(Linker.load(made.run).measured.graph)  # and the weights are not tuned on them
+
+
+def test_the_weight_is_the_surest_and_its_gain_is_of_relations_left_out() -> None:
+    even = [0.5] * 6
+    better = [[0.5 + 0.01 * at] * 6 for at in range(1, len(WEIGHTS))]
+    wild = [1.0, 0.2, 1.0, 0.3, 1.0, 0.4]  # the highest mean
+    weight, found = choose_weight(ranks_of(even, wild, *better))
+    assert weight == WEIGHTS[-1] and found.mean == pytest.approx(0.01 * (len(WEIGHTS) - 1)) and not found.error
+    odd = [[0.5, 0.5, 0.5, 0.5, 0.9, 0.5], [0.52, 0.53, 0.51, 0.52, 0.1, 0.53]]
+    rest = [[0.1] * 6] * (len(WEIGHTS) - 2)
+    weight, found = choose_weight(ranks_of(even, *odd, *rest))
+    chosen = [0.0, 0.0, 0.0, 0.0, -0.4, 0.0]  # without the fifth relation, the second weight is the surest
+    assert weight == WEIGHTS[0] and found == pytest.approx(estimate(chosen))
+    assert choose_weight(ranks_of([0.5], *[[0.9]] * len(WEIGHTS)))[1].error == np.inf
+
+
+def test_the_largest_model_that_fits_the_time_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = compile_graph([graph_file()])
+    epochs = iter([10.0, 5.0, 2.0])
+    monkeypatch.setattr(mixing, "_epoch_seconds", lambda trainer: next(epochs))
+    settings = choose_settings(graph, 40.0, 3, "cpu")
+    assert (settings.dim, settings.regime, settings.epochs, settings.seed) == (256, "sampled", 15, 3)
+    monkeypatch.setattr(mixing, "_epoch_seconds", lambda trainer: 4.0)
+    assert choose_settings(graph, 40.0, 0, "cpu").epochs == 10
+    with pytest.raises(FewlinkError, match="allows 5, and at least 8"):
+        choose_settings(graph, 20.0, 0, "cpu")
+    monkeypatch.setattr(mixing, "MAX_DENSE_ENTITIES", 3)
+    monkeypatch.setattr(mixing, "_epoch_seconds", lambda trainer: 0.1)
+    assert choose_settings(graph, 40.0, 0, "cpu").regime == "sampled"
+
+
+def test_training_that_was_interrupted_gives_the_same_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = compile_graph([graph_file()])
+    settings = choose_settings(graph, 60.0, 0, "cpu").replace(epochs=3, dim=8)
+    told: list[str] = []
+    whole = train_embeddings(graph, settings, tmp_path / "a", told.append)
+    assert told and "epoch 1 of 3" in told[0]
+
+    def stop(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_embeddings(graph, settings, tmp_path / "b", stop)
+    again = train_embeddings(graph, settings, tmp_path / "b", told.append)
+    assert again.digest() == whole.digest() and again.entities.dtype == torch.float16
+
+
+# When it is mixed in
+
+
+@pytest.mark.parametrize("gain, error, clear", [(0.1, 0.01, True), (0.1, 0.06, False), (-0.1, 0.01, False)])
+def test_a_model_is_mixed_in_only_if_better_by_two_standard_errors(
+    gain: float, error: float, clear: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "choose_weight", lambda ranks: (2.0, Estimate(gain, error)))
+    told: list[str] = []
+    made = fit(graph_file(MANY), tmp_path / "towns", change=QUICK_FIT, tell=told.append)
+    assert made.mixed in told and f"{gain:+.3f} ± {error:.3f}" in made.mixed
+    linker = Linker.load(made.run)
+    assert isinstance(linker.scorer, MixedScorer) == clear
+    assert ("no embedding model" in made.mixed) == (not clear) and "known" in made.figures
+    assert made.card is not None and made.mixed in made.card.read_text()
+    assert not [path.name for path in made.run.iterdir() if path.name.startswith(".")]
+
+
+def test_few_large_relations_and_a_fit_that_is_told_not_to_train_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "train_embeddings", lambda *_: pytest.fail("trained"))
+    made = fit(graph_file(MANY), tmp_path / "a", change=QUICK_FIT, mix=False)
+    assert "switched off" in made.mixed and "known" not in made.figures
+    monkeypatch.setattr(held_out, "LARGE", 170)
+    assert "1 relations have" in fit(graph_file(MANY), tmp_path / "b", change=QUICK_FIT).mixed
+    with pytest.raises(FewlinkError, match="mix"):
+        fit(graph_file(MANY), tmp_path / "a", change=QUICK_FIT)
+
+
+def test_more_minutes_train_a_model_for_which_there_was_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, expected = tmp_path / "towns", mixed_run()
+
+    def late(*_: Any) -> Any:
+        raise FewlinkError("an epoch takes 9 min")
+
+    monkeypatch.setattr(module, "choose_weight", surely())
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "choose_settings", late)
+        made = fit(graph_file(MANY), run, change=QUICK_FIT)
+    assert "9 min" in made.mixed and isinstance(Linker.load(run).scorer, TrailScorer)
+    monkeypatch.setattr(Fit, "tune", lambda *_: pytest.fail("tuned again"))
+    again = fit(graph_file(MANY), run, minutes=20, change=QUICK_FIT)
+    assert again.mixed == expected.mixed and isinstance(Linker.load(run).scorer, MixedScorer)
+    assert again.figures == expected.figures
+
+
+@pytest.mark.parametrize("stage", ["rank_weights", "recalibrate", "deploy_mixture", "write_card"])
+def test_an_interrupted_fit_answers_and_mixes_the_same_in(
+    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, calls, expected = tmp_path / "towns", list[int](), mixed_run()
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "choose_weight", surely())
+    with monkeypatch.context() as patch:
+        patch.setattr(Fit if hasattr(Fit, stage) else module, stage, stop)
+        with pytest.raises(KeyboardInterrupt):
+            fit(graph_file(MANY), run, change=QUICK_FIT)
+    assert len(Linker.load(run).predict([("p1", "t1")], ["p2"])) > 2
+    epoch = mixing.EmbeddingTrainer.epoch
+    monkeypatch.setattr(mixing.EmbeddingTrainer, "epoch", lambda self: calls.append(1) or epoch(self))  # type: ignore[func-returns-value]
+    made = fit(graph_file(MANY), run, change=QUICK_FIT)
+    assert made.mixed == expected.mixed and made.figures == expected.figures
+    assert len(calls) == (0 if stage == "write_card" else 15)  # the first training is not repeated
+    own, other = (Deployed.open(each) for each in (run, expected.run))
+    assert own is not None and other is not None and own.vectors.digest() == other.vectors.digest()
+
+
+# How the run answers
+
+
+def test_relations_of_the_graph_are_answered_by_both_and_others_by_trail() -> None:
+    linker, trail = linkers()
+    everyone = np.arange(len(linker.graph.entities), dtype=np.int32)
+    for inverse in (False, True):
+        query = linker.resolve(None, ["p2", "p3"], relation=RELATION, inverse=inverse, candidates="all")
+        references = query.references
+        model = linker.model_for(references)
+        assert isinstance(model, MixedRelationScorer)
+        question = Question(RELATION, references.ids, np.array(query.heads), everyone)
+        number = linker.graph.relations.id(RELATION) + inverse * len(linker.graph.relations)
+        added = model.mixture.scores(number, question.heads, everyone)
+        torch.testing.assert_close(model(question), trail.without(RELATION)(question) + added)
+    new = linker.find_references([("p1", "t1"), ("p3", "t3")])
+    assert linker.model_for(new) is linker.scorer
+    question = Question("", new.ids, np.array([2, 4]), everyone)
+    torch.testing.assert_close(linker.scorer(question), trail(question))  # type: ignore[arg-type]
+
+
+def test_a_few_chosen_pairs_are_references_of_trail_alone() -> None:
+    linker, _ = linkers()
+    assert isinstance(linker.model_for(linker.find_references(None, RELATION, shots=3)), TrailScorer)
+    assert isinstance(linker.model_for(linker.find_references(None, RELATION)), MixedRelationScorer)
+
+
+def test_trust_is_measured_without_the_model_that_was_trained_on_the_references() -> None:
+    linker, trail = linkers()
+    alone = Linker(linker.benchmark, trail, calibration=linker.calibration)
+    for inverse in (False, True):
+        queries = [each.resolve(None, ["p2"], relation=RELATION, inverse=inverse) for each in (linker, alone)]
+        assert linker.trust(queries[0]) == alone.trust(queries[1])
+
+
+def test_probabilities_of_mixed_scores_are_recalibrated() -> None:
+    linker, _ = linkers()
+    assert isinstance(linker.scorer, MixedScorer)
+    query = linker.resolve(None, ["p2", "p3"], relation=RELATION)
+    trust = linker.trust(query)
+    pairs = linker.rank(query, trust)
+    found = linker.probabilities(query, pairs, trust)
+    other = Linker(linker.benchmark, copy_with(linker.scorer, Recalibration()), calibration=linker.calibration)
+    before = other.probabilities(query, pairs, trust)
+    assert found is not None and before is not None
+    np.testing.assert_allclose(found[0], linker.scorer.mixture.recalibration(before[0]))
+    assert linker.scorer.mixture.recalibration.error is not None
+
+
+def copy_with(scorer: MixedScorer, recalibration: Recalibration) -> MixedScorer:
+    return MixedScorer(scorer.trail, replace(scorer.mixture, recalibration=recalibration), scorer.graph)
+
+
+def test_explanations_name_the_embedding_model_and_add_up() -> None:
+    linker, _ = linkers()
+    rows = linker.predict(heads=["p2", "p3", "p5"], relation=RELATION, explain="full")
+    for row in rows:
+        assert row.reasons is not None and "embedding" in row.reasons.shares
+        assert row.reasons.score == pytest.approx(row.score, abs=1e-3)
+        assert sum(row.reasons.parts().values()) == pytest.approx(row.score, abs=0.02)
+        text = " ".join(row.reasons.sentences(full=True))
+        assert "an embedding model trained on the graph" in text and "names no path" in text
+        most = max(row.reasons.shares, key=lambda kind: row.reasons.shares[kind])  # type: ignore[union-attr]
+        assert ("embedding model" in row.reasons.sentence()) == (most == "embedding" and row.reasons.shares[most] > 0)
+    new = linker.predict([("p1", "t1"), ("p3", "t3")], ["p2"], explain=True)
+    assert "embedding" not in repr(new[0].reasons)
+
+
+def test_a_list_of_missing_pairs_has_the_answers_of_a_question() -> None:
+    linker, _ = linkers()
+    found = linker.complete(relation=RELATION, heads=["p2", "p3"], k=3, top=6)
+    asked = linker.predict(heads=["p2", "p3"], relation=RELATION, k=3)
+    assert {(row.head, row.tail, row.score) for row in found} == {(row.head, row.tail, row.score) for row in asked}
+
+
+def test_a_saved_model_and_an_extended_one_keep_the_mixture(tmp_path: Path) -> None:
+    run = tmp_path / "towns"
+    shutil.copytree(mixed_run().run, run)
+    before = Linker.load(run).predict(heads=["p2", "p3"], relation=RELATION)
+    saved = Linker.load(Linker.load(run).save_pretrained(tmp_path / "saved"))
+    assert isinstance(saved.scorer, MixedScorer) and saved.predict(heads=["p2", "p3"], relation=RELATION) == before
+    append(run, [written([("newcomer", "lives in", "t3"), ("newcomer", "hates", "p1")], tmp_path / "new.tsv")])
+    grown = Linker.load(run)
+    assert isinstance(grown.scorer, MixedScorer) and len(grown.predict(heads=["newcomer"], relation=RELATION)) > 2
+    assert isinstance(grown.model_for(grown.find_references(None, "hates")), TrailScorer)
+    assert isinstance(Linker.load(run, names=False).scorer, MixedScorer)
+    assert isinstance(Linker.load(run, as_measured=True).scorer, TrailScorer)
+    serving = Deployed.open(run)
+    assert serving is not None and isinstance(serving.vectors, Mixture)
+
+
+def test_time_is_left_for_the_second_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "choose_weight", surely())
+    monkeypatch.setattr(module, "ENOUGH_TO_RETRAIN", 1e9)
+    made = fit(graph_file(MANY), tmp_path / "towns", change=QUICK_FIT)
+    assert "no time was left" in made.mixed and isinstance(Linker.load(made.run).scorer, TrailScorer)
+    assert "known" in made.figures
