@@ -264,6 +264,20 @@ def ordinary_links() -> str:
     return tables.Table("", ["model", "CoDEx-S", "FB15k-237"], rows).markdown()
 
 
+def mixing() -> str:
+    """Relations of the graph after `fewlink fit`: held-out pairs by the built-in weights and by the fitted run."""
+    rows = json.loads((ROOT / "benchmarks" / "records" / "mixing.json").read_text("utf-8"))["results"]["rows"]
+    columns = ["graph", "triples", "asked", "built-in", "fitted", "gain over relations", "mixed in", "minutes"]
+    table = tables.Table("", columns, [])
+    for row in rows:
+        found = [shown(row[name]["mrr"]) for name in ("shipped", "fitted")]
+        gain = f"{row['gain']:+.3f} ± {row['error']:.3f}".replace("0.", ".")
+        mixed = "no" if row["mixed"].startswith("no ") else "yes"
+        asked = f"{row['queries']:,} queries, {row['split']}"
+        table.rows.append([row["graph"], shown(row["triples"]), asked, *found, gain, mixed, shown(row["minutes"])])
+    return table.markdown()
+
+
 def trail_parts() -> str:
     """TRAIL without one of its parts on unseen graphs: mean and deviation over seeds."""
     rows = json.loads((ROOT / "benchmarks" / "records" / "trail-ablations.json").read_text("utf-8"))["results"]["rows"]
@@ -479,6 +493,7 @@ def documents() -> dict[Path, str]:
             "choice": record_table("calibration", "by choice", ("references", *ERRORS)),
             "names": record_table("calibration", "by names", ("names", *ERRORS)),
         },
+        DOCS / "training.md": {"mixing": mixing()},
         DOCS / "attack.md": {"study": f"\n{attack_tables()}\n"},
         DOCS / "trail.md": {
             "few-shot": few_shot(),
