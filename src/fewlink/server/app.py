@@ -185,7 +185,7 @@ def make_app(
     @app.post("/predict", response_model=PredictAnswer)
     async def predict(query: PredictRequest) -> Response:
         """The best tails of each head, or the best pairs of all heads of a type."""
-        return as_json(await projects.predict(query, service))
+        return Response(await projects.predict(query, service), media_type="application/json")
 
     @app.post("/explain", response_model=ExplainAnswer)
     async def explain(query: ExplainRequest) -> Response:

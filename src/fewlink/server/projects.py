@@ -168,7 +168,7 @@ class Projects:
         ]
         return self.file.decide(number, decisions, body.who)
 
-    async def predict(self, body: PredictRequest, service: Service) -> dict[str, Any]:
+    async def predict(self, body: PredictRequest, service: Service) -> bytes:
         """Answer a request. If it names a project, its decisions adjust the probabilities."""
         number = body.project
         if number is None:
