@@ -92,7 +92,7 @@ GRAPHS = {
 }
 
 NOTHING_STORED = "No results are stored yet.\n"
-ADJUSTED = ("graph", "relations of", "relations", "probabilities", "log loss", "Brier", "error", "error of first")
+BY_DECISIONS = ("policy", "0", "10", "30", "100", "change", "±")
 AREA = "area, mean of relations"
 ERRORS = ("sets", "questions", "low trust", "right", "off", "by chance", "error", "first answers", "first ten")
 SIZES = ("graph", "given", "coverage", "mean size", "median size")
@@ -508,8 +508,10 @@ def documents() -> dict[Path, str]:
             "names": record_table("names", "rows", NAMES, TRIES_0_2, kind="3 references"),
         },
         DOCS / "curating.md": {
-            "curation": record_table("curation", "summary", ("bench", "policy", "relations", "accepted of 30", "gain")),
-            "recalibration": record_table("recalibration", "measured", ADJUSTED),
+            "right": record_table("curation", "right", ("graph", *BY_DECISIONS)),
+            "error": record_table("curation", "error", ("graph", *BY_DECISIONS)),
+            "variants": record_table("curation", "right of variants", ("references", *BY_DECISIONS)),
+            "variants-error": record_table("curation", "error of variants", ("references", *BY_DECISIONS)),
         },
         DOCS / "questions.md": {
             "check": record_table("check", "measured", ends),

@@ -96,3 +96,12 @@ def test_pages_of_other_sites_cannot_post() -> None:
             assert answer.status_code == 403 and answer.json()["error"]["code"] == "cross-site"
         for headers in ({}, {"Origin": "http://127.0.0.1"}, {"Sec-Fetch-Site": "same-origin", "Origin": "https://a.b"}):
             assert client.post("/predict", json=body, headers=headers).status_code == 200
+
+
+def test_the_openapi_document_has_the_token_and_the_types_of_exports() -> None:
+    with asking(small(), token="s3cret") as client:
+        document = client.get("/openapi.json", headers={"Authorization": "Bearer s3cret"}).json()
+    assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    assert document["paths"]["/predict"]["post"]["security"] == [{"HTTPBearer": []}]
+    exported = document["paths"]["/projects/{number}/export"]["get"]["responses"]["200"]["content"]
+    assert {"text/turtle", "text/csv"} <= set(exported)

@@ -55,6 +55,7 @@ FORMAT_FACTS = [
     {"name": name, "title": format.title, "about": format.about, "suffixes": list(format.suffixes)}
     for name, format in FORMATS.items()
 ]
+EXPORTED = {format.media_type.partition(";")[0]: {"schema": {"type": "string"}} for format in FORMATS.values()}
 DECIDED_PENALTY = -1e9  # added to the scores of decided pairs, so that they do not compete
 
 
@@ -366,7 +367,7 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
         events = [projects.event(event) for event in projects.file.log(number)]
         return as_json({"project": projects.facts(number), "log": events})
 
-    @app.get("/projects/{number}/export", response_class=Response)
+    @app.get("/projects/{number}/export", response_class=Response, responses={200: {"content": EXPORTED}})
     def export_project(
         number: int,
         format: FormatName = "tsv",

@@ -147,11 +147,11 @@ class SecurityMiddleware:
 
     async def read_body(self, scope: MutableMapping[str, Any], receive: Receive) -> Receive:
         """Read the whole body and return a `receive` for it; raise if the body is too large."""
-        limit = self.settings.upload or self.settings.body if scope["path"] in FILE_PATHS else self.settings.body
+        limit, what, advice = self.settings.body, "body", "split it into several requests"
+        if self.settings.upload and scope["path"] in FILE_PATHS:
+            limit, what, advice = self.settings.upload, "file", "start a server for it with fewlink serve FILE"
         length = Headers(scope=scope).get("content-length", "0")
-        too_large = ApiError(
-            413, "too-large", f"the body is larger than {limit:,} bytes: split it into several requests"
-        )
+        too_large = ApiError(413, "too-large", f"the {what} is larger than {limit:,} bytes: {advice}")
         if length.isdecimal() and int(length[:20]) > limit:
             raise too_large
         body = bytearray()
