@@ -32,8 +32,8 @@ from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker, load
 from fewlink.models.trail.shipped import shipped
 from fewlink.scorers import GraphScorer, Question, RelationScorer, Scorer
+from measure import RECORDS, write_record
 
-RECORD = Path(__file__).parent / "records" / "mixing.json"
 RELATIONS, PAIRS, SHARE, FEWEST = 20, 15, 0.1, 30
 
 
@@ -163,7 +163,6 @@ def main() -> None:
             for each in (asked, known)
         )
         facts = {
-            "kind": words.kind,
             "split": words.split if words.kind == "links" else "hidden",
             "triples": len(rest),
             "minutes": words.minutes,
@@ -175,9 +174,11 @@ def main() -> None:
             "machine": words.machine,
         }
         measured = measure(linkers, asked, known, words.split)
-    record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
-    record[words.name if words.split == "test" else f"{words.name} {words.split}"] = {**facts, **measured}
-    RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    file = RECORDS / "mixing.json"
+    rows = json.loads(file.read_text("utf-8"))["results"]["rows"] if file.exists() else []
+    row = {"graph": words.name, **facts, **measured}
+    rows = [each for each in rows if (each["graph"], each["split"]) != (row["graph"], row["split"])]
+    write_record("mixing", {"rows": [*rows, row]})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,12 @@
 python benchmarks/serving.py RUN --clients 50 --seconds 60 [--bench PATH]
 
 RUN is a training run. Each client requests predictions for heads of test relations, one after another, over its own
-connection; the servers with and without batching run in turn. The record is records/serving.json.
+connection; the servers with and without batching run in turn, and keep no answers. The record is records/serving.json.
+
+python benchmarks/serving.py GRAPH --shared
+
+measures instead the same question from all clients, distinct heads of one relation, and distinct relations, with
+answers kept as `fewlink serve` keeps them. The record is records/serving-shared.json.
 """
 
 from __future__ import annotations
@@ -34,8 +39,8 @@ class Responses:
     errors: list[str] = field(default_factory=list)
 
 
-def serve(listener: socket.socket, run: str, bench: str | None, batched: bool) -> None:
-    """Run a server with or without batching."""
+def serve(listener: socket.socket, run: str, bench: str | None, mode: str) -> None:
+    """Run a server."""
     import uvicorn
 
     from fewlink.linker import load
@@ -43,7 +48,10 @@ def serve(listener: socket.socket, run: str, bench: str | None, batched: bool) -
     from fewlink.server.app import make_app
     from fewlink.server.connections import UVICORN_OPTIONS
 
-    settings = ServerSettings() if batched else ServerSettings(gather=0, together=1)
+    settings = {
+        "batched": ServerSettings(kept=0),
+        "one by one": ServerSettings(kept=0, gather=0, together=1),
+    }.get(mode, ServerSettings())
     app = make_app(load(run, bench=bench), settings)
     uvicorn.Server(uvicorn.Config(app, **UVICORN_OPTIONS)).run(sockets=[listener])
 
@@ -109,10 +117,33 @@ def questions(run: str, bench: str | None) -> list[bytes]:
     return requests
 
 
+def shared_questions(graph: str) -> dict[str, list[bytes]]:
+    """Bodies of requests: one, heads of one relation, and relations with three references each."""
+    import numpy as np
+
+    from fewlink.linker import load
+
+    linker = load(graph)
+    triples, names = linker.graph.triples(), linker.graph.entities
+    order = np.argsort(-np.bincount(triples[:, 1]), kind="stable").tolist()
+    draw = np.random.default_rng(0)
+
+    def bodies(relation: int, references: int, count: int) -> list[bytes]:
+        own = triples[triples[:, 1] == relation]
+        own = own[draw.permutation(len(own))]
+        pairs = [[names[head], names[tail]] for head, _, tail in own[:references].tolist()]
+        heads = [names[head] for head in np.unique(own[references:, 0])[:count].tolist()]
+        return [json.dumps({"references": pairs, "heads": [head], "k": 10}).encode() for head in heads]
+
+    heads = bodies(order[0], 3, 20_000)
+    relations = [body for _ in range(200) for relation in order[:50] for body in bodies(relation, 3, 1)]
+    return {"the same question": heads[:1], "heads of one relation": heads, "distinct relations": relations}
+
+
 def measured(mode: str, options: argparse.Namespace, bodies: Sequence[bytes]) -> dict[str, Any]:
     """Start a server and put it under load: requests per second, latency, errors, memory."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    process = get_context("spawn").Process(target=serve, args=(listener, options.run, options.bench, mode == "batched"))
+    process = get_context("spawn").Process(target=serve, args=(listener, options.run, options.bench, mode))
     process.start()
     port = listener.getsockname()[1]
     try:
@@ -154,8 +185,17 @@ def main() -> None:
     parser.add_argument("--bench")
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--shared", action="store_true")
     options = parser.parse_args()
 
+    if options.shared:
+        from fewlink.core.memory import hardware
+
+        rows = [measured(mode, options, bodies) for mode, bodies in shared_questions(options.run).items()]
+        print_table(rows)
+        about = {"graph": Path(options.run).name, "hardware": hardware(), "clients": options.clients}
+        write_record("serving-shared", {**about, "seconds": options.seconds, "rows": rows})
+        return
     bodies = questions(options.run, options.bench)
     rows = [measured(mode, options, bodies) for mode in ("batched", "one by one")]
     print_table(rows)

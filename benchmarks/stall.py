@@ -1,11 +1,15 @@
 """Measures whether one client can stall the server, with a costly request or with slow sockets.
 
-python benchmarks/stall.py GRAPH [--slow 1000] [--heads 50] [--seconds 30] [--record NAME]
+python benchmarks/stall.py GRAPH [--slow 1000] [--heads 50] [--seconds 30] [--hostile] [--record NAME]
 
 `fewlink serve GRAPH` runs in its own process. The benchmark times small requests (three references of another relation,
 one head, open candidates) and /health while another client repeats a costly request (200 references, 50 heads, all
 candidates). If the server refuses the costly request, the client splits it as the error message says. Half of the slow
 sockets send a header byte by byte, the others a body.
+
+With --hostile, the other clients are instead eight that send batches of 100 long names with many properties to
+/reconcile, three that send bodies in chunks of one byte, and `--slow` that ask for large answers and read none. `left`
+is the number of admitted requests five seconds after they have gone.
 
 `late` is the delay with which the measuring process wakes up: on a busy machine /health cannot be faster. `connected`
 is the time of the first /health with its connection, which competes with the slow sockets. At the end the server
@@ -27,10 +31,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 from measure import print_table, write_record
 
@@ -147,6 +153,77 @@ def slow_sockets(port: int, count: int, ready: Any, stop: Any) -> None:
         stop.wait(1)
 
 
+def hostile_clients(port: int, slow: int, ready: Any, stop: Any) -> None:
+    """Send batches to /reconcile, bodies in chunks of one byte, and requests whose answers are not read."""
+    properties = [{"pid": str(number), "v": ["x" * 400] * 20} for number in range(20)]
+    queries = {str(number): {"query": f"{number} " + "ab" * 250, "properties": properties[:1]} for number in range(100)}
+    form = urlencode({"queries": json.dumps(queries)}).encode()
+    reconcile = b"POST /reconcile HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(form) + form
+    chunked = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    def repeat(begin: bytes, then: bytes) -> None:
+        while not stop.is_set():
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as one:
+                one.sendall(begin)
+                while not stop.is_set():
+                    if then:
+                        one.sendall(then)
+                    elif not one.recv(65_536):
+                        break
+
+    threads = [threading.Thread(target=repeat, args=(reconcile, b""), daemon=True) for _ in range(8)]
+    threads += [threading.Thread(target=repeat, args=(chunked, b"1\r\nx\r\n" * 10_000), daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    readers: list[socket.socket] = []
+    while not stop.is_set():
+        while len(readers) < slow and not stop.is_set():
+            with suppress(OSError):
+                one = socket.create_connection(("127.0.0.1", port), 1)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1_024)
+                one.sendall(request)
+                readers.append(one)
+        ready.set()
+        stop.wait(1)
+        for one in readers[: slow // 10]:  # opened again
+            one.close()
+        del readers[: slow // 10]
+
+
+def waiting(port: int) -> int:
+    """The number of admitted requests."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        found = re.search(rb"^fewlink_waiting_requests (\S+)", answer.read(), re.MULTILINE)
+    return int(float(found[1])) if found else -1
+
+
+def measure_hostile(options: argparse.Namespace, small: list[dict[str, Any]]) -> None:
+    """Measure small requests and /health among hostile clients."""
+    from fewlink.core.memory import hardware
+
+    context = get_context("spawn")
+    with server(options.graph) as (process, port):
+        Client(port).send("/predict", small[0])
+        memory = resident(process)
+        ready, stop = context.Event(), context.Event()
+        others = context.Process(target=hostile_clients, args=(port, options.slow, ready, stop))
+        others.start()
+        ready.wait(60)
+        row = {"server": "hostile clients", **measured(port, small, options.seconds)}
+        row["MiB over idle"] = resident(process) - memory
+        row["load average"] = os.getloadavg()[0]
+        stop.set()
+        others.join(5)
+        others.kill()
+        time.sleep(5)
+        row["left"] = waiting(port)
+    print_table([row])
+    if options.record:
+        about = {"graph": Path(options.graph).name, "slow": options.slow, "hardware": hardware()}
+        write_record(options.record, {**about, "seconds": options.seconds, "rows": [row]})
+
+
 def requests(graph: str, head_count: int) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
     """The costly request, small ones with the same references, and small ones with new references."""
     import numpy as np
@@ -215,7 +292,8 @@ def measured(port: int, small: list[dict[str, Any]], seconds: float, pause: floa
         place = 0
         while time.perf_counter() < until:
             if name == "small":
-                clients[name].send("/predict", small[place % len(small)])
+                body = small[place % len(small)]
+                clients[name].send("/predict", {**body, "k": 10 + place // len(small) % 90})  # no kept answer fits
             else:
                 clients[name].send("/health")
             place += 1
@@ -245,9 +323,13 @@ def main() -> None:
     parser.add_argument("--slow", type=int, default=1_000)
     parser.add_argument("--heads", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--hostile", action="store_true")
     parser.add_argument("--record", default="")
     options = parser.parse_args()
     costly, used, new = requests(options.graph, options.heads)
+    if options.hostile:
+        measure_hostile(options, used)
+        return
     rows = []
     context = get_context("spawn")
     with server(options.graph) as (process, port):

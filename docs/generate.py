@@ -92,7 +92,7 @@ GRAPHS = {
 }
 
 NOTHING_STORED = "No results are stored yet.\n"
-ADJUSTED = ("graph", "relations of", "relations", "probabilities", "log loss", "Brier", "error", "error of first")
+BY_DECISIONS = ("policy", "0", "10", "30", "100", "change", "±")
 AREA = "area, mean of relations"
 ERRORS = ("sets", "questions", "low trust", "right", "off", "by chance", "error", "first answers", "first ten")
 SIZES = ("graph", "given", "coverage", "mean size", "median size")
@@ -262,6 +262,20 @@ def ordinary_links() -> str:
         rows.append([f"ULTRA ({size})", *map(spread, figures)])
     rows.append(["ComplEx", *(spread(values(stored(graph).records)) for graph in graphs)])
     return tables.Table("", ["model", "CoDEx-S", "FB15k-237"], rows).markdown()
+
+
+def mixing() -> str:
+    """Relations of the graph after `fewlink fit`: held-out pairs by the built-in weights and by the fitted run."""
+    rows = json.loads((ROOT / "benchmarks" / "records" / "mixing.json").read_text("utf-8"))["results"]["rows"]
+    columns = ["graph", "triples", "asked", "built-in", "fitted", "gain over relations", "mixed in", "minutes"]
+    table = tables.Table("", columns, [])
+    for row in rows:
+        found = [shown(row[name]["mrr"]) for name in ("shipped", "fitted")]
+        gain = f"{row['gain']:+.3f} ± {row['error']:.3f}".replace("0.", ".")
+        mixed = "no" if row["mixed"].startswith("no ") else "yes"
+        asked = f"{row['queries']:,} queries, {row['split']}"
+        table.rows.append([row["graph"], shown(row["triples"]), asked, *found, gain, mixed, shown(row["minutes"])])
+    return table.markdown()
 
 
 def trail_parts() -> str:
@@ -479,6 +493,7 @@ def documents() -> dict[Path, str]:
             "choice": record_table("calibration", "by choice", ("references", *ERRORS)),
             "names": record_table("calibration", "by names", ("names", *ERRORS)),
         },
+        DOCS / "training.md": {"mixing": mixing()},
         DOCS / "attack.md": {"study": f"\n{attack_tables()}\n"},
         DOCS / "trail.md": {
             "few-shot": few_shot(),
@@ -493,8 +508,10 @@ def documents() -> dict[Path, str]:
             "names": record_table("names", "rows", NAMES, TRIES_0_2, kind="3 references"),
         },
         DOCS / "curating.md": {
-            "curation": record_table("curation", "summary", ("bench", "policy", "relations", "accepted of 30", "gain")),
-            "recalibration": record_table("recalibration", "measured", ADJUSTED),
+            "right": record_table("curation", "right", ("graph", *BY_DECISIONS)),
+            "error": record_table("curation", "error", ("graph", *BY_DECISIONS)),
+            "variants": record_table("curation", "right of variants", ("references", *BY_DECISIONS)),
+            "variants-error": record_table("curation", "error of variants", ("references", *BY_DECISIONS)),
         },
         DOCS / "questions.md": {
             "check": record_table("check", "measured", ends),

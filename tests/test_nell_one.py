@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fewlink.cli.data import describe
-from fewlink.data import SPLITS, Benchmark, candidates_of
+from fewlink.data import SPLITS, Benchmark, candidates_of, competing_tails
 from fewlink.data.catalogue import CATALOGUE
 from fewlink.data.nell_layout import read_layout
 from fewlink.evaluation import Protocol, evaluate
@@ -56,3 +57,23 @@ def test_as_many_queries_are_ranked_as_are_published(nell: Benchmark, shots: int
 
 def test_rules_reach_what_they_should(nell: Benchmark) -> None:
     assert evaluate(nell, learning_free("rules", nell.graph), Protocol(shots=3)).metrics()["micro"]["mrr"] >= 0.20
+
+
+@pytest.mark.parametrize(
+    ("protocol", "split", "candidates", "tails"),
+    [
+        ("paper", "dev", 0.60, 0.58),
+        ("released", "dev", 0.93, 0.29),
+        ("paper", "test", 0.68, 0.67),
+        ("released", "test", 0.84, 0.40),
+    ],
+)
+def test_candidates_in_set_order_were_negatives_in_training(
+    nell: Benchmark, protocol: str, split: str, candidates: float, tails: float
+) -> None:
+    """The figures of docs/findings.md, of relations with more than 1000 tails: who is in a list of a train relation."""
+    lists = np.unique(np.concatenate([competing_tails(protocol, task, nell.graph) for task in nell.split("train")]))
+    long = [task for task in nell.split(split) if len(task.range) > 1000]
+    found = [np.isin(competing_tails(protocol, task, nell.graph), lists).mean() for task in long]
+    answers = [np.isin(task.split(3)[1][:, 1], lists).mean() for task in long]
+    assert (round(float(np.mean(found)), 2), round(float(np.mean(answers)), 2)) == (candidates, tails)

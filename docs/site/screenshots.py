@@ -77,6 +77,7 @@ def main() -> None:
             browser.run("document.activeElement.blur(); scrollTo(0, 0)")
             browser.look(PICTURES / "page.png", 1240, 1000, LIGHT)
 
+            browser.resize(1240, 780, LIGHT)
             browser.run("document.querySelector('.drawing button:last-child').click()")
             browser.until(lambda: browser.texts(".neighbours section"), 60)
             browser.look(PICTURES / "page-graph.png", 1240, 780, LIGHT)

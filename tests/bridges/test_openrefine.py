@@ -241,6 +241,7 @@ def test_a_token_may_be_part_of_the_address() -> None:
         manifest = valid(client.get("/reconcile"), schemas.MANIFEST)
         assert manifest["authentication"] == {"type": "apiKey", "name": "token", "in": "query"}
         assert "s3cret" not in json.dumps(manifest)
+        assert manifest["name"] == "fewlink" and manifest["defaultTypes"] == []  # nothing about the graph
         queries = {"queries": json.dumps({"q": {"query": "ann"}})}
         for path in ("/reconcile", "/reconcile?token=wrong", "/reconcile?token="):
             assert client.post(path, data=queries).status_code == 401
@@ -317,3 +318,21 @@ def test_references_of_the_command_are_triples(tmp_path: Path) -> None:
     assert isinstance(done.exception, UnknownName) and "'cel'" in str(done.exception)
     done = CliRunner().invoke(app, ["serve", "umls", "--port", "0", "--reference", "virus => eats => cel"])
     assert isinstance(done.exception, UnknownName) and "'cel'" in str(done.exception)
+
+
+def test_pages_of_other_sites_cannot_send_queries_to_a_local_server() -> None:
+    queries = {"queries": json.dumps({"q": {"query": "ann"}})}
+    with serving(hosts=LOOPBACK) as client:
+        answer = client.post("/reconcile", data=queries, headers={"Origin": "https://evil.example"})
+        assert answer.status_code == 403
+        for headers in ({}, {"Origin": "http://127.0.0.1:3333", "Sec-Fetch-Site": "same-site"}):
+            assert client.post("/reconcile", data=queries, headers=headers).status_code == 200
+
+
+def test_a_token_is_encoded_in_the_addresses_of_the_manifest() -> None:
+    with serving(token="a&b=c d/ü") as client:
+        manifest = client.get("/reconcile", params={"token": "a&b=c d/ü"}).json()
+        assert manifest["name"] != "fewlink"
+        entity = manifest["suggest"]["entity"]
+        assert client.get(entity["service_url"] + entity["service_path"] + "&prefix=a").status_code == 200
+        assert client.get(manifest["preview"]["url"].replace("{{id}}", "ann")).status_code == 200

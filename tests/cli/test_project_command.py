@@ -140,3 +140,13 @@ def test_a_question_reads_a_project(tmp_path: Path) -> None:
         call("ask", "umls", "--project-name", "makes", "--head", "alga")
     with pytest.raises(FewlinkError, match=r"'make'.*'makes'"):
         call(*asked, "--project-name", "make")
+
+
+def test_a_backup_is_restored(path: Path, tmp_path: Path) -> None:
+    copy, log = tmp_path / "copy", call("project", "log", path, "--json")
+    assert "3 events" in call("project", "backup", path, copy)
+    with pytest.raises(FewlinkError, match="exists already"):
+        call("project", "restore", copy, path)
+    path.unlink()
+    assert "3 events" in call("project", "restore", copy, path)
+    assert call("project", "log", path, "--json") == log

@@ -7,17 +7,20 @@ import pytest
 
 from fewlink.curation.learning import (
     ANSWERED_LOGIT,
+    TRAIL_SCALE,
     LearningScorer,
     Units,
     covariance,
     learn,
     likeness,
     profiles,
+    units_of,
 )
-from fewlink.curation.next_pair import informative, suggest
+from fewlink.curation.next_pair import informative, spread_over_tails, suggest
 from fewlink.graph import Graph, Vocabulary
 from fewlink.scorers import Capabilities, Question
 
+UNITS = Units(4.0, 12.0)
 NAMES = ("ann", "bob", "cy", "rome", "oslo", "dog", "cat", "odd")
 RELATIONS = ("lives", "born", "owns")
 
@@ -107,7 +110,8 @@ def test_scores_are_corrected_in_units_of_the_scorer(graph: Graph) -> None:
     accepted, rejected = np.array([[0, 3]], np.int32), np.array([[1, 5]], np.int32)
     scorer = LearningScorer(ByTail(), graph, accepted, rejected)
     shift = scorer(question(0, 2)) - ByTail()(question(0, 2))
-    assert shift == pytest.approx(4 * learn(graph, accepted, rejected).table(np.array([0, 2]), np.arange(8)), abs=1e-4)
+    learned = learn(graph, accepted, rejected).table(np.array([0, 2]), np.arange(8))
+    assert shift == pytest.approx(TRAIL_SCALE * learned, abs=1e-4)
 
 
 def test_a_scorer_without_a_known_unit_is_measured_by_its_spread(graph: Graph) -> None:
@@ -151,9 +155,9 @@ def test_many_decisions_are_cut_to_the_last(graph: Graph, monkeypatch: pytest.Mo
 def test_the_next_pair_is_unsure_and_tells_about_others(graph: Graph) -> None:
     learned = learn(graph, np.array([[0, 3]]), np.zeros((0, 2)))
     pairs = np.array([[1, 3], [1, 4], [7, 7], [2, 4]])
-    values = informative(learned, pairs, np.full(4, 12.0), Units())
+    values = informative(learned, pairs, np.full(4, 12.0), UNITS)
     assert values.argmin() == 2  # resembles no other pair
-    sure = informative(learned, pairs, np.array([60.0, 12.0, 12.0, 12.0]), Units())
+    sure = informative(learned, pairs, np.array([60.0, 12.0, 12.0, 12.0]), UNITS)
     assert sure[0] < 1e-3 < sure[1]
 
 
@@ -162,19 +166,32 @@ def test_what_a_pair_tells_by_hand(graph: Graph) -> None:
     pairs, scores = np.array([[1, 3], [1, 4], [2, 4]]), np.array([12.0, 14.0, 9.0])
     probable = 1 / (1 + np.exp(-((scores - 12) / 4 + learned.logits(pairs))))
     unsure, left = probable * (1 - probable), learned.spread(pairs)
-    for i, value in enumerate(informative(learned, pairs, scores, Units())):
+    for i, value in enumerate(informative(learned, pairs, scores, UNITS)):
         influence = sum(unsure[j] * left[i, j] ** 2 for j in range(3)) / (1 + unsure[i] * left[i, i])
         assert value == pytest.approx(unsure[i] * influence)
 
 
 def test_suggestions_are_ordered_by_corrected_score_or_by_what_they_teach(graph: Graph) -> None:
     pairs, scores = np.array([[1, 3], [2, 6], [2, 4]]), np.array([9.0, 12.0, 11.0])
-    order, corrected = suggest(None, pairs, scores, Units())
+    order, corrected = suggest(None, pairs, scores, UNITS)
     assert order.tolist() == [1, 2, 0]
     assert corrected is scores
     learned = learn(graph, np.array([[0, 3]]), np.array([[1, 5]]))
-    order, corrected = suggest(learned, pairs, scores, Units())
+    order, corrected = suggest(learned, pairs, scores, UNITS)
     assert corrected == pytest.approx(scores + 4 * learned.logits(pairs))
     assert order.tolist() == np.argsort(-corrected).tolist()
-    values = informative(learned, pairs, scores, Units())
-    assert suggest(learned, pairs, scores, Units(), teach=True)[0].tolist() == np.argsort(-values).tolist()
+    values = informative(learned, pairs, scores, UNITS)
+    spread = spread_over_tails(values, pairs[:, 1], learned.pairs[:, 1])
+    assert suggest(learned, pairs, scores, UNITS, teach=True)[0].tolist() == spread.tolist()
+
+
+def test_informative_pairs_are_spread_over_tails() -> None:
+    values, tails = np.array([9.0, 8.0, 7.0, 5.0, 1.0]), np.array([3, 3, 3, 4, 5])
+    assert spread_over_tails(values, tails, np.zeros(0, int)).tolist() == [0, 3, 1, 2, 4]  # 9, 5, 8 / 2, 7 / 3, 1
+    assert spread_over_tails(values, tails, np.array([3, 3])).tolist() == [3, 0, 1, 2, 4]  # 5, 9 / 3, 8 / 4, 7 / 5, 1
+    assert spread_over_tails(values[:0], tails[:0], tails).tolist() == []
+
+
+def test_units_are_estimated_from_the_best_scores() -> None:
+    scores = [np.array([1.0, 5.0, 3.0]), np.array([9.0, 9.0]), np.array([7.0]), np.zeros(0)]
+    assert units_of(ByTail(), scores) == (TRAIL_SCALE, 7.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import signal
 import sqlite3
 import subprocess
@@ -14,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
-from fewlink.curation import store
+from fewlink.curation import schema, store
 from fewlink.curation.store import APPLICATION, ProjectFile
+from fewlink.verification.verify import verify
 
 
 @pytest.fixture
@@ -121,7 +124,7 @@ def test_events_cannot_be_changed_or_removed(file: ProjectFile) -> None:
 
 
 def test_a_commit_is_on_the_disk_when_it_returns(file: ProjectFile) -> None:
-    assert file._base.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL: also after a loss of power
+    assert file._base.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA: also after a loss of power
 
 
 @pytest.mark.parametrize(
@@ -226,9 +229,9 @@ def test_another_file_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_newer_format_is_refused(file: ProjectFile) -> None:
     file.close()
     base = sqlite3.connect(file.path)
-    base.execute("PRAGMA user_version = 3")
+    base.execute("PRAGMA user_version = 4")
     base.close()
-    with pytest.raises(InputError, match="format 3"):
+    with pytest.raises(InputError, match="format 4"):
         ProjectFile(file.path)
 
 
@@ -257,7 +260,7 @@ def test_an_empty_file_left_by_a_crash_becomes_a_project_file(tmp_path: Path) ->
         assert file.projects() == []
     base = sqlite3.connect(path)
     assert base.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
-    assert base.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert base.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
 
 
 def old_file(path: Path) -> Path:
@@ -303,8 +306,8 @@ def test_a_file_without_probabilities_is_read_and_extended(tmp_path: Path) -> No
 
 def test_an_old_file_is_extended_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = old_file(tmp_path / "old.decisions")
-    monkeypatch.setattr(store, "FORMAT", 3)
-    monkeypatch.setitem(store.UPGRADES, 2, "ALTER TABLE nothing ADD COLUMN x;")
+    monkeypatch.setattr(store, "FORMAT", 4)
+    monkeypatch.setitem(store.UPGRADES, 3, lambda base: base.execute("ALTER TABLE nothing ADD COLUMN x"))
     with pytest.raises(InputError, match="is damaged"):
         ProjectFile(path)
     monkeypatch.undo()
@@ -328,3 +331,113 @@ def test_a_file_that_another_process_extends_meanwhile_is_extended_once(
     monkeypatch.setattr(ProjectFile, "_transaction", later)
     with ProjectFile(path) as file:
         assert len(file.log("cures")) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("UPDATE event SET who = 'eve' WHERE number = 2", "event 2 has changed"),
+        ("DELETE FROM event WHERE number = 3", "event 4 has changed, or one before it is missing"),
+        ("DELETE FROM event WHERE number > 3", "events after 3 are missing"),
+        ("UPDATE project SET name = 'causes'", "event 1 has changed"),
+    ],
+)
+def test_a_changed_or_missing_event_is_noticed(file: ProjectFile, change: str, problem: str) -> None:
+    file.decide("cures", [("accepted", head, "t") for head in "xyz"], "ann")
+    file.close()
+    base = sqlite3.connect(file.path)
+    triggers = [sql for name, sql in base.execute(schema.VIEWS) if sql.startswith("CREATE TRIGGER")]
+    base.executescript(f"DROP TRIGGER no_change; DROP TRIGGER no_removal; {change}; {'; '.join(triggers)};")
+    base.close()
+    for write in (True, False):
+        with pytest.raises(InputError, match=f"is damaged.*{problem}"):
+            ProjectFile(file.path, write=write)
+    assert problem in verify(file.path)[0].problems[0]
+
+
+def test_a_plain_copy_and_any_damage_lose_nothing_in_silence(file: ProjectFile, tmp_path: Path) -> None:
+    for i in range(20):
+        file.decide("cures", [("accepted", f"head {i}", "tail")], "ann")
+    expected, content = file.log("cures"), file.path.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [file.path.name]  # no log beside it
+    rng, copy = random.Random(1), tmp_path / "copy"
+    for damage in range(60):
+        changed = bytearray(content)
+        if damage % 3 == 0:
+            changed[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        elif damage % 3 == 1:
+            begin = rng.randrange(len(content))
+            changed[begin : begin + 512] = bytes(len(changed[begin : begin + 512]))
+        elif damage:
+            del changed[rng.randrange(len(content)) :]
+        copy.write_bytes(changed)
+        for beside in ("-wal", "-journal"):
+            Path(f"{copy}{beside}").write_bytes(rng.randbytes(100))
+        try:
+            with ProjectFile(copy, must_exist=True, write=False) as opened:
+                assert opened.log("cures") == expected
+        except (InputError, UnknownName):
+            pass
+        for path in tmp_path.glob("copy*"):
+            path.unlink()
+
+
+def test_a_reader_undoes_what_a_killed_writer_has_left(file: ProjectFile, tmp_path: Path) -> None:
+    expected = file.log("cures")
+    base = sqlite3.connect(file.path, isolation_level=None)
+    base.execute("PRAGMA cache_size = 1")  # pages are written before the commit
+    base.execute("BEGIN IMMEDIATE")
+    for number in range(3, 2_000):
+        base.execute(
+            "INSERT INTO event VALUES (?, 1, 'accepted', ?, 't', NULL, '', '', NULL, '')", (number, f"h{number}")
+        )
+    copy = tmp_path / "copy"
+    for beside in ("", "-journal"):
+        Path(f"{copy}{beside}").write_bytes(Path(f"{file.path}{beside}").read_bytes())
+    base.close()
+    assert "killed writer" in verify(copy)[0].problems[0]
+    with ProjectFile(copy, write=False) as opened:
+        assert opened.log("cures") == expected
+    assert verify(copy)[0].status == "whole"
+
+
+def test_a_file_of_format_2_leaves_its_log_and_gets_hashes(tmp_path: Path) -> None:
+    path = old_file(tmp_path / "old.decisions")
+    with ProjectFile(path, write=False) as read:
+        before = read.log("cures")
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]  # reading makes no files
+    with ProjectFile(path) as file:
+        assert file.log("cures") == before
+        assert file._base.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        assert all(len(text) == 64 for (text,) in file._base.execute("SELECT hash FROM event"))
+        file.decide("cures", [("accepted", "x", "y")], "ann")
+    assert verify(path)[0].status == "whole"
+
+
+def test_a_copy_is_made_while_others_write_and_can_be_restored(file: ProjectFile, tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def work() -> None:
+        for i in itertools.count():
+            if stop.is_set():
+                return
+            file.decide("cures", [("accepted", f"h{i}", str(j)) for j in range(5)], "ann")
+
+    writer = threading.Thread(target=work)
+    writer.start()
+    try:
+        with ProjectFile(file.path, write=False) as other:
+            other.copy_to(tmp_path / "copy")
+    finally:
+        stop.set()
+        writer.join()
+    with ProjectFile(tmp_path / "copy", write=False) as copy:
+        events = copy.log("cures")
+        assert events == file.log("cures")[: len(events)] and len(events) % 5 == 2
+        with pytest.raises(InputError, match="exists already"):
+            copy.copy_to(file.path)
+        copy.copy_to(tmp_path / "restored")
+    with ProjectFile(tmp_path / "restored") as restored:
+        restored.decide("cures", [("accepted", "x", "y")], "bob")
+        assert restored.log("cures")[:-1] == events
+    assert not list(tmp_path.glob(".*"))

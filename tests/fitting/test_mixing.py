@@ -21,7 +21,15 @@ from fewlink.fitting import held_out, mixing
 from fewlink.fitting.append import append
 from fewlink.fitting.fit import Fit, Fitted, fit
 from fewlink.fitting.held_out import Estimate, Ranks, estimate, hold_out_of_large
-from fewlink.fitting.mixing import WEIGHTS, both_directions, choose_settings, choose_weight, train_embeddings
+from fewlink.fitting.mixing import (
+    WEIGHTS,
+    Plan,
+    averaged,
+    both_directions,
+    choose_weight,
+    plan_training,
+    train_embeddings,
+)
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker
 from fewlink.models.trail.mixture import MixedRelationScorer, MixedScorer, Mixture
@@ -35,6 +43,7 @@ RELATION = "knows"
 @pytest.fixture(autouse=True)
 def small_relations_are_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(held_out, "LARGE", 20)
+    monkeypatch.setattr(mixing, "MAX_MODELS", 1)
     with quickly():
         yield
 
@@ -49,6 +58,7 @@ def mixed_run() -> Fitted:
     """A fit whose embedding model is mixed in."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(held_out, "LARGE", 20)
+        patch.setattr(mixing, "MAX_MODELS", 1)
         patch.setattr(module, "choose_weight", surely())
         return fit(graph_file(MANY), Path(FOLDER.name) / "mixed" / "towns", change=QUICK_FIT)
 
@@ -143,32 +153,48 @@ def test_the_weight_is_the_surest_and_its_gain_is_of_relations_left_out() -> Non
 
 def test_the_largest_model_that_fits_the_time_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = compile_graph([graph_file()])
-    epochs = iter([10.0, 5.0, 2.0])
+    epochs = iter([20.0, 10.0, 5.0, 2.0])
     monkeypatch.setattr(mixing, "_epoch_seconds", lambda trainer: next(epochs))
-    settings = choose_settings(graph, 40.0, 3, "cpu")
-    assert (settings.dim, settings.regime, settings.epochs, settings.seed) == (256, "sampled", 15, 3)
+    settings, models = plan_training(graph, 40.0, 3, "cpu")
+    assert (settings.dim, settings.regime, settings.epochs, settings.seed, models) == (256, "sampled", 15, 3, 1)
     monkeypatch.setattr(mixing, "_epoch_seconds", lambda trainer: 4.0)
-    assert choose_settings(graph, 40.0, 0, "cpu").epochs == 10
+    assert plan_training(graph, 40.0, 0, "cpu").settings.epochs == 10
     with pytest.raises(FewlinkError, match="allows 5, and at least 8"):
-        choose_settings(graph, 20.0, 0, "cpu")
+        plan_training(graph, 20.0, 0, "cpu")
     monkeypatch.setattr(mixing, "MAX_DENSE_ENTITIES", 3)
     monkeypatch.setattr(mixing, "_epoch_seconds", lambda trainer: 0.1)
-    assert choose_settings(graph, 40.0, 0, "cpu").regime == "sampled"
+    assert plan_training(graph, 40.0, 0, "cpu").settings.regime == "sampled"
+    monkeypatch.setattr(mixing, "MAX_MODELS", 4)
+    assert [plan_training(graph, seconds, 0, "cpu").models for seconds in (1.6, 3.2, 40.0)] == [1, 2, 4]
+
+
+def test_several_models_score_as_their_mean(tmp_path: Path) -> None:
+    graph = compile_graph([graph_file()])
+    settings = plan_training(graph, 60.0, 5, "cpu").settings.replace(epochs=2, dim=8)
+    three = train_embeddings(graph, Plan(settings, 3), tmp_path / "three", lambda line: None)
+    alone = [
+        train_embeddings(graph, Plan(settings.replace(seed=5 + number), 1), tmp_path / f"{number}", lambda line: None)
+        for number in range(3)
+    ]
+    heads, relations = torch.arange(6), torch.tensor([0, 1, 2, 0, 9, 3])
+    means = torch.stack([model.score_all(heads, relations) for model in alone]).mean(0)
+    torch.testing.assert_close(three.score_all(heads, relations), means, atol=1e-4, rtol=1e-3)
+    assert three.dim == 24 and averaged(alone[:1]).digest() == alone[0].digest()
 
 
 def test_training_that_was_interrupted_gives_the_same_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = compile_graph([graph_file()])
-    settings = choose_settings(graph, 60.0, 0, "cpu").replace(epochs=3, dim=8)
+    plan = Plan(plan_training(graph, 60.0, 0, "cpu").settings.replace(epochs=3, dim=8), 2)
     told: list[str] = []
-    whole = train_embeddings(graph, settings, tmp_path / "a", told.append)
-    assert told and "epoch 1 of 3" in told[0]
+    whole = train_embeddings(graph, plan, tmp_path / "a", told.append)
+    assert "model 1 of 2  epoch 1 of 3" in told[0] and any("model 2 of 2  epoch 1 of 3" in line for line in told)
 
     def stop(line: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_embeddings(graph, settings, tmp_path / "b", stop)
-    again = train_embeddings(graph, settings, tmp_path / "b", told.append)
+        train_embeddings(graph, plan, tmp_path / "b", stop)
+    again = train_embeddings(graph, plan, tmp_path / "b", told.append)
     assert again.digest() == whole.digest() and again.entities.dtype == torch.float16
 
 
@@ -212,7 +238,7 @@ def test_more_minutes_train_a_model_for_which_there_was_no_time(
 
     monkeypatch.setattr(module, "choose_weight", surely())
     with monkeypatch.context() as patch:
-        patch.setattr(module, "choose_settings", late)
+        patch.setattr(module, "plan_training", late)
         made = fit(graph_file(MANY), run, change=QUICK_FIT)
     assert "9 min" in made.mixed and isinstance(Linker.load(run).scorer, TrailScorer)
     monkeypatch.setattr(Fit, "tune", lambda *_: pytest.fail("tuned again"))

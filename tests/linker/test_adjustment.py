@@ -1,4 +1,4 @@
-"""Probabilities adjusted by decisions: towards what was decided, the more decisions the more, never out of order."""
+"""Probabilities adjusted by decisions: rejected pairs lower them, accepted ones do not raise them, order is kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from fewlink.curation.schema import Decision
 from fewlink.curation.store import ProjectFile
-from fewlink.linker.adjustment import PRIOR_MORE, Adjustment, ProjectReading, adjustment, adjustment_of
+from fewlink.linker.adjustment import LAST, PRIOR_MORE, Adjustment, ProjectReading, adjustment, adjustment_of
 
 P = np.array([0.02, 0.3, 0.3, 0.9])
 NONE, ALL = np.zeros(4, bool), np.ones(4, bool)
@@ -26,18 +26,26 @@ def test_no_decisions_adjust_nothing() -> None:
 
 
 def test_a_worked_example() -> None:
-    """One decision of p = ½ that was accepted: 10 a = 1 − σ(a), so a = 0.0488."""
-    made = fitted((0.5, True, False))
-    assert made.shift == pytest.approx(0.0488, abs=1e-4) and made.more == pytest.approx(PRIOR_MORE)
-    assert made(np.array([0.5]), np.array([False]))[0] == pytest.approx(1 / (1 + np.exp(-0.0488)), abs=1e-5)
+    """One decision of p = ½ that was rejected: 2.5 a = −σ(a), so a = −0.1819."""
+    made = fitted((0.5, False, False))
+    assert made.shift == pytest.approx(-0.1819, abs=1e-4) and made.more == pytest.approx(PRIOR_MORE)
+    assert made(np.array([0.5]), np.array([False]))[0] == pytest.approx(1 / (1 + np.exp(0.1819)), abs=1e-5)
 
 
-@pytest.mark.parametrize("accepted", [True, False])
-def test_probabilities_move_to_what_was_decided_and_keep_their_order(accepted: bool) -> None:
-    few, many = (fitted(*[(0.3, accepted, False)] * n) for n in (2, 60))
+def test_rejected_pairs_lower_probabilities_and_keep_their_order() -> None:
+    few, many = (fitted(*[(0.3, False, False)] * n) for n in (2, LAST))
     before, little, much = P, few(P, NONE), many(P, NONE)
-    assert ((little > before) == accepted).all() and ((much > little) == accepted).all()
+    assert (little < before).all() and (much < little).all()
     assert (np.diff(much) >= 0).all() and few.decisions == 2
+
+
+def test_accepted_pairs_do_not_raise_probabilities() -> None:
+    assert np.allclose(fitted(*[(0.3, True, False)] * LAST)(P, NONE), P)
+
+
+def test_the_last_decisions_count() -> None:
+    old, new = [(0.3, False, False)] * 30, [(0.3, True, False)] * LAST
+    assert fitted(*old, *new) == fitted(*new) and fitted(*new).decisions == LAST
 
 
 def test_decisions_that_agree_with_the_model_change_little() -> None:

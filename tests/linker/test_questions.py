@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import functools
 import json
 from pathlib import Path
@@ -203,10 +204,11 @@ def test_a_least_probability() -> None:
     likely = linker.complete(relation="causes", top=10_000, k=2, min_probability=least)
     shown = [row for row in every if row.probability is not None and row.probability >= least]
     assert 0 < len(likely) < len(every) and [row.tail for row in likely] == [row.tail for row in shown]
-    with pytest.raises(FewlinkError, match="min_probability"):
-        linker.complete(REFERENCES, min_probability=0.5)
-    with pytest.raises(FewlinkError, match="min_probability"):
-        Linker(linker.benchmark, linker.scorer).complete(REFERENCES, min_probability=0.5)
+    assert linker.calibration is not None
+    rough = dataclasses.replace(linker.calibration, over_relations=0.4, by_references=())
+    for calibration in (rough, None):
+        with pytest.raises(FewlinkError, match="min_probability"):
+            Linker(linker.benchmark, linker.scorer, calibration=calibration).complete(REFERENCES, min_probability=0.5)
 
 
 def test_relations_of_the_graph_and_described_ones() -> None:

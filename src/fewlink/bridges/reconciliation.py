@@ -11,6 +11,7 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -121,16 +122,22 @@ class Reconciler:
         self.names = linker.names
         self.described = described
 
-    def manifest(self, address: str, token: str | None = None, needs_token: bool = False) -> dict[str, Any]:
-        """The manifest of the service. `token` becomes part of its URLs, for clients that send no header."""
-        space = f"urn:fewlink:{self.graph.fingerprint[:16]}"
+    def manifest(
+        self, address: str, token: str | None = None, needs_token: bool = False, authorized: bool = True
+    ) -> dict[str, Any]:
+        """The manifest of the service. `token` becomes part of its URLs, for clients that send no header.
+
+        Clients that are not authorized learn how to send a token, and nothing about the graph.
+        """
+        token = None if token is None else quote(token, safe="")
+        space = f"urn:fewlink:{self.graph.fingerprint[:16] if authorized else 'graph'}"
         with_token = f"?token={token}" if token else ""
         and_token = f"&token={token}" if token else ""
         preview = f"{address}/preview?id={{{{id}}}}{and_token}"
-        types = self.names.complete_types("", LIMIT)
+        types = self.names.complete_types("", LIMIT) if authorized else []
         manifest = {
             "versions": ["0.2"],
-            "name": f"fewlink: {self.linker.benchmark.name}",
+            "name": f"fewlink: {self.linker.benchmark.name}" if authorized else "fewlink",
             "identifierSpace": f"{space}:entity:",
             "schemaSpace": f"{space}:type:",
             "serviceVersion": fewlink.__version__,

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fewlink.curation.exports import Described
 
 app = typer.Typer(
-    help="Project files, which store curators' decisions: list, show, log, export, import, undo.", no_args_is_help=True
+    help="Project files, which store curators' decisions: list, show, log, export, import, undo, backup, restore.",
+    no_args_is_help=True,
 )
 FILE = typer.Argument(..., metavar="FILE", help="A project file, as fewlink serve --project writes it.")
 MAX_UPLOAD = 16 << 20  # bytes of a file that visitors of fewlink serve may open
@@ -217,6 +218,34 @@ def undo_decision(
         undone = opened.undo(opened.only(project), event, who)
     curator = undone.who or "an unnamed curator"
     print(f"undone: {undone.head} → {undone.tail} was {undone.kind} by {curator} at {undone.time}")
+
+
+@app.command("backup")
+def back_up(file: Path = FILE, copy: Path = typer.Argument(..., metavar="COPY", help="The copy to write.")) -> None:
+    """Write a checked copy of a project file, while a server or other commands use it.
+
+    Example: `fewlink project backup my-graph.tsv.decisions backup/monday.decisions`
+    """
+    from fewlink.curation.store import ProjectFile
+
+    with ProjectFile(file, write=False) as opened:
+        opened.copy_to(copy)
+        events = sum(project.events for project in opened.projects())
+    print(f"{copy}: {events:,} events of {file}")
+
+
+@app.command("restore")
+def restore(copy: Path = typer.Argument(..., metavar="COPY", help="A copy of `backup`."), file: Path = FILE) -> None:
+    """Check a copy and make it the project file FILE, which must not exist: stop the server and move it away first.
+
+    Example: `fewlink project restore backup/monday.decisions my-graph.tsv.decisions`
+    """
+    from fewlink.curation.store import ProjectFile
+
+    with ProjectFile(copy, write=False) as opened:
+        opened.copy_to(file)
+        events = sum(project.events for project in opened.projects())
+    print(f"{file}: {events:,} events of {copy}")
 
 
 def serve(

@@ -7,8 +7,8 @@ accepted ones) and rejected pairs. Its covariance measures how much two pairs re
 
 where `like` is the mean of two cosine similarities, of the relations of two entities and of their neighbours, with more
 weight for rare ones. It reads only the graph and the decisions, so a new decision costs milliseconds and works with any
-scorer. Nothing changes until a pair is rejected. The constants were chosen in simulations on relations of
-NELL-One, FB15k-237, CoDEx-S and ATT&CK that are in no test split (benchmarks/curation.py).
+scorer. Nothing changes until a pair is rejected. The constants were chosen in simulations of curators on relations that
+no figure is reported for (benchmarks/curation.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fewlink.scorers import Question, Scorer, capabilities
 ANY, SAME_HEAD, LIKE_HEAD, LIKE_PAIR = 1.0, 1.0, 0.25, 4.0  # variances of what pairs share
 TRUE_LOGIT = 1.0  # the prior logit of a true pair: references are good examples
 ANSWERED_LOGIT = -0.5  # added to the logit of a pair whose head already has a true tail
-TRAIL_SCALE, TRAIL_LIKELY = 4.0, 12.0  # TRAIL's score per logit, and its score of a pair with probability ½
+TRAIL_SCALE = 2.0  # TRAIL's score per logit
 TRAIL_SPREAD = 1.3  # mean standard deviation of TRAIL's best scores of a head, to scale other scorers
 BEST_SCORES = 30  # of a head, to measure that standard deviation
 MAX_DECISIONS = 400  # the last of each kind: the time to solve grows with the third power
@@ -90,14 +90,14 @@ def _profiles(graph: Graph) -> list[Profiles]:
 
 def likeness(graph: Graph, some: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The similarity (n, m), from 0 to 1, of entities (n,) and others (m,): the mean over profiles."""
-    return np.asarray(sum(each.cosines(some, others) for each in profiles(graph)) / len(profiles(graph)))
+    (distinct, rows), (among, columns) = (np.unique(each, return_inverse=True) for each in (some, others))
+    mean = sum(each.cosines(distinct, among) for each in profiles(graph)) / len(profiles(graph))
+    return np.asarray(mean)[rows[:, None], columns]
 
 
 def covariance(graph: Graph, some: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The prior covariance (n, m) of pairs (n, 2) and others (m, 2)."""
-    (heads, of_head), (tails, of_tail) = (np.unique(some[:, end], return_inverse=True) for end in (0, 1))
-    like_head = likeness(graph, heads, others[:, 0])[of_head]
-    like_tail = likeness(graph, tails, others[:, 1])[of_tail]
+    like_head, like_tail = (likeness(graph, some[:, end], others[:, end]) for end in (0, 1))
     same = some[:, None, 0] == others[None, :, 0]
     return np.asarray(ANY + SAME_HEAD * same + like_head * (LIKE_HEAD + LIKE_PAIR * like_tail))
 
@@ -166,17 +166,17 @@ def learn(graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> Learned:
 class Units(NamedTuple):
     """The score per logit, and the score of a pair with probability ½."""
 
-    scale: float = TRAIL_SCALE
-    likely: float = TRAIL_LIKELY
+    scale: float
+    likely: float
 
 
 def units_of(scorer: Scorer, scores: Sequence[np.ndarray]) -> Units:
-    """The units of a scorer: fixed for TRAIL, estimated from the scores (c,) of some heads for others."""
-    if capabilities(scorer).scores_are_logits:
-        return Units()
+    """The units of a scorer, estimated from the scores (c,) of some heads; the scale is fixed for TRAIL."""
     best = [np.sort(each)[::-1][:BEST_SCORES] for each in scores if len(each)]
-    spread = float(np.mean([each.std() for each in best])) if best else 0.0
     likely = float(np.median([each[0] for each in best])) if best else 0.0
+    if capabilities(scorer).scores_are_logits:
+        return Units(TRAIL_SCALE, likely)
+    spread = float(np.mean([each.std() for each in best])) if best else 0.0
     return Units(TRAIL_SCALE / TRAIL_SPREAD * max(spread, 1e-6), likely)
 
 
@@ -189,15 +189,15 @@ class LearningScorer:
     def __init__(self, scorer: Scorer, graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> None:
         self.name, self.scorer = scorer.name, scorer
         self.learned, self.rejected = learn(graph, accepted, rejected), rejected
-        self._units: Units | None = Units() if capabilities(scorer).scores_are_logits else None
+        self._scale = TRAIL_SCALE if capabilities(scorer).scores_are_logits else None
 
     def __call__(self, question: Question) -> np.ndarray:
         scores = _array(self.scorer(question))
-        if self._units is None:  # estimated once, from the first rejected head and tails like the decided ones
+        if self._scale is None:  # estimated once, from the first rejected head and tails like the decided ones
             tails = likely_tails(self.learned.graph, np.unique(self.learned.pairs[:, 1]))
             measured = _array(self.scorer(replace(question, heads=self.rejected[:1, 0], candidates=tails)))
-            self._units = units_of(self.scorer, [*measured])
-        corrections = self._units.scale * self.learned.table(question.heads, question.candidates)
+            self._scale = units_of(self.scorer, [*measured]).scale
+        corrections = self._scale * self.learned.table(question.heads, question.candidates)
         return np.asarray(scores + corrections, scores.dtype)
 
 

@@ -2,8 +2,9 @@
 
 A project is a relation to complete. Each reference, acceptance, rejection and undo is an event with its curator and its
 time (UTC). The last event of a pair that is not undone counts; an earlier, different decision of another curator is its
-`conflict`. Committed events survive crashes and power loss, and several processes and threads can write. Entities are
-stored by their ids in the graph.
+`conflict`. Committed events survive crashes and power loss, and several processes and threads can write. Each event has
+the hash of itself and the one before it, so a changed or lost event is noticed. Entities are stored by their ids in the
+graph.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,19 @@ from typing import Any, Self
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName, check_file, did_you_mean
 from fewlink.curation.progress import Progress, TailCount
-from fewlink.curation.schema import COPIES, FORMAT, KINDS, SCHEMA, UPGRADES, Decision, Event, Project, problem_of
+from fewlink.curation.schema import (
+    COPIES,
+    FORMAT,
+    KINDS,
+    SCHEMA,
+    UPGRADES,
+    Decision,
+    Event,
+    Project,
+    address_of,
+    hash_of,
+    problem_of,
+)
 
 APPLICATION = 0x46574C4B  # "FWLK": marks the SQLite file as ours
 MAGIC = b"SQLite format 3\0"
@@ -39,17 +52,26 @@ class ProjectFile:
         self._lock = threading.RLock()  # one connection, used by one thread at a time
         self._check_file(must_exist or not write)
         with self._errors():
-            mode = "rwc" if write else "ro"
-            where = f"{self.path.absolute().as_uri()}?mode={mode}"
-            self._base = sqlite3.connect(
-                where, uri=True, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False
-            )
+            if not write and Path(f"{self.path}-journal").exists():
+                self._connect(write=True).close()  # SQLite undoes what a killed writer has left
+            self._base = self._connect(write)
         try:
             with self._errors():
                 self._prepare()
         except BaseException:
             self._base.close()
             raise
+
+    def _connect(self, write: bool) -> sqlite3.Connection:
+        base = sqlite3.connect(
+            address_of(self.path, write=write),
+            uri=True,
+            timeout=LOCK_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        base.execute("SELECT 1 FROM sqlite_master")
+        return base
 
     def _check_file(self, must_exist: bool) -> None:
         """Raise if the file cannot be opened or is not a project file."""
@@ -75,9 +97,8 @@ class ProjectFile:
         """Create the tables of a new file; raise for a file of another program or of a newer format."""
         base = self._base
         base.execute("PRAGMA foreign_keys = ON")
-        base.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
+        base.execute("PRAGMA synchronous = EXTRA")  # a commit is on the disk when it returns
         if self.write and not self._is_ours():
-            base.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the writer
             with self._transaction():
                 if not self._is_ours():  # another process may have made them
                     for statement in _statements(SCHEMA):
@@ -89,15 +110,25 @@ class ProjectFile:
         if self.write and self._format() < FORMAT:
             with self._transaction():
                 for number in range(self._format(), FORMAT):  # another process may have done it
-                    base.execute(UPGRADES[number])
+                    UPGRADES[number](base)
                     base.execute(f"PRAGMA user_version = {number + 1}")
-        if self._format() < FORMAT:  # only read
+        if self.write:
+            self._leave_log()
+        if self._format() < 2:  # only read
             self._columns = COLUMNS.replace("probability", "NULL AS probability")
         if problem := problem_of(base):
             raise self._damaged(problem)
         with suppress(sqlite3.OperationalError):  # a file that cannot be written can still be read
             for statement in COPIES if self.write else ():
                 base.execute(statement)
+
+    def _leave_log(self) -> None:
+        """Keep all decisions in one file, without the write-ahead log of format 2, unless others are using it."""
+        if self._base.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+            self._base.execute("PRAGMA busy_timeout = 1000")
+            with suppress(sqlite3.OperationalError):
+                self._base.execute("PRAGMA journal_mode = DELETE")
+            self._base.execute(f"PRAGMA busy_timeout = {LOCK_SECONDS * 1000:.0f}")
 
     def _is_ours(self) -> bool:
         """Whether the file has our tables: False for an empty one; raises for that of another program."""
@@ -258,6 +289,26 @@ class ProjectFile:
                 numbers[event.number] = own[key]
         return added
 
+    def copy_to(self, path: str | Path) -> None:
+        """Write a checked copy of the file as it is now, while others may write; raises if `path` exists."""
+        path = Path(path)
+        draft = path.with_name(f".{path.name}.new")
+        if path.exists():
+            raise InputError(path, "exists already: name another file, or move it away first")
+        try:
+            with self._lock, self._errors(), closing(sqlite3.connect(draft)) as copy:
+                self._base.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")
+            with ProjectFile(draft, write=False):  # raises if the copy is damaged
+                pass
+            with draft.open("rb+") as file:
+                os.fsync(file.fileno())
+            draft.rename(path)
+        except OSError as error:
+            raise InputError(path, f"cannot be written ({error.strerror}): name a file in a folder that is") from None
+        finally:
+            draft.unlink(missing_ok=True)
+
     def _find(self, name: str | int) -> Any:
         """The row of a project."""
         column = "number" if isinstance(name, int) else "name"
@@ -321,10 +372,14 @@ class ProjectFile:
     ) -> int:
         if probability is not None and not 0 <= probability <= 1:
             raise FewlinkError(f"the probability of {head} → {tail} is {probability}: it must be from 0 to 1")
-        values = (project, kind, head, tail, undoes, who[:MAX_CHARACTERS], time, probability)
-        columns = "project, kind, head, tail, undoes, who, time, probability"
-        added = self._base.execute(f"INSERT INTO event ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-        return int(added.lastrowid or 0)
+        last = self._base.execute("SELECT number, hash FROM event ORDER BY number DESC LIMIT 1").fetchone()
+        before, previous = last or (0, "")
+        name = self._base.execute("SELECT name FROM project WHERE number = ?", (project,)).fetchone()[0]
+        number, facts = before + 1, (kind, head, tail, undoes, who[:MAX_CHARACTERS], time, probability)
+        values = (number, project, *facts, hash_of(previous, (number, name, *facts)))
+        columns = "number, project, kind, head, tail, undoes, who, time, probability, hash"
+        self._base.execute(f"INSERT INTO event ({columns}) VALUES ({', '.join('?' * len(values))})", values)
+        return int(number)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

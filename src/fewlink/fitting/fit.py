@@ -33,6 +33,7 @@ from fewlink.core.storage import read_json, sha256_file, write_json
 from fewlink.core.threads import torch_threads
 from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.embeddings import EmbeddingSettings
+from fewlink.fitting import mixing
 from fewlink.fitting.held_out import (
     CHOOSING,
     EXPECTING,
@@ -50,7 +51,7 @@ from fewlink.fitting.held_out import (
     hold_out_of_large,
     rank_held_out,
 )
-from fewlink.fitting.mixing import WEIGHTS, choose_settings, choose_weight, rank_weights, recalibrate, train_embeddings
+from fewlink.fitting.mixing import WEIGHTS, choose_weight, plan_training, rank_weights, recalibrate, train_embeddings
 from fewlink.fitting.record import (
     RULES,
     SHIPPED,
@@ -101,7 +102,7 @@ MEASURED_AFTER_TUNING = 0.9  # the same for the fine-tuned weights; 1 for what t
 SLOWDOWN = 1.2  # the expected time of a relation after fine-tuning, as a multiple of that before
 CALIBRATION_SHARE = 0.25  # of the time left
 TRAINING_SHARE = 0.28  # of the time left, for each of two trainings of the embedding model
-MIXING_SHARE = 0.55  # of the time left, after which no further relation is asked about to weigh it
+WEIGHING_SHARE = 0.6  # of the time that is not needed for the second, after which no further relation is asked about
 ENOUGH_TO_RETRAIN = 0.8  # of the time that its first training took
 TOO_FEW = 3  # relations: the error of a gain is not known
 MIN_UNUSED_SECONDS_TO_REPORT = 5.0
@@ -417,16 +418,17 @@ class Fit:
 
         Raises if it is not clearly better to mix it in.
         """
-        record, begin, left = self.record, time.monotonic(), self.left - self.card_seconds
+        record, begin = self.record, time.monotonic()
         if (relations := len(held.split("dev"))) <= TOO_FEW:
             raise FewlinkError(f"{relations} relations have {LARGE} pairs or more, too few to be sure of a gain")
         record["too_late"] = True
-        settings = self.embedding_settings(held.graph, TRAINING_SHARE * left)
-        embeddings = train_embeddings(held.graph, settings, self.run / WORK / "held-out.safetensors", self.tell)
+        plan = self.embedding_plan(held.graph, TRAINING_SHARE * (self.left - self.card_seconds))
+        embeddings = train_embeddings(held.graph, plan, self.run / WORK / "held-out", self.tell)
         seconds = time.monotonic() - begin
         trail = trail_scorer(held, self.settings, load_best(self.run)[0], self.run)
         assert isinstance(trail, TrailScorer)
-        ranks = rank_weights(held, trail, Mixture(embeddings, 1.0, 0), begin + MIXING_SHARE * left)
+        until = time.monotonic() + WEIGHING_SHARE * max(0.0, self.left - self.card_seconds - seconds)
+        ranks = rank_weights(held, trail, Mixture(embeddings, 1.0, 0), until)
         weight, found = choose_weight(ranks)
         count = len(ranks[0])
         record["too_late"] = count < relations
@@ -440,7 +442,8 @@ class Fit:
         calibration = calibration_of(self.run, open_benchmark(self.run / BENCHMARK), load_best(self.run)[1])
         mixture = dataclasses.replace(mixture, recalibration=recalibrate(held, trail, mixture, calibration, count))
         mixture.save(self.run / WORK / MIXTURE, held.graph.fingerprint)
-        record["mixture"] = {"settings": settings.as_dict(), "seconds": seconds, **mixture.facts}
+        facts = {"settings": plan.settings.as_dict(), "models": plan.models, "seconds": seconds}
+        record["mixture"] = {**facts, **mixture.facts}
 
     def deploy_mixture(self) -> None:
         """Train the chosen embedding model again, on the whole graph, and deploy it."""
@@ -451,8 +454,8 @@ class Fit:
             self.record.update(mixture={}, too_late=True, mixed=f"no embedding model is mixed in: {why}")
             self.tell(self.record["mixed"])
             return
-        settings = EmbeddingSettings(**facts["settings"])
-        embeddings = train_embeddings(self.whole, settings, self.run / WORK / "whole.safetensors", self.tell)
+        plan = mixing.Plan(EmbeddingSettings(**facts["settings"]), facts["models"])
+        embeddings = train_embeddings(self.whole, plan, self.run / WORK / "whole", self.tell)
         measured = Mixture.open(self.run / WORK / MIXTURE)
         self.deploy_vectors(dataclasses.replace(measured, embeddings=embeddings))
 
@@ -462,15 +465,16 @@ class Fit:
         if deployed is None or deployed.vectors.digest() != vectors.digest():
             Deployed(self.deployed, vectors).save(self.run)
 
-    def embedding_settings(self, graph: Graph, seconds: float) -> EmbeddingSettings:
-        """The settings of an embedding model that is trained in this time, or those of a call that was interrupted."""
-        chosen = self.run / WORK / "settings.json"
-        make_folder(chosen.parent)
-        if chosen.exists():
-            return EmbeddingSettings(**read_json(chosen))
-        settings = choose_settings(graph, seconds, self.settings.seed, self.settings.device)
-        write_json(chosen, settings.as_dict())
-        return settings
+    def embedding_plan(self, graph: Graph, seconds: float) -> mixing.Plan:
+        """How to train embedding models in this time, or what a call that was interrupted decided."""
+        file = self.run / WORK / "plan.json"
+        make_folder(file.parent)
+        if file.exists():
+            settings, models = read_json(file)
+            return mixing.Plan(EmbeddingSettings(**settings), models)
+        plan = plan_training(graph, seconds, self.settings.seed, self.settings.device)
+        write_json(file, [plan.settings.as_dict(), plan.models])
+        return plan
 
     def mixed_scorer(self, held: Benchmark) -> Scorer:
         """The scorer that the run answers with, on the graph without what is held out."""
@@ -541,6 +545,8 @@ class Fit:
         """Why the fit ended before its time limit."""
         if not (steps := self.record["steps"]):
             return f"no fine-tuning: {self.record['not_tuned']}"
+        if self.record.get("too_late"):
+            return "too few for an embedding model, which more --minutes give"
         if steps >= self.settings.steps:
             return f"all {steps:,} steps of fine-tuning are done; --set steps=N sets another number"
         return "the last measurements took less time than expected"

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fewlink.core import memory
 from fewlink.core.errors import FewlinkError
@@ -41,34 +43,49 @@ from fewlink.scorers.cached import CachedScorer
 
 WEIGHTS = (0.5, 1.0, 1.5, 2.0, 3.0)  # of the embedding model's scores, to choose from
 EPOCHS, MIN_EPOCHS = 15, 8
+MAX_MODELS = 4
 DENSE: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200}
 SAMPLED: dict[str, Any] = {"regime": "sampled", "batch_size": 1024, "negatives": 1024}
-LADDER = ({"dim": 512, **DENSE}, {"dim": 256, **DENSE}, {"dim": 256, **SAMPLED}, {"dim": 128, **SAMPLED})
+LADDER = (
+    {"dim": 1024, "n3": 0.03, **DENSE},
+    {"dim": 512, "n3": 0.01, **DENSE},
+    {"dim": 256, "n3": 0.01, **DENSE},
+    {"dim": 256, "n3": 0.01, **SAMPLED},
+    {"dim": 128, "n3": 0.01, **SAMPLED},
+)
 TIMED_STEPS = 3
 FIRST_QUERIES, MIN_QUERIES = 50, 10  # of the first relation that is measured, and of any
 TELL_EVERY = 10.0  # seconds
 RIDGE = 1.0  # of the recalibration, towards none
 
 
-def choose_settings(graph: Graph, seconds: float, seed: int, device: str) -> EmbeddingSettings:
+class Plan(NamedTuple):
+    """The settings of embedding models, and how many are trained, with a seed each; their scores are averaged."""
+
+    settings: EmbeddingSettings
+    models: int
+
+
+def plan_training(graph: Graph, seconds: float, seed: int, device: str) -> Plan:
     """The best settings of `LADDER` that train all epochs in this time, or fewer epochs of the last of them.
 
-    A few timed steps tell the time of an epoch. Raises if there is no time for `MIN_EPOCHS` epochs.
+    A few timed steps tell the time of an epoch. In more time, several models are trained. Raises if there is no time
+    for `MIN_EPOCHS` epochs of one.
     """
     entities, triples = len(graph.entities), graph.triples()
     for rung in LADDER:
-        settings = EmbeddingSettings(model="complex", n3=0.01, epochs=EPOCHS, seed=seed, device=device, **rung)
+        settings = EmbeddingSettings(model="complex", epochs=EPOCHS, seed=seed, device=device, **rung)
         if settings.dense and entities > MAX_DENSE_ENTITIES:
             continue
         memory.ensure("the embedding model", settings.needs(entities, len(graph.relations), len(triples)), "cpu")
         pace = _epoch_seconds(EmbeddingTrainer(triples, entities, len(graph.relations), settings))
         if EPOCHS * pace <= seconds:
-            return settings
+            return Plan(settings, min(MAX_MODELS, int(seconds / (EPOCHS * pace))))
     if (epochs := int(seconds / pace)) < MIN_EPOCHS:
         raise FewlinkError(
             f"an epoch takes {duration(pace)}: the time allows {epochs}, and at least {MIN_EPOCHS} are needed"
         )
-    return settings.replace(epochs=epochs)
+    return Plan(settings.replace(epochs=epochs), 1)
 
 
 def _epoch_seconds(trainer: EmbeddingTrainer) -> float:
@@ -81,8 +98,20 @@ def _epoch_seconds(trainer: EmbeddingTrainer) -> float:
     return float(np.mean(seconds[1:] or seconds)) * len(trainer.batches)
 
 
-def train_embeddings(graph: Graph, settings: EmbeddingSettings, state: Path, tell: Log) -> Embeddings:
-    """Train on all triples of a graph; an interrupted call continues from the file `state`."""
+def train_embeddings(graph: Graph, plan: Plan, state: Path, tell: Log) -> Embeddings:
+    """Train the planned models on all triples of a graph, and average them.
+
+    An interrupted call continues from the files `state`-0, `state`-1 and so on.
+    """
+    models = []
+    for number in range(plan.models):
+        settings, file = plan.settings.replace(seed=plan.settings.seed + number), Path(f"{state}-{number}")
+        title = f"embedding model {number + 1} of {plan.models}"
+        models.append(_trained(graph, settings, file, title, tell))
+    return averaged(models).half_precision()
+
+
+def _trained(graph: Graph, settings: EmbeddingSettings, state: Path, title: str, tell: Log) -> Embeddings:
     trainer = EmbeddingTrainer(graph.triples(), len(graph.entities), len(graph.relations), settings)
     if state.exists():
         trainer.load(state)
@@ -94,8 +123,20 @@ def train_embeddings(graph: Graph, settings: EmbeddingSettings, state: Path, tel
         now, left = time.monotonic(), settings.epochs - trainer.done
         if trainer.done == first + 1 or now - told >= TELL_EVERY:
             told, pace = now, (now - begin) / (trainer.done - first)
-            tell(f"embedding model  epoch {trainer.done} of {settings.epochs}, about {duration(pace * left)} more")
-    return trainer.result().half_precision()
+            tell(f"{title}  epoch {trainer.done} of {settings.epochs}, about {duration(pace * left)} more")
+    return trainer.result()
+
+
+def averaged(models: Sequence[Embeddings]) -> Embeddings:
+    """One ComplEx model whose scores are the means of those of several: their complex numbers stand side by side."""
+
+    def side_by_side(tables: Sequence[Tensor]) -> Tensor:
+        real, imaginary = zip(*(table.chunk(2, 1) for table in tables), strict=True)
+        return torch.cat([*real, *imaginary], 1)
+
+    entities = side_by_side([model.entities for model in models])
+    relations = side_by_side([model.relations / len(models) for model in models])
+    return dataclasses.replace(models[0], entities=entities, relations=relations)
 
 
 class Asked(NamedTuple):

@@ -1,9 +1,10 @@
-"""Adjust probabilities to the decisions of a project: a model can be too confident or too cautious about a relation.
+"""Adjust probabilities to the decisions of a project: a model can be too confident about a relation.
 
-logit p' = logit p + shift + more · [the head already has a true tail]. Both numbers are fitted to the decisions and
-shrunk towards a prior, so that few decisions change little. The tails of a head keep their order. The strengths of the
-prior were chosen in simulations on held-out relations (benchmarks/recalibration.py). No slope is fitted: curators
-decide the most probable pairs first, and a slope fitted to these would be wrong for the others.
+logit p' = logit p + shift + more · [the head already has a true tail]. Both numbers are fitted to the last decisions
+and shrunk towards a prior, so that few decisions change little; the tails of a head keep their order. The shift is
+never positive: curators decide the most probable pairs first and may pass over wrong ones, so accepted pairs do not
+show that the others are more probable. They raise probabilities as references. For the same reason no slope is fitted.
+The constants were chosen in simulations of curators (benchmarks/curation.py).
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from fewlink.curation.store import ProjectFile
 from fewlink.linker.logistic import fit_logistic
 
 PRIOR_SHIFT, PRIOR_MORE = 0.0, -0.5  # a head with a true tail is less likely to have another
-PRIOR_STRENGTHS = 10.0, 2.5  # ridge penalties on the differences from the prior
+PRIOR_STRENGTHS = 2.5, 2.5  # ridge penalties on the differences from the prior
+LAST = 20  # decisions that count: earlier probabilities are of a model with fewer references
 MIN_PROBABILITY = 1e-6  # probabilities are clipped to this distance from 0 and 1
 
 
 @dataclass(frozen=True)
 class Adjustment:
-    """Added to all logits (`shift`) and to those of heads with a true tail (`more`); fitted to so many `decisions`."""
+    """Added to all logits (`shift`, at most 0) and to those of heads with a true tail (`more`); fitted to so many
+    `decisions`."""
 
     shift: float
     more: float
@@ -38,7 +41,7 @@ class Adjustment:
 
     def sentence(self, project: str = "") -> str:
         """The note that says what the probabilities are adjusted to."""
-        decisions = f"the {self.decisions:,} decisions" if self.decisions > 1 else "one decision"
+        decisions = f"the last {self.decisions:,} decisions" if self.decisions > 1 else "one decision"
         source = f"the project {project}" if project else "this project"
         return f"probabilities are adjusted to {decisions} of {source}"
 
@@ -99,11 +102,12 @@ def adjustment_of(states: Iterable[Decision]) -> Adjustment | None:
 
 
 def adjustment(decisions: Sequence[tuple[float, bool, bool]]) -> Adjustment | None:
-    """Fit the adjustment to decisions; None if there are none.
+    """Fit the adjustment to the last of these decisions; None if there are none.
 
     A decision consists of the model's unadjusted probability of the pair, whether the curator accepted the pair, and
     whether its head already had a true tail.
     """
+    decisions = decisions[-LAST:]
     if not decisions:
         return None
     probabilities, accepted, answered = (np.array(column, float) for column in zip(*decisions, strict=True))
@@ -112,7 +116,7 @@ def adjustment(decisions: Sequence[tuple[float, bool, bool]]) -> Adjustment | No
     prior = np.array([PRIOR_SHIFT, PRIOR_MORE]) * scale
     counts = np.ones(len(decisions))
     shift, more = fit_logistic(features, accepted, counts, 1.0, prior, logits_of(probabilities)) / scale
-    return Adjustment(float(shift), float(more), len(decisions))
+    return Adjustment(min(float(shift), 0.0), float(more), len(decisions))
 
 
 def logits_of(probabilities: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ class CachedScorer:
 
     def __init__(self, scorer: Scorer, entities: int | None = None) -> None:
         self.name, self.scorer, self._size = scorer.name, scorer, 0
-        self.capabilities = capabilities(scorer)
+        self.capabilities = dataclasses.replace(capabilities(scorer), thread_safe=False)
         self._all_entities = None if entities is None else np.arange(entities, dtype=np.int32)
         self._cache: dict[tuple[str, bytes], tuple[np.ndarray, dict[int, np.ndarray]]] = {}
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Query
+from fastapi import FastAPI, Query, Security
+from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
 import fewlink
@@ -45,6 +46,7 @@ from fewlink.server.service import Service
 
 Typed = Annotated[str, Query(max_length=MAX_NAME_LENGTH, description="The text typed so far.")]
 Limit = Annotated[int, Query(ge=1, le=100)]
+BEARER = HTTPBearer(auto_error=False, description="The token of `fewlink serve --token`.")  # described, not checked
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": description}
     for status, description in {
@@ -112,6 +114,7 @@ def make_app(
         redoc_url=None,
         lifespan=lifespan,
         responses=ERRORS,
+        dependencies=[Security(BEARER)] if settings.token is not None else [],
     )
     app.router.route_class = admitted_routes(service)
     app.state.service = service
@@ -185,7 +188,7 @@ def make_app(
     @app.post("/predict", response_model=PredictAnswer)
     async def predict(query: PredictRequest) -> Response:
         """The best tails of each head, or the best pairs of all heads of a type."""
-        return as_json(await projects.predict(query, service))
+        return Response(await projects.predict(query, service), media_type="application/json")
 
     @app.post("/explain", response_model=ExplainAnswer)
     async def explain(query: ExplainRequest) -> Response:

@@ -17,6 +17,7 @@ MAX_OPEN_FILES = 65_536
 MAX_HEADER_BYTES = 32 << 10  # of the request line and header
 MAX_SMALL_CHUNKS = 64  # of a body; more must have `CHUNK_BYTES` each on average
 CHUNK_BYTES = 256
+MAX_DISCARDED_BYTES = 2 << 20  # of a refused request
 MAX_UNREAD_BYTES = 256 << 20  # of all responses that wait to be read
 READ_BYTES = 16 << 10  # a second, at least, for a client to read a large response
 CLOSED_SHARE = 0.05  # of the closable connections, when there are too many
@@ -78,6 +79,7 @@ class TimedProtocol(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None
     _discarding = False
+    _discarded = 0  # bytes
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -98,6 +100,9 @@ class TimedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._discarding:
+            self._discarded += len(data)
+            if self._discarded > MAX_DISCARDED_BYTES:
+                self.transport.abort()
             return
         super().data_received(data)
         if not self._discarding:

@@ -17,7 +17,7 @@ from fewlink.server.service import Service
 
 BUCKET_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
-REFUSALS = frozenset({"busy", "closing", "cost", "deadline", "limit", "too-large", "token", "wrong-host"})
+REFUSALS = frozenset({"busy", "closing", "cost", "cross-site", "deadline", "limit", "too-large", "token", "wrong-host"})
 CLIENT_GONE = 499  # status in the log if the client disconnected
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # which double the number of series
 

@@ -55,6 +55,7 @@ FORMAT_FACTS = [
     {"name": name, "title": format.title, "about": format.about, "suffixes": list(format.suffixes)}
     for name, format in FORMATS.items()
 ]
+EXPORTED = {format.media_type.partition(";")[0]: {"schema": {"type": "string"}} for format in FORMATS.values()}
 DECIDED_PENALTY = -1e9  # added to the scores of decided pairs, so that they do not compete
 
 
@@ -101,7 +102,7 @@ class Projects:
             return self._file
 
     def close(self) -> None:
-        """Close the file, which merges its journal into it. The next use opens it again."""
+        """Close the file. The next use opens it again."""
         with self._lock:
             if self._file is not None:
                 self._file.close()
@@ -168,7 +169,7 @@ class Projects:
         ]
         return self.file.decide(number, decisions, body.who)
 
-    async def predict(self, body: PredictRequest, service: Service) -> dict[str, Any]:
+    async def predict(self, body: PredictRequest, service: Service) -> bytes:
         """Answer a request. If it names a project, its decisions adjust the probabilities."""
         number = body.project
         if number is None:
@@ -366,7 +367,7 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
         events = [projects.event(event) for event in projects.file.log(number)]
         return as_json({"project": projects.facts(number), "log": events})
 
-    @app.get("/projects/{number}/export", response_class=Response)
+    @app.get("/projects/{number}/export", response_class=Response, responses={200: {"content": EXPORTED}})
     def export_project(
         number: int,
         format: FormatName = "tsv",

@@ -34,6 +34,7 @@ class ServerSettings:
     turn        seconds that a request computes before others get their turn
     gather      seconds that the model waits for similar questions to answer in the same call
     together    maximum number of questions in one call; 1 disables batching
+    kept        maximum size of the answers to /predict that are kept for clients who ask again, in bytes
     token       the token that clients must send; None: no token
     hosts       names that the Host header may have; None: any
     references  triples (head, relation, tail) that describe relations which the graph lacks
@@ -52,6 +53,7 @@ class ServerSettings:
     turn: float = 0.5
     gather: float = 0.004
     together: int = 64
+    kept: int = 64 << 20
     token: str | None = None
     hosts: frozenset[str] | None = None
     references: tuple[tuple[str, str, str], ...] = ()

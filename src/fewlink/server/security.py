@@ -20,6 +20,7 @@ OPEN_PATHS = frozenset({"/", "/docs", "/health"})  # need no token
 OPEN_FOLDER = "/static/"  # its files need no token
 FILE_PATHS = frozenset({"/graphs", "/graphs/preview"})  # take files, which may be larger than other bodies
 SHARED_PATH = "/reconcile"  # pages of other origins may read it (CORS), as the reconciliation protocol requires
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MAX_BUFFERED_BYTES = 32 << 20  # of all bodies that are still arriving
 UNCOUNTED_BYTES = 16 << 10  # of each body: small requests always get through
 RETRY_SECONDS = 5  # after too many large bodies
@@ -94,12 +95,15 @@ class SecurityMiddleware:
         if self.settings.hosts is not None and host_of(headers.get("host", "")) not in self.settings.hosts:
             message = "the Host header names another server: add this name with --public-name when you start the server"
             raise ApiError(421, "wrong-host", message)
+        self.check_origin(scope["method"], headers, is_shared(scope))
         path = path_in_graph(scope["path"])
         is_open = path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
         if self.token is not None and not is_open:
             given = headers.get("authorization", "")
             if is_shared(scope) and not given:
-                query = parse_qs(scope["query_string"].decode("latin-1"))
+                query = parse_qs(
+                    scope["query_string"].decode("latin-1"), encoding="latin-1"
+                )  # the bytes, as in a header
                 if scope["path"] == SHARED_PATH and scope["method"] == "GET" and not query:
                     return  # the manifest of the reconciliation service
                 given = f"Bearer {query.get('token', [''])[0]}"
@@ -108,6 +112,22 @@ class SecurityMiddleware:
             if scheme.lower() != "bearer" or not valid:
                 message = "this server requires a token: send the header 'Authorization: Bearer TOKEN'"
                 raise ApiError(401, "token", message, headers={"WWW-Authenticate": "Bearer"})
+
+    def check_origin(self, method: str, headers: Headers, shared: bool) -> None:
+        """Raise if a page of another site sent a request that may change something or take long."""
+        if method in SAFE_METHODS:
+            return
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        authority = (origin or "").partition("://")[2]
+        if shared:
+            foreign = origin is not None and self.settings.hosts is not None
+            foreign = foreign and host_of(authority) not in (self.settings.hosts or ())
+        elif site is not None:
+            foreign = site not in ("same-origin", "none")
+        else:
+            foreign = origin is not None and authority.lower() != headers.get("host", "").lower()
+        if foreign:
+            raise ApiError(403, "cross-site", "a page of another site sent this request: open the server's own page")
 
     def cors_headers(self, scope: MutableMapping[str, Any]) -> dict[str, str]:
         """Let other origins read a shared response: any origin, or local ones if the server is local."""
@@ -127,11 +147,11 @@ class SecurityMiddleware:
 
     async def read_body(self, scope: MutableMapping[str, Any], receive: Receive) -> Receive:
         """Read the whole body and return a `receive` for it; raise if the body is too large."""
-        limit = self.settings.upload or self.settings.body if scope["path"] in FILE_PATHS else self.settings.body
+        limit, what, advice = self.settings.body, "body", "split it into several requests"
+        if self.settings.upload and scope["path"] in FILE_PATHS:
+            limit, what, advice = self.settings.upload, "file", "start a server for it with fewlink serve FILE"
         length = Headers(scope=scope).get("content-length", "0")
-        too_large = ApiError(
-            413, "too-large", f"the body is larger than {limit:,} bytes: split it into several requests"
-        )
+        too_large = ApiError(413, "too-large", f"the {what} is larger than {limit:,} bytes: {advice}")
         if length.isdecimal() and int(length[:20]) > limit:
             raise too_large
         body = bytearray()

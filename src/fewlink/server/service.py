@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from fewlink.server.batching import Batcher, Work, run_each
 from fewlink.server.errors import ApiError
 from fewlink.server.lookups import offer, types_of
 from fewlink.server.schema import ExplainRequest, PredictRequest, ServerSettings
+from fewlink.server.sharing import SharedAnswers
 
 T = TypeVar("T")
 FIRST_TURN_HEADS = 8  # before the pace of a request is known
@@ -226,6 +228,7 @@ class Service:
             rows=settings.rows,
             short=SHORT_SHARE * settings.seconds if capabilities(linker.scorer).thread_safe else None,
         )
+        self.shared = SharedAnswers(settings.kept)
         self.calls = 0  # of the linker
         self._seconds_per_head = 0.0  # in the latest turn of any request
         self.lookups: Batcher[Work] = Batcher(run_each, threads=LOOKUP_THREADS, name="lookup")
@@ -258,11 +261,21 @@ class Service:
 
     async def predict(
         self, request: PredictRequest, decisions: Callable[[], Sequence[Decision]] | None = None
-    ) -> dict[str, Any]:
-        """Admit a request and answer it; the decisions of a project adjust the probabilities."""
+    ) -> bytes:
+        """Admit a request and answer it in JSON; the decisions of a project adjust the probabilities.
+
+        Clients that ask the same question without a project share one answer.
+        """
         kind = "predict all heads" if request.heads_of_type in ("open", "all") else "predict"
-        async with self.admission.enter(kind) as job:
-            return await self.answer(request, job, decisions)
+
+        async def compute() -> bytes:
+            async with self.admission.enter(kind) as job:
+                answer = await self.answer(request, job, decisions)
+                return await self.run(lambda: json.dumps(answer, allow_nan=False).encode(), job)
+
+        if decisions is not None:
+            return await compute()
+        return await self.shared.get(json.dumps(request.model_dump()), compute)
 
     async def answer(
         self, request: PredictRequest, job: Job, decisions: Callable[[], Sequence[Decision]] | None = None

@@ -202,7 +202,7 @@ def _by_reading(found: Found, split: str, published: Mapping[str, Mapping[str, F
         [title, reading.name, str(len(curves)), f"{reading.settings.steps:,}", *_cells(curves, split, "dev")]
         for title, reading, curves in found
     ]
-    rows += _published_rows(found, split, published, 3)
+    rows += _published_rows(found, split, published)
     columns = ["question", "reading", "seeds", "steps", *COLUMNS]
     return Table(f"{split}, step chosen on dev", columns, rows, _verdict(found, split))
 
@@ -214,7 +214,7 @@ def _by_choice(found: Found, split: str, published: Mapping[str, Mapping[str, Fi
         for _, reading, curves in found
         for choice, label in CHOICES.items()
     ]
-    rows += [row[1:] for row in _published_rows(found, split, published, 2)]
+    rows += [row[1:] for row in _published_rows(found, split, published)]
     columns = ["reading", "step chosen on", "seeds", *COLUMNS]
     note = "mean of the five best: of each metric's five best evaluations on this split, as the authors' script has it"
     return Table(f"{split}, by what the step is chosen on", columns, rows, note)
@@ -237,13 +237,11 @@ def _by_steps(found: Found) -> Table:
     return Table("MRR after fewer steps, step chosen on dev", columns, rows)
 
 
-def _published_rows(
-    found: Found, split: str, published: Mapping[str, Mapping[str, Figures]], blank: int
-) -> list[list[str]]:
-    """The paper's rows of the models that have curves."""
+def _published_rows(found: Found, split: str, published: Mapping[str, Mapping[str, Figures]]) -> list[list[str]]:
+    """The paper's rows of the models that have curves, with three cells after an empty one before the figures."""
     models = dict.fromkeys(reading.settings.model for _, reading, _ in found)
     return [
-        ["", f"*{model}, as published*", *[""] * (blank - 1), *(f"*{figure(row[m])}*" for m in COLUMNS.values())]
+        ["", f"*{model}, as published*", "", "", *(f"*{figure(row[metric])}*" for metric in COLUMNS.values())]
         for model in models
         if (row := published.get(model, {}).get(split))
     ]
@@ -301,9 +299,7 @@ def run(plan: Plan, workspace: Workspace) -> None:
         workspace.log(f"{len(jobs)} runs in {len(groups)} groups: {training_time(left, workspace.device)}")
         for number, group in enumerate(groups, 1):
             title = f"[{number}/{len(groups)}] {group[0].settings.model}, {len(group)} runs"
-            began = time.monotonic()
-            _run_group(group, workspace, title)
-            seconds, done = time.monotonic() - began, len(group) * group[0].settings.steps
+            seconds, done = _run_group(group, workspace, title), len(group) * group[0].settings.steps
             left -= done
             rest = f", about {duration(seconds / done * left)} left" if left else ""
             workspace.log(f"{title}: done in {duration(seconds)}{rest}")
@@ -344,8 +340,8 @@ def evaluation_steps(settings: FewShotSettings) -> list[int]:
     return sorted({step for step in (*early, *range(every, steps, every)) if step < steps} | {steps})
 
 
-def _run_group(group: Sequence[Job], workspace: Workspace, title: str) -> None:
-    """Train a group of jobs, or continue it, and store the curves."""
+def _run_group(group: Sequence[Job], workspace: Workspace, title: str) -> float:
+    """Train a group of jobs, or continue it, and store the curves; return the seconds that it took without vectors."""
     benchmark = workspace.data
     vectors = {job.vectors: _vectors(job, workspace) for job in group}
     progress_of = GroupProgress(workspace.work / "readings" / _digest(group, benchmark))
@@ -374,7 +370,7 @@ def _run_group(group: Sequence[Job], workspace: Workspace, title: str) -> None:
                 )
             )
     progress_of.remove()
-    workspace.log(f"{title}: {duration(time.monotonic() - began)} with evaluations")
+    return time.monotonic() - began
 
 
 def _vectors(job: Job, workspace: Workspace) -> Embeddings:

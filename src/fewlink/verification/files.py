@@ -127,14 +127,10 @@ def is_sqlite(path: Path) -> bool:
 
 def _project(found: Verified, path: Path) -> None:
     """Check a project file: SQLite checks pages, indexes and constraints; then every event is checked."""
-    in_use = Path(f"{path}-wal").exists()
-    place = f"{path.absolute().as_uri()}?mode=ro"
-    if not in_use:
-        place += "&immutable=1"  # makes no files beside the project
     found.kind = "project"
 
     def read() -> None:
-        base = sqlite3.connect(place, uri=True)
+        base = sqlite3.connect(schema.address_of(path, write=False), uri=True)
         try:
             application = base.execute("PRAGMA application_id").fetchone()[0]
             version = base.execute("PRAGMA user_version").fetchone()[0]
@@ -152,6 +148,10 @@ def _project(found: Verified, path: Path) -> None:
                     datetime.fromisoformat(time)
                 except (ValueError, TypeError):
                     found.problems.append(f"{path}: event {number} has an invalid time, {time!r}")
+        except sqlite3.OperationalError as error:
+            if "readonly" not in str(error):
+                raise
+            raise InputError(path, "was left by a killed writer: `fewlink project list` opens and mends it") from None
         finally:
             base.close()
 

@@ -54,6 +54,16 @@ export function readForm() {
   saveState();
 }
 
+// What the fields ask, to compare one question with another.
+export function questionText() {
+  const { references, relation, mode, heads, tails, many, type, candidates, candidatesType } =
+    state;
+  const ids = [references, heads, tails, type, candidatesType].map((value) =>
+    JSON.stringify(value, (key, inner) => (key === "name" || key === "hint" ? undefined : inner)),
+  );
+  return JSON.stringify([ids, relation.trim(), mode, many, candidates, state.constraints]);
+}
+
 // Fills the fields with what is stored.
 export function showForm() {
   showReferences(state.references);

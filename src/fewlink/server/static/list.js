@@ -117,6 +117,11 @@ function turnPage(by) {
   $("results").scrollIntoView({ block: "start" });
 }
 
+// Removes the advice that stands in place of a list.
+export function removeHint() {
+  $("found").querySelector(":scope > .empty")?.remove();
+}
+
 // The undecided predictions on all pages that pass the filters.
 export const undecidedPredictions = () =>
   pool.filter((prediction) => !kindOf(prediction) && passesFilters(prediction));
@@ -420,7 +425,7 @@ function clearList() {
   pool = [];
   if (!rows.length) return;
   rows = [];
-  const hint = `Press ${$("rank").textContent} to see suggestions for this project.`;
+  const hint = `Press ${$("rank").textContent} to see suggestions.`;
   $("found").replaceChildren(element("div", { class: "empty" }, element("p", {}, hint)));
   $("notes").replaceChildren();
   for (const id of ["filters", "filter-none", "trust", "adjusted", "stale", "pager"]) {

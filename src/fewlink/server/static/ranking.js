@@ -4,8 +4,8 @@ import { about, call } from "./api.js";
 import { $, setStatus } from "./dom.js";
 import { setFolded } from "./fold.js";
 import { on } from "./events.js";
-import { placeOf, readQuery } from "./form.js";
-import { byMerit, showList } from "./list.js";
+import { placeOf, questionText, readQuery } from "./form.js";
+import { byMerit, markQuestionChanged, removeHint, showList } from "./list.js";
 import { clearProblem, showProblem } from "./problem.js";
 import { project } from "./project.js";
 import { storeReferences } from "./references.js";
@@ -25,6 +25,8 @@ export async function rank() {
     await storeReferences();
     const { body, rows } = readQuery();
     task = null;
+    removeHint();
+    saveRanking(null);
     const query = {
       ...body,
       topic: JSON.stringify([body.relation, ...[...(body.references ?? [])].sort()]),
@@ -73,7 +75,7 @@ function show(answer, query, focus = true) {
   setFolded(true);
   showList(answer, query, focus);
   const saved = { ...answer, predictions: answer.predictions.slice(0, MAX_SAVED) };
-  saveRanking({ answer: saved, query, next: task ? task.next : null });
+  saveRanking({ answer: saved, query, form: questionText(), next: task ? task.next : null });
 }
 
 // Ranks some heads at a time and shows the pairs so far after each request, the best first.
@@ -157,6 +159,7 @@ export function restoreRanking() {
     task = { query, body, next, answer, pace: 0 };
   }
   showList(answer, query, false);
+  if (saved.form !== questionText()) markQuestionChanged();
   showProgress();
 }
 

@@ -70,9 +70,11 @@ export function saveCurator() {
 const rankingSource = () =>
   JSON.stringify([about.version, about.model, about.graph, state.project]);
 
+// Remembers a ranking; null forgets the last one.
 export function saveRanking(ranking) {
-  if (storageKey)
-    store(`${storageKey}:ranking`, JSON.stringify({ ...ranking, of: rankingSource() }));
+  if (!storageKey) return;
+  const saved = ranking && { ...ranking, of: rankingSource() };
+  store(`${storageKey}:ranking`, JSON.stringify(saved));
 }
 
 // The last ranking, if this server with this model made it for the open project; else null.
