@@ -3,7 +3,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick long check docs bench clean
+.PHONY: help demo test quick long check docs bench fuzz clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,11 @@ docs: .venv/.dev  ## fill in figures from stored records, and build the site in 
 
 bench: .venv/.dev  ## run every benchmark (BENCH=--quick: small sizes, a few minutes)
 	$(BIN)/python benchmarks/suite.py $(BENCH)
+
+fuzz: .venv/.dev  ## read damaged files: ten minutes of atheris, and 20,000 files with a second parser
+	$(PIP) atheris
+	$(BIN)/python benchmarks/fuzz.py --guided
+	$(BIN)/python benchmarks/differential.py
 
 clean:  ## remove the environment, caches and builds
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -254,7 +254,7 @@ def by_rdflib(content: bytes, format: str) -> Found:
     graph = rdflib.Dataset() if format in ("nquads", "trig", "json-ld") else rdflib.Graph()
     if format in ("nt", "nquads"):
         content = re.sub(rb'"[ \t]+(@|\^\^)', rb'"\1', content)  # white space that rdflib refuses
-        content = re.sub(rb"(>|_:\w+)(<|_:)", rb"\1 \2", content)  # and that it needs
+        content = re.sub(rb'(>|_:\w+)(<|_:|")', rb"\1 \2", content)  # and that it needs
     if format == "json-ld":
         content = re.sub(rb'"@language": "[^"]*"', b'"@language": "en"', content)  # rdflib refuses others, too late
     graph.parse(data=content.removeprefix(codecs.BOM_UTF8), format=format)
@@ -299,12 +299,14 @@ def by_lxml_results(content: bytes) -> Found:
 def by_pyoxigraph_results(content: bytes) -> Found:
     import pyoxigraph
 
+    if b"?" not in content.partition(b"\n")[0]:
+        return by_lines(content)  # without variables, it is a table
     content = re.sub(rb"\n+", b"\n", content)
     results = pyoxigraph.parse_query_results(input=content, format=pyoxigraph.QueryResultsFormat.TSV)
     try:
         return {tuple(row[variable].value for variable in results.variables) for row in results}
     except SyntaxError as error:
-        if not re.search("parsing the (named|blank) node|language tag|on '_:", str(error)):
+        if not re.search("parsing the (named|blank) node|language tag|escaped char|on '_:", str(error)):
             raise
     lines = [line.split("\t") for line in content.decode().split("\n")[1:] if line.strip()]
     return of_rows([[cell.strip("<>") for cell in line] for line in lines])  # with names that pyoxigraph refuses

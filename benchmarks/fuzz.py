@@ -1,15 +1,21 @@
 """Fuzzing of everything that reads a file: damaged and made-up inputs must give a result or the project's own error.
 
 python benchmarks/fuzz.py [--inputs 500000] [--seed 0] [--reader NAME] [--out FOLDER] [--minutes 25] [--record]
+python benchmarks/fuzz.py --guided [--reader NAME] [--minutes 10]
 
 Inputs are changed copies of valid files: bytes, lines, tokens of the format, and values of JSON. An input is a pure
 function of the seed, the reader and its number. Every exception other than fewlink's own, and every input that takes
 over `SLOW` seconds of the processor, is printed and its input stored in the folder. The exit code is 1 if there is one.
+
+With --guided, atheris chooses inputs of the readers of graphs by the lines of Python that they reach, each reader in a
+process of its own. An input that takes over `SLOW` seconds, or over `MAX_MEGABYTES` of memory, is a failure too. It
+starts from the inputs in `corpus/`, and adds those that reach new lines.
 """
 
 from __future__ import annotations
 
 import argparse
+import bz2
 import contextlib
 import copy
 import functools
@@ -20,6 +26,7 @@ import lzma
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -49,6 +56,8 @@ from fewlink.graph.types import types_from_file, types_from_triples
 MESSY = Path(__file__).parents[1] / "tests" / "graph" / "messy"  # files as people have them
 SLOW = 5.0  # seconds of the processor for one input
 LIMIT = 60.0  # seconds after which an input is given up
+MAX_MEGABYTES = 1024  # of a process that reads one input
+CORPUS = Path(__file__).parent / "corpus"
 OUTCOMES = ("inputs", "accepted", "refused", "failures")
 SHOWN = 10  # failures that are printed
 
@@ -229,9 +238,9 @@ class Reader:
 class Place:
     """A folder for the files of inputs, in memory where the system has such a folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         memory = Path("/dev/shm")
-        self.folder = Path(tempfile.mkdtemp(prefix="fewlink-fuzz-", dir=memory if memory.is_dir() else None))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="fewlink-fuzz-", dir=memory if memory.is_dir() else None))
 
     def file(self, name: str, content: bytes) -> Path:
         path = self.folder / name
@@ -256,7 +265,7 @@ def triples_reader(place: Place, name: str) -> Callable[[bytes, random.Random], 
 
 def readers(place: Place) -> list[Reader]:
     """All readers with valid files to begin with."""
-    compressed = {".gz": gzip.compress, ".xz": lzma.compress}
+    compressed = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
     formats = {
         "tsv": [TSV, TSV.replace(b"\n", b"\r\n"), RESULTS_TSV],
         "csv": [TSV.replace(b"\t", b","), b'"a, b","r ""q""","two\nlines"\na,r,b\n' * 3],
@@ -508,6 +517,14 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     yield Reader("run config", [json.dumps(config).encode()], read_config)
 
 
+GUIDED_MINUTES = 10.0
+GUIDED = {  # the file that each reader of graphs reads
+    **{name: f"g.{name}" for name in ("tsv", "csv", "jsonl", "nt", "nq", "ttl", "trig", "rdf", "jsonld", "srj", "xml")},
+    **{name: f"g.{name}" for name in ("parquet", "tsv.gz", "tsv.xz", "tsv.bz2", "tsv.zst")},
+    "stix": "bundle.json",
+}
+
+
 class GivenUp(BaseException):
     """An input took too long."""
 
@@ -577,6 +594,61 @@ def fuzz(
     return chosen, problems
 
 
+def guide(reader_name: str, seconds: int, out: Path, folder: Path) -> None:
+    """Let atheris choose inputs of one reader; ends the process."""
+    import atheris
+
+    with atheris.instrument_imports(include=["fewlink.graph"]):
+        for name in [name for name in sys.modules if name.startswith("fewlink")]:
+            del sys.modules[name]  # so that they are imported again
+        from fewlink.core import errors
+        from fewlink.graph import CompileReport, formats, source
+        from fewlink.graph.formats import (  # noqa: F401
+            delimited,
+            dialect,
+            json_rows,
+            json_text,
+            parquet,
+            rdf,
+            sparql_results,
+            stix,
+        )
+    place = Place(folder)
+    corpus = CORPUS / reader_name
+    corpus.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
+    seeds = place.folder / "seeds"
+    seeds.mkdir()
+    for number, seed in enumerate(next(each.seeds for each in readers(place) if each.name == reader_name)):
+        (seeds / str(number)).write_bytes(seed)
+
+    def try_bytes(content: bytes) -> None:
+        path = place.file(GUIDED[reader_name], content)
+        for skip in (False, True):
+            with contextlib.suppress(errors.FewlinkError):
+                for _ in formats.read_triples(path, reading=source.Reading(skip=skip), report=CompileReport()):
+                    pass
+
+    limits = [f"-timeout={SLOW:.0f}", f"-rss_limit_mb={MAX_MEGABYTES}", f"-max_total_time={seconds}", "-max_len=4096"]
+    found = f"-artifact_prefix={out}/{reader_name}-"
+    atheris.Setup([sys.argv[0], *limits, found, "-verbosity=0", str(corpus), str(seeds)], try_bytes)
+    atheris.Fuzz()
+
+
+def guided(only: str | None, minutes: float, out: Path) -> list[str]:
+    """Run atheris on every reader of graphs in turn; gives the readers with failures."""
+    chosen = [name for name in GUIDED if only in (None, name)]
+    failed = []
+    for name in chosen:
+        seconds, place = max(1, round(60 * minutes / len(chosen))), Place()
+        command = [sys.executable, __file__, "--guided", "--reader", name, "--out", out, "--seconds", seconds]
+        code = subprocess.run([*map(str, command), "--place", str(place.folder)], check=False).returncode
+        place.close()
+        print(f"{name}: {'failed' if code else 'no failure'} in {seconds} s", flush=True)
+        failed += [name] if code else []
+    return failed
+
+
 def main() -> None:
     from measure import print_table, write_record
 
@@ -587,7 +659,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/fuzz"))
     parser.add_argument("--minutes", type=float, default=1e6)
     parser.add_argument("--record", action="store_true", help="store the counts in benchmarks/records/fuzz.json")
+    parser.add_argument("--guided", action="store_true", help="let atheris choose the inputs, by the lines they reach")
+    parser.add_argument("--seconds", type=int, help=argparse.SUPPRESS)  # of one reader, in its own process
+    parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.guided and given.seconds:
+        guide(given.reader, given.seconds, given.out, given.place)
+    if given.guided:
+        sys.exit(1 if guided(given.reader, min(given.minutes, GUIDED_MINUTES), given.out) else 0)
     begin = time.monotonic()
     chosen, problems = fuzz(given.inputs, given.seed, given.reader, given.out, 60 * given.minutes)
     rows = [{"reader": reader.name, **reader.counts} for reader in chosen]

@@ -479,3 +479,21 @@ def test_a_study_in_the_place_of_a_file_is_one_line(fewlink: Fewlink, tmp_path: 
     words = ("study", "overall", "--tiny", option, "letter", *([] if more == "--tiny" else [more]))
     error = error_line(fewlink(*words))
     assert "letter" in error and option in error
+
+
+def test_an_interrupt_while_the_command_is_imported_ends_it_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fewlink.__main__ import main
+
+    class Interrupted:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "fewlink.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "fewlink.cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130 and capsys.readouterr().err == "stopped\n"

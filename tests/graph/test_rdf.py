@@ -217,6 +217,8 @@ def test_xml_without_an_element_is_an_error() -> None:
         compiled(b"<?xml version='1.0'?><!--" + b" " * (2 << 20), "g.rdf")
     with pytest.raises(InputError, match=r"g.rdf:1"):
         compiled(b"no xml", "g.rdf")
+    with pytest.raises(InputError, match=r"g.rdf:1: .*UTF-8"):
+        compiled(b"<?xml version='1.0' encoding='UT8'?>" + xml("", "a").partition(b"?>")[2], "g.rdf")
 
 
 @pytest.mark.parametrize("name", ["g.rdf", "g.xml"])
@@ -271,6 +273,14 @@ def test_sparql_results_that_are_cut_are_an_error() -> None:
                 compiled(content[:end], name)
         half, report = compiled(content[: content.index(b"http://example.org/paris")], name, on_error="skip")
         assert (half.triple_count, report.skipped) == (1, 1)
+
+
+def test_statements_of_n_triples_are_on_one_line() -> None:
+    good = b"# comment\n<x:a> <x:r> <x:b> .\n\n  # more\n<x:b> <x:r> <x:c> . # c\n"
+    assert compiled(good, "g.nt")[0].triple_count == 2
+    with pytest.raises(InputError, match=r"g.nt:6: "):
+        compiled(good + b"<x:c> <x:r>\n<x:d> .\n", "g.nt")
+    assert compiled(good + b"<x:c> <x:r>\n<x:d> .\n", "g.nt", on_error="skip")[1].skipped == 2
 
 
 # SPARQL results as other programs write them

@@ -546,7 +546,7 @@ class Fit:
         if not (steps := self.record["steps"]):
             return f"no fine-tuning: {self.record['not_tuned']}"
         if self.record.get("too_late"):
-            return "the embedding model needs more; --minutes N gives it"
+            return "too few for an embedding model, which more --minutes give"
         if steps >= self.settings.steps:
             return f"all {steps:,} steps of fine-tuning are done; --set steps=N sets another number"
         return "the last measurements took less time than expected"

@@ -52,7 +52,8 @@ def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Blo
         try:
             count = terms.count
             terms.read(pyoxigraph.parse(input=raw, format=format))
-            if terms.count - count != sum(not text.lstrip().startswith(b"#") for _, text in source.lines(raw)):
+            count = terms.count - count
+            if count != raw.count(b"\n") and count != _statement_lines(source, raw):
                 raise ValueError("a statement that is not on one line")
         except PARSER_ERRORS:
             terms.fields, terms.literals = [], 0
@@ -64,6 +65,11 @@ def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Blo
                     source.bad(f"is not valid {syntax} ({reason_of(error)})", line)
         source.line += raw.count(b"\n")
         yield terms.take()
+
+
+def _statement_lines(source: Source, raw: bytes) -> int:
+    """The number of lines that are neither blank nor a comment."""
+    return sum(not text.lstrip().startswith(b"#") for _, text in source.lines(raw))
 
 
 def read_rdf(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
@@ -83,7 +89,7 @@ def read_rdf(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
     more = True
     while more:
         try:
-            more = terms.read(quads, 3 * BLOCK_ROWS)
+            more = terms.read(quads, 3 * BLOCK_ROWS, BLOCK_BYTES)
         except PARSER_ERRORS as error:
             line = getattr(error, "lineno", None)
             if document and document.problem:
@@ -164,15 +170,15 @@ class RdfTerms(Terms):
         self.unnamed: dict[str, bytes] = {}
         self.count = 0  # of statements
 
-    def read(self, quads: Iterable[Any], max_fields: int = 1 << 62) -> bool:
-        """Add triples to `fields` until it has `max_fields` or a block's bytes; return False after the last."""
+    def read(self, quads: Iterable[Any], max_fields: int = 1 << 62, max_bytes: int = 1 << 62) -> bool:
+        """Add triples to `fields` until it has `max_fields` or over `max_bytes`; return False after the last."""
         literal, name = self.literal, self.name
         for quad in quads:
             self.count += 1
             if isinstance(quad.object, literal) and self._is_left_out(quad):
                 continue
             self.add(name(quad.subject), name(quad.predicate), name(quad.object))
-            if len(self.fields) >= max_fields or self.size > BLOCK_BYTES:
+            if len(self.fields) >= max_fields or self.size > max_bytes:
                 return True
         return False
 
@@ -340,6 +346,8 @@ class CheckedXml(Peeked):
             if not self.elements:
                 raise InputError(self.path, f"is not valid XML ({self.problem[0]})", error.lineno) from None
             content = content[: max(0, self.parser.ErrorByteIndex - self.count)]
+        except LookupError as error:
+            raise InputError(self.path, f"is not valid XML ({error}): write it in UTF-8", 1) from None
         self.count += len(content)
         self.ended = not content or self.problem is not None
         if not self.elements and self.count > MAX_PROLOG_BYTES:
