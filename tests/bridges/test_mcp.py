@@ -82,6 +82,7 @@ def test_errors_name_the_mistake() -> None:
     assert "'eats'" in failed(linker, "ask", relation="eats", heads=["alga"])
     assert "heads" in failed(linker, "ask", references=PAIRS, heads=[])
     assert "k" in failed(linker, "ask", references=PAIRS, heads=["alga"], k=0)
+    assert "500 predictions" in failed(linker, "ask", references=PAIRS, heads=["alga"] * 100, k=100)
 
 
 def test_check_and_relations_give_the_rows_of_the_linker() -> None:

@@ -15,6 +15,7 @@ from fewlink.linker import Linker
 
 MAX_ROWS = 100
 MAX_HEADS = 100
+MAX_PREDICTIONS = 500  # in one answer
 MAX_LISTED = 500  # relations and types in `about`
 INSTRUCTIONS = """fewlink completes a knowledge graph from a handful of examples. Describe a relation by two to five
 references or more (pairs of a head and a tail that it holds for), or name a relation of the graph, whose pairs are then
@@ -95,7 +96,9 @@ def make_server(linker: Linker) -> Any:
                 with lock:
                     return function(*args, **options)
             except FewlinkError as error:
-                raise ToolError(str(error)) from None
+                raise ToolError(
+                    str(error).encode(errors="replace").decode()
+                ) from None  # names may have lone surrogates
 
         reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
         server.add_tool(call, annotations=reads, structured_output=True)
@@ -143,6 +146,9 @@ def make_server(linker: Linker) -> Any:
 
         Example: references [["virus", "cell"], ["fungus", "plant"]], heads ["bacterium"].
         """
+        if len(heads) * k > MAX_PREDICTIONS:
+            message = f"{len(heads)} heads with {k} tails each are more than {MAX_PREDICTIONS:,} predictions"
+            raise FewlinkError(f"{message}: ask for fewer at a time")
         answer = linker.predict(
             _pairs(references),
             heads,
