@@ -193,8 +193,8 @@ def test_killed_processes_lose_nothing_that_they_had_stored(file: ProjectFile) -
     stored = {}
     for process in curators.values():
         assert process.stdout is not None
-        while process.stdout.readline().strip() != "20":
-            pass
+        while (line := process.stdout.readline()) != "20\n":
+            assert line, "a process ended early"
     for who, process in curators.items():
         process.send_signal(signal.SIGKILL)
         stored[who] = [20, *map(int, process.communicate()[0].split())][-1] + 1

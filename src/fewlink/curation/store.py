@@ -10,6 +10,7 @@ graph.
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import threading
 from collections import Counter
@@ -18,6 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Self
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName, check_file, did_you_mean
@@ -388,7 +390,7 @@ class ProjectFile:
             if self._base.in_transaction:
                 yield
                 return
-            self._base.execute("BEGIN")
+            self._begin("BEGIN", "SELECT 1 FROM sqlite_master")  # SQLite locks the file with the first statement
             try:
                 yield
             finally:
@@ -404,13 +406,35 @@ class ProjectFile:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All or nothing; waits for other writers."""
-        self._base.execute("BEGIN IMMEDIATE")
+        self._begin("BEGIN IMMEDIATE")
         try:
             yield
         except BaseException:
             self._base.execute("ROLLBACK")
             raise
         self._base.execute("COMMIT")
+
+    def _begin(self, *statements: str) -> None:
+        """Begin a transaction with these statements, once the locks of others allow it.
+
+        SQLite itself looks every tenth of a second, and would miss the short gaps of a process that writes on and on.
+        """
+        give_up = monotonic() + LOCK_SECONDS
+        self._base.execute("PRAGMA busy_timeout = 0")
+        try:
+            while True:
+                try:
+                    for statement in statements:
+                        self._base.execute(statement)
+                    return
+                except sqlite3.OperationalError as error:
+                    if self._base.in_transaction:
+                        self._base.execute("ROLLBACK")
+                    if "locked" not in str(error) or monotonic() > give_up:
+                        raise
+                sleep(random.uniform(0.0005, 0.002))
+        finally:
+            self._base.execute(f"PRAGMA busy_timeout = {LOCK_SECONDS * 1000:.0f}")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
