@@ -118,7 +118,7 @@ def test_card_calibrates_probabilities(run: Path) -> None:
     assert "calibration error" in run_command("card", run).stdout and "| test |" not in (run / "README.md").read_text()
     words = ("predict", run, *PAIRS, "--head", "alga", "-k", "1")
     shown = run_command(*words)
-    assert "no percentages" in shown.stderr and "probability" not in shown.stdout
+    assert "ranks only" in shown.stderr and "probability" not in shown.stdout
     place = run / "calibration.json"
     content = without_sha256(json.loads(place.read_text()), place)
     place.write_text(json.dumps(with_sha256({**content, "first_error": 0.1, "over_relations": 0.1, "least": 0.0})))

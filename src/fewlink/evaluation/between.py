@@ -13,50 +13,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 
-from fewlink import __version__
 from fewlink.core.errors import FewlinkError
-from fewlink.core.memory import command_line, hardware
 from fewlink.core.metrics import realistic_rank
 from fewlink.core.progress import progress
 from fewlink.core.seeds import generator
 from fewlink.data.benchmark import Benchmark, Task
 from fewlink.data.candidates import open_candidates
 from fewlink.evaluation.evaluator import MAX_SCORES, Protocol, average, check_unseen, summarise
-from fewlink.evaluation.stored import StoredResult, without_per_run_settings
+from fewlink.evaluation.records import BetweenRecord
 from fewlink.scorers import Question, Scorer
 
 RANKED_BY = ("rank", "score")
 MAX_QUERIES = 100  # of each relation
-
-
-class BetweenRecord(StoredResult):
-    """How well a model tells which of a split's relations holds between two entities."""
-
-    what = "a record of relations between entities"
-    suffix = ".between.jsonl"
-    figures = frozenset({"queries", "metrics", "relations"})
-
-    split: str
-    shots: int
-    seed: int
-    ranked_by: str
-    queries: int
-    metrics: dict[str, dict[str, float]]
-    relations: dict[str, dict[str, float]]
-    config: dict[str, Any] = Field(default_factory=dict)
-    command: str = Field(default_factory=command_line)
-    version: str = __version__
-    data_sha256: str
-    hardware: str = Field(default_factory=hardware)
-    seconds: float
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        settings = str(sorted(without_per_run_settings(self.config.get("settings") or {}).items()))
-        protocol = (self.split, self.shots, self.ranked_by, self.seed)
-        return (self.benchmark, self.model, *protocol, self.data_sha256, settings)
 
 
 def relations_between(

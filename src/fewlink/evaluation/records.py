@@ -18,7 +18,6 @@ from fewlink.core.memory import command_line, hardware
 from fewlink.core.recipes import same_settings
 from fewlink.core.settings import Settings
 from fewlink.core.storage import locked_inside
-from fewlink.evaluation.between import BetweenRecord
 from fewlink.evaluation.curves import LearningCurve, ReadingCurve
 from fewlink.evaluation.maps import PairMap
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
@@ -107,6 +106,34 @@ def make_record(
         hardware=hardware(),
         seconds=round(evaluation.seconds, 3),
     )
+
+
+class BetweenRecord(StoredResult):
+    """How well a model tells which of a split's relations holds between two entities."""
+
+    what = "a record of relations between entities"
+    suffix = ".between.jsonl"
+    figures = frozenset({"queries", "metrics", "relations"})
+
+    split: str
+    shots: int
+    seed: int
+    ranked_by: str
+    queries: int
+    metrics: dict[str, dict[str, float]]
+    relations: dict[str, dict[str, float]]
+    config: dict[str, Any] = Field(default_factory=dict)
+    command: str = Field(default_factory=command_line)
+    version: str = __version__
+    data_sha256: str
+    hardware: str = Field(default_factory=hardware)
+    seconds: float
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        settings = str(sorted(without_per_run_settings(self.config.get("settings") or {}).items()))
+        protocol = (self.split, self.shots, self.ranked_by, self.seed)
+        return (self.benchmark, self.model, *protocol, self.data_sha256, settings)
 
 
 KINDS: tuple[type[StoredResult], ...] = (

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from fewlink.core.metrics import labelled
 from fewlink.core.recipes import same_settings
-from fewlink.evaluation.between import RANKED_BY, BetweenRecord, relations_between
+from fewlink.evaluation.between import RANKED_BY, relations_between
+from fewlink.evaluation.records import BetweenRecord
 from fewlink.models import family_of
 from fewlink.models.family import BaselineFamily, Prepared, TrainedFamily
 from fewlink.models.settings import ModelSettings
