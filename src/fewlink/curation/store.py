@@ -118,7 +118,9 @@ class ProjectFile:
             self._leave_log()
         if self._format() < 2:  # only read
             self._columns = COLUMNS.replace("probability", "NULL AS probability")
-        if problem := problem_of(base):
+        with self._reading():  # one state of the file: others may be writing
+            problem = problem_of(base)
+        if problem:
             raise self._damaged(problem)
         with suppress(sqlite3.OperationalError):  # a file that cannot be written can still be read
             for statement in COPIES if self.write else ():
