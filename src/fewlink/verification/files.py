@@ -132,6 +132,7 @@ def _project(found: Verified, path: Path) -> None:
     def read() -> None:
         base = sqlite3.connect(schema.address_of(path, write=False), uri=True)
         try:
+            base.execute("BEGIN")  # one state of the file: others may be writing
             application = base.execute("PRAGMA application_id").fetchone()[0]
             version = base.execute("PRAGMA user_version").fetchone()[0]
             if application != APPLICATION:
