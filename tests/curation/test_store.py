@@ -179,6 +179,20 @@ def curator(path: Path, who: str, batches: int, size: int) -> subprocess.Popen[s
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+def test_a_file_is_checked_in_one_state_while_others_write(file: ProjectFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked, problem = [], schema.problem_of
+
+    def check(base: sqlite3.Connection) -> str:
+        checked.append(base.in_transaction)
+        return problem(base)
+
+    monkeypatch.setattr("fewlink.curation.store.problem_of", check)
+    monkeypatch.setattr("fewlink.curation.schema.problem_of", check)  # of verify
+    ProjectFile(file.path).close()
+    ProjectFile(file.path, write=False).close()
+    assert not any(found.problems for found in verify(file.path)) and checked == [True, True, True]
+
+
 @pytest.mark.slow
 def test_two_processes_lose_none_of_ten_thousand_decisions(file: ProjectFile) -> None:
     curators = [curator(file.path, who, 200, 25) for who in ("ann", "bob")]

@@ -11,13 +11,13 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -35,9 +35,6 @@ READING_FILE = "reading.json"
 PROJECT_FILE = "decisions"
 PREVIEWED = ("format", "encoding", "separator", "header", "names", "columns", "ignored", "notes", "first_triples")
 FileName = Annotated[str, Query(alias="name", min_length=1, max_length=200, description="The name of the file.")]
-Columns = Annotated[str | None, Query(max_length=MAX_NAME_LENGTH, description="As --columns of `fewlink data check`.")]
-Literals = Annotated[str, Query(max_length=10, description="`keep`: numbers, dates and truth values are entities.")]
-OnError = Annotated[str, Query(max_length=10, description="`skip`: bad lines are left out.")]
 BODY: dict[str, Any] = {
     "requestBody": {
         "description": "The file as it is.",
@@ -56,6 +53,22 @@ class Options:
 
     def reading(self) -> Reading:
         return Reading.of(self.columns, self.on_error, self.literals)
+
+
+def options_of(
+    columns: Annotated[
+        str | None, Query(max_length=MAX_NAME_LENGTH, description="As --columns of `fewlink data check`.")
+    ] = None,
+    literals: Annotated[
+        str, Query(max_length=10, description="`keep`: numbers, dates and truth values are entities.")
+    ] = "drop",
+    on_error: Annotated[str, Query(max_length=10, description="`skip`: bad lines are left out.")] = "stop",
+) -> Options:
+    """The options in the query of a request."""
+    return Options(columns or None, literals, on_error)
+
+
+GivenOptions = Annotated[Options, Depends(options_of)]
 
 
 class GraphFolder:
@@ -165,18 +178,13 @@ def safe_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name).lstrip(".")[-100:] or "graph.tsv"
 
 
-class naming_file:
-    """A context whose errors name the file alone, not the folder where the server keeps it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, FewlinkError):
-            raise FewlinkError(str(error).replace(f"{self.folder}/", "")) from None
+@contextmanager
+def naming_file(folder: Path) -> Iterator[None]:
+    """Errors name the file alone, not the folder where the server keeps it."""
+    try:
+        yield
+    except FewlinkError as error:
+        raise FewlinkError(str(error).replace(f"{folder}/", "")) from None
 
 
 def preview(file_name: str, content: bytes, options: Options) -> dict[str, Any]:
@@ -200,28 +208,16 @@ def install_graphs(app: FastAPI, graphs: GraphFolder, service: Service) -> None:
         return as_json({"graphs": graphs.facts()})
 
     @app.post("/graphs/preview", response_model=FilePreview, openapi_extra=BODY)
-    async def preview_file(
-        request: Request,
-        name: FileName,
-        columns: Columns = None,
-        literals: Literals = "drop",
-        on_error: OnError = "stop",
-    ) -> Response:
+    async def preview_file(request: Request, name: FileName, options: GivenOptions) -> Response:
         """How a file of triples would be read. Nothing is stored."""
-        content, options = await request.body(), Options(columns or None, literals, on_error)
+        content = await request.body()
         async with service.admission.enter("file") as job:
             return as_json(await service.run(lambda: preview(name, content, options), job, slow=True))
 
     @app.post("/graphs", response_model=OpenedGraph, status_code=201, openapi_extra=BODY)
-    async def open_file(
-        request: Request,
-        name: FileName,
-        columns: Columns = None,
-        literals: Literals = "drop",
-        on_error: OnError = "stop",
-    ) -> Response:
+    async def open_file(request: Request, name: FileName, options: GivenOptions) -> Response:
         """Store a file of triples and open it as a graph with a page of its own."""
-        content, options = await request.body(), Options(columns or None, literals, on_error)
+        content = await request.body()
         async with service.admission.enter("file") as job:
             added = await service.run(lambda: graphs.add(name, content, options), job, slow=True)
             await graphs.app(added)
