@@ -309,6 +309,7 @@ def by_lxml_results(content: bytes) -> Found:
 def by_pyoxigraph_results(content: bytes) -> Found:
     import pyoxigraph
 
+    content = content.removeprefix(codecs.BOM_UTF8)
     if not re.fullmatch(rb"\?\w+(\t\?\w+)+\s*", content.partition(b"\n")[0]):
         return by_lines(content)  # without variables, it is a table
     content = re.sub(rb"\n+", b"\n", content)

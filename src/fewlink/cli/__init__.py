@@ -83,7 +83,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# At the first TAB, zsh loads the script and calls nothing in it: without this line, it would complete at the second one.
+# At the first TAB, zsh loads the script and calls nothing in it: without this, it would complete at the second one.
 completion._completion_scripts["zsh"] += (
     'if [[ $zsh_eval_context[-1] == loadautofunc ]]; then %(complete_func)s "$@"; fi\n'
 )
