@@ -1,4 +1,4 @@
-"""Parts of work on several workers: nothing is lost when one ends, and mapped arrays are opened from their path."""
+"""Batches of work on several workers: nothing is lost when one ends, and mapped arrays are opened from their path."""
 
 from __future__ import annotations
 
@@ -10,20 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fewlink.core.engine import (
-    MAX_LOSSES,
-    Engine,
-    Processes,
-    ThisProcess,
-    engine_of,
-    estimate,
-    packed,
-    unpacked,
-)
+from fewlink.core.engine import Engine, Processes, ThisProcess, engine_of
+from fewlink.core.engine.base import MAX_LOSSES, estimate
+from fewlink.core.engine.packing import packed, unpacked
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.storage import write_bytes
 
-PARTS = [[1, 2], [3, 4], [5, 6], [7]]
+BATCHES = [[1, 2], [3, 4], [5, 6], [7]]
 
 
 class Doubling:
@@ -43,13 +36,13 @@ class Doubling:
         return [2 * number for number in numbers]
 
 
-def results(engine: Engine, work: object, parts: Sequence[Sequence[int]] = PARTS) -> list[list[int]]:
-    found = dict(engine.run(work, parts))  # type: ignore[arg-type]
-    return [found[number] for number in range(len(parts))]
+def results(engine: Engine, work: object, batches: Sequence[Sequence[int]] = BATCHES) -> list[list[int]]:
+    found = dict(engine.run(work, batches))  # type: ignore[arg-type]
+    return [found[number] for number in range(len(batches))]
 
 
 @pytest.mark.slow
-def test_the_part_of_a_killed_process_goes_to_another(tmp_path: Path) -> None:
+def test_the_batch_of_a_killed_process_goes_to_another(tmp_path: Path) -> None:
     assert results(Processes(3, min_seconds=0), Doubling(tmp_path, fatal=3)) == results(
         ThisProcess(), Doubling(tmp_path)
     )
@@ -58,12 +51,12 @@ def test_the_part_of_a_killed_process_goes_to_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_part_that_ends_its_workers_is_named(tmp_path: Path) -> None:
+def test_a_batch_that_ends_its_workers_is_named(tmp_path: Path) -> None:
     work = Doubling(tmp_path, fatal=7, deaths=9)
     done = []
-    with pytest.raises(FewlinkError, match="the part with 7"):
+    with pytest.raises(FewlinkError, match="the batch with 7"):
         for number, _ in Processes(1, min_seconds=0)._run(
-            work, PARTS, lambda number: f"the part with {PARTS[number][0]}"
+            work, BATCHES, lambda number: f"the batch with {BATCHES[number][0]}"
         ):
             done.append(number)
     assert done == [0, 1, 2] and len(list(tmp_path.glob("death-*"))) == MAX_LOSSES
@@ -83,17 +76,17 @@ def test_short_work_stays_in_this_process(tmp_path: Path) -> None:
 
 def test_the_estimate_is_that_of_the_busiest_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("fewlink.core.engine.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("fewlink.core.engine.base.time.monotonic", lambda: clock[0])
 
     def work(items: Sequence[int]) -> None:
         clock[0] += 0.5 * len(items)
 
-    parts = [range(8), range(8), range(8), range(8), range(4)]
-    assert estimate(work, parts, 1) == 0.5 * 36
-    assert estimate(work, parts, 2) == 0.5 * 24  # three parts
-    assert estimate(work, parts, 9) == 0.5 * 8
+    batches = [range(8), range(8), range(8), range(8), range(4)]
+    assert estimate(work, batches, 1) == 0.5 * 36
+    assert estimate(work, batches, 2) == 0.5 * 24  # three batches
+    assert estimate(work, batches, 9) == 0.5 * 8
     told = list[tuple[float, int]]()
-    list(ThisProcess(lambda *facts: told.append(facts)).run(work, parts))
+    list(ThisProcess(lambda *facts: told.append(facts)).run(work, batches))
     assert told == [(0.5 * 36, 1)]
 
 

@@ -56,7 +56,7 @@ def test_one_of_three_processes_is_killed(tmp_path: Path) -> None:
 
 def test_one_of_three_workers_of_a_cluster_is_killed(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    from fewlink.core.cluster import DaskCluster
+    from fewlink.core.engine.cluster import DaskCluster
 
     with distributed.LocalCluster(
         n_workers=3, threads_per_worker=1, dashboard_address=None, local_directory=str(tmp_path)
@@ -69,7 +69,7 @@ def test_one_of_three_workers_of_a_cluster_is_killed(tmp_path: Path) -> None:
 
 
 def test_an_address_where_nothing_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fewlink.core import cluster
+    from fewlink.core.engine import cluster
 
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.2)
     with pytest.raises(FewlinkError, match=r"tcp://127\.0\.0\.1:9"):

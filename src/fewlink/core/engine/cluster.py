@@ -1,4 +1,4 @@
-"""A Dask cluster as an engine. Its scheduler gives the part of a worker that ended to another one."""
+"""A Dask cluster as an engine. Its scheduler gives the batch of a worker that ended to another one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fewlink.core.engine import MAX_LOSSES, Engine, Name, Part, Results, Work, lost, packed, portable, unpacked
+from fewlink.core.engine.base import MAX_LOSSES, Batch, Engine, Name, Results, Work, lost, portable
+from fewlink.core.engine.packing import packed, unpacked
 from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.core.threads import torch_threads
 
@@ -21,7 +22,7 @@ CONNECT_SECONDS = 10
 
 
 class DaskCluster(Engine):
-    """The workers of a Dask cluster; those that join later get parts, too. Each does one part at a time.
+    """The workers of a Dask cluster; those that join later get batches, too. Each does one batch at a time.
 
     Results are kept by this process only: a worker that ends takes none with it.
     """
@@ -40,9 +41,9 @@ class DaskCluster(Engine):
         except (OSError, ValueError) as error:
             raise FewlinkError(f"no Dask scheduler answers at {self.address} ({error}): check the address") from None
 
-    def _run(self, work: Work, parts: Sequence[Part], name: Name) -> Results:
+    def _run(self, work: Work, batches: Sequence[Batch], name: Name) -> Results:
         job = f"fewlink-{uuid.uuid4().hex}"
-        waiting, losses = collections.deque(range(len(parts))), collections.Counter[int]()
+        waiting, losses = collections.deque(range(len(batches))), collections.Counter[int]()
         running: dict[str, int] = {}
         with self._client() as client:
             client.register_plugin(Job(packed(work)), name=job)
@@ -53,7 +54,7 @@ class DaskCluster(Engine):
                         number = waiting.popleft()
                         key = f"{job}-{number}-{losses[number]}"
                         running[key] = number
-                        done.add(client.submit(do_part, job, parts[number], key=key, pure=False))
+                        done.add(client.submit(do_batch, job, batches[number], key=key, pure=False))
                     if not running:
                         return
                     future = next(done)
@@ -75,7 +76,7 @@ class DaskCluster(Engine):
 
 
 class Job(WorkerPlugin):  # type: ignore[misc]
-    """The work on each worker, also on those that start later. It is opened when the first part arrives."""
+    """The work on each worker, also on those that start later. It is opened when the first batch arrives."""
 
     def __init__(self, pickled: bytes) -> None:
         self.pickled = pickled
@@ -84,17 +85,17 @@ class Job(WorkerPlugin):  # type: ignore[misc]
     def setup(self, worker: Any) -> None:
         self.lock = threading.Lock()
 
-    def do(self, part: Part) -> Any:
+    def do(self, batch: Batch) -> Any:
         with self.lock, torch_threads(1):
             self.work = self.work or unpacked(self.pickled)
-            return self.work(part)
+            return self.work(batch)
 
 
-def do_part(job: str, part: Part) -> Any:
-    """Do a part of a job on the worker that calls it."""
+def do_batch(job: str, batch: Batch) -> Any:
+    """Do a batch of a job on the worker that calls it."""
     plugins: dict[str, Any] = get_worker().plugins
     try:
-        return plugins[job].do(part)
+        return plugins[job].do(batch)
     except MemoryError:
         raise
     except Exception as error:
