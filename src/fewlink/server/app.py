@@ -17,8 +17,9 @@ import fewlink
 from fewlink.linker import Linker
 from fewlink.server import lookups
 from fewlink.server.connections import ON_STOP
-from fewlink.server.errors import as_json, install_error_handlers
+from fewlink.server.errors import as_json
 from fewlink.server.graphs import GraphFolder, install_graphs
+from fewlink.server.handlers import install_error_handlers
 from fewlink.server.logs import AccessLog
 from fewlink.server.metrics import Metrics, ObservingMiddleware
 from fewlink.server.neighbours import install_neighbours

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -78,7 +79,11 @@ class ExplainTurn:
         return self
 
 
-Turn = RankTurn | TrustTurn | ExplainTurn
+Turn = RankTurn | TrustTurn | ExplainTurn | Work
+
+
+class ClientLeft(Exception):
+    """Nobody waits for the result of the work any more."""
 
 
 class Resolver:
@@ -179,7 +184,7 @@ class Resolver:
         rows = self._check_rows(heads or 1, request.k, "k")
         if request.explain and rows > limits.explained:
             message = f"{rows:,} predictions with reasons are more than the limit of {limits.explained:,}"
-            advice = "ask for fewer heads or tails, or explain single pairs at /explain"
+            advice = "ask for fewer heads or tails, or explain single pairs"
             raise ApiError(422, "limit", f"{message}: {advice}", "explain")
 
     def _check_rows(self, heads: int, each: int, field: str) -> int:
@@ -258,6 +263,26 @@ class Service:
         """
         result: T = await (self.slow_lookups if slow else self.lookups).ask(Work(work), job)
         return result
+
+    async def run_steps(self, kind: str, work: Callable[[Callable[[int], None]], T], *, slow: bool = False) -> T:
+        """Admit a request, and run work that calls its argument after each step.
+
+        The call raises if the caller has been cancelled. Slow work reads all entities or triples and needs no model.
+        """
+        left = threading.Event()
+
+        def step(done: int) -> None:
+            if left.is_set():
+                raise ClientLeft
+
+        async with self.admission.enter(kind) as job:
+            threads: Batcher[Any] = self.slow_lookups if slow else self.batcher
+            try:
+                result: T = await threads.ask(Work(lambda: work(step)), job)
+            finally:
+                left.set()
+            self.admission.started(job)
+            return result
 
     async def predict(
         self, request: PredictRequest, decisions: Callable[[], Sequence[Decision]] | None = None
@@ -352,13 +377,15 @@ class Service:
             explanations.append(await self.batcher.ask(turn, job))
             if len(explanations) == 2:
                 seconds = (len(turns) - 2) * (job.spent - before)
-                self.admission.expect(job, seconds, "explain single pairs at /explain")
+                self.admission.expect(job, seconds, "explain single pairs")
         return explanations
 
     def _answer(self, turns: Sequence[Turn]) -> Sequence[Any]:
         """Answer turns with the same key in one call of the linker."""
         self.calls += 1
         first = turns[0]
+        if isinstance(first, Work):
+            return run_each([first])
         if isinstance(first, ExplainTurn):
             return [self.linker.explain_pair(first.references, first.asked, first.answer)] * len(turns)
         if isinstance(first, TrustTurn):
