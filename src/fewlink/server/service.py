@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fewlink.core import child
 from fewlink.core.errors import UnknownName
 from fewlink.curation.schema import Decision
 from fewlink.data.candidates import by_similarity
@@ -235,6 +239,7 @@ class Service:
         )
         self.shared = SharedAnswers(settings.kept)
         self.calls = 0  # of the linker
+        self._reading = asyncio.Lock()  # held while a process reads what a visitor sent
         self._seconds_per_head = 0.0  # in the latest turn of any request
         self.lookups: Batcher[Work] = Batcher(run_each, threads=LOOKUP_THREADS, name="lookup")
         self.slow_lookups: Batcher[Work] = Batcher(run_each, name="slow-lookup")
@@ -263,6 +268,27 @@ class Service:
         """
         result: T = await (self.slow_lookups if slow else self.lookups).ask(Work(work), job)
         return result
+
+    async def run_apart(self, function: str, what: str, job: Job, **arguments: Any) -> Any:
+        """Call a function that reads what a visitor sent, in a process of its own with limited memory, one at a time.
+
+        `function` is `package.module:function`; `what` names the input in errors. Arguments and result are JSON. The
+        process is killed if the caller is cancelled.
+        """
+        max_bytes = self.settings.reading
+        async with self._reading:
+            began = time.monotonic()
+            process = await asyncio.create_subprocess_exec(
+                *child.command(function, max_bytes), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            try:
+                output, _ = await process.communicate(json.dumps(arguments).encode())
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+                job.spend(time.monotonic() - began)
+        return await self.run(lambda: child.result_of(process.returncode or 0, output, what, max_bytes), job)
 
     async def run_steps(self, kind: str, work: Callable[[Callable[[int], None]], T], *, slow: bool = False) -> T:
         """Admit a request, and run work that calls its argument after each step.
