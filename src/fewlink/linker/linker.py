@@ -462,17 +462,23 @@ class Linker:
         return facts
 
     def relations(
-        self, head: str, tail: str, described: Mapping[str, Pairs] | None = None, k: int = 10
+        self,
+        head: str,
+        tail: str,
+        described: Mapping[str, Pairs] | None = None,
+        k: int = 10,
+        on_relation: Callable[[int], None] = lambda done: None,
     ) -> Answers[RelationFit]:
         """The k relations that fit a pair best, among those of the graph and the `described` ones.
 
         `described` maps the name of a new relation to its references. A triple of the graph is no evidence for itself.
+        `on_relation` is called with the number of described relations done.
         """
         head_id, tail_id = self.names.find(head, "head", "head"), self.names.find(tail, "tail", "tail")
-        fits = {
-            name: described_fit(self.scorer, self.graph, self.find_references(pairs), head_id, tail_id)
-            for name, pairs in (described or {}).items()
-        }
+        fits = {}
+        for name, pairs in (described or {}).items():
+            fits[name] = described_fit(self.scorer, self.graph, self.find_references(pairs), head_id, tail_id)
+            on_relation(len(fits))
         return best_relations(known_graph(self.benchmark), head_id, tail_id, fits, check_count(k))
 
     def check(
