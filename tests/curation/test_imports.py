@@ -241,3 +241,12 @@ def test_an_event_that_undoes_no_event_has_null_there(file: ProjectFile, undoes:
     (tmp_path / "x.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="event 1"):
         import_file(file, "again", tmp_path / "x.json")
+
+
+def test_turtle_that_expands_far_beyond_its_size_is_refused(file: ProjectFile) -> None:
+    pytest.importorskip("pyoxigraph")
+    statements = "".join(f"<{n}> a rdf:Statement ; rdf:subject <s{n}> ; rdf:object <o{n}> .\n" for n in range(1_000))
+    prefix = "@prefix rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#> .\n"
+    text = f"{prefix}@base <http://example.org/{'x' * 100_000}/> .\n{statements}"
+    with pytest.raises(InputError, match="expands to over"):
+        import_text(file, "p", text, "turtle")

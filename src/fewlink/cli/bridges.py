@@ -48,11 +48,13 @@ def mcp(
         import mcp.server.mcpserver  # noqa: F401
     except ImportError:
         raise MissingExtra("fewlink mcp", "mcp") from None
-    from fewlink.bridges.mcp_server import make_server
+    import anyio
+
+    from fewlink.bridges.mcp_server import make_server, run_stdio
     from fewlink.linker import load
 
     linker = load(source, bench=bench, types=types, names=names, read_names=not no_names, device=device, **how)
-    make_server(linker).run("stdio")
+    anyio.run(run_stdio, make_server(linker))
 
 
 def from_neo4j(

@@ -87,7 +87,7 @@ class Admission:
             if self.closed:
                 raise stopping() from None
             message = f"the server found no answer within its limit of {self.settings.deadline:,.3g} s"
-            raise ApiError(504, "deadline", f"{message}: ask for fewer heads at a time") from None
+            raise ApiError(504, "deadline", f"{message}: ask for less at a time") from None
         finally:
             self._jobs.pop(job, None)
 

@@ -17,8 +17,9 @@ import fewlink
 from fewlink.linker import Linker
 from fewlink.server import lookups
 from fewlink.server.connections import ON_STOP
-from fewlink.server.errors import as_json, install_error_handlers
+from fewlink.server.errors import as_json
 from fewlink.server.graphs import GraphFolder, install_graphs
+from fewlink.server.handlers import install_error_handlers
 from fewlink.server.logs import AccessLog
 from fewlink.server.metrics import Metrics, ObservingMiddleware
 from fewlink.server.neighbours import install_neighbours
@@ -86,7 +87,7 @@ def make_app(
     opened = None
     if graphs is not None and settings.upload:
         of_graph = replace(settings, upload=0)
-        opened = GraphFolder(graphs, lambda linker, file: make_app(linker, of_graph, file), linker.device)
+        opened = GraphFolder(graphs, lambda linker, file: make_app(linker, of_graph, file), linker.device, service)
 
     def stop() -> None:
         if not service.admission.closed:
@@ -128,7 +129,7 @@ def make_app(
     install_projects(app, projects)
     install_neighbours(app, linker)
     if opened is not None:
-        install_graphs(app, opened, service)
+        install_graphs(app, opened)
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:

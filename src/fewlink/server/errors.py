@@ -6,14 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
-
-from fewlink.core.errors import FewlinkError, ScoreError, UnknownName
-
-HTTP_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}
 
 
 class ApiError(Exception):
@@ -50,37 +43,6 @@ def stopping() -> ApiError:
 def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON response in ASCII, which can represent every name, lone surrogates included."""
     return Response(json.dumps(content, allow_nan=False), status, headers, media_type="application/json")
-
-
-def install_error_handlers(app: FastAPI) -> None:
-    """Make the app send all errors in the same form."""
-
-    async def send(request: Request, error: Exception) -> Response:
-        sent = as_api_error(error)
-        request.scope["error_code"] = sent.code
-        return sent.response()
-
-    for kind in (ApiError, FewlinkError, RequestValidationError, HTTPException, Exception):
-        app.add_exception_handler(kind, send)
-
-
-def as_api_error(error: Exception) -> ApiError:
-    """404 for an unknown name, 422 for a request that the user can correct, 500 for a failure of the server."""
-    if isinstance(error, ApiError):
-        return error
-    if isinstance(error, ScoreError):
-        return ApiError(500, "score", str(error))
-    if isinstance(error, UnknownName):
-        return ApiError(404, "unknown-name", str(error))
-    if isinstance(error, FewlinkError):
-        return ApiError(422, "refused", str(error))
-    if isinstance(error, RequestValidationError):
-        return validation_error(error.errors())
-    if isinstance(error, HTTPException):
-        code = HTTP_CODES.get(error.status_code, "error")
-        headers = dict(error.headers) if error.headers else None
-        return ApiError(error.status_code, code, str(error.detail), headers=headers)
-    return ApiError(500, "internal", "the server failed to answer this request: see its log")
 
 
 def validation_error(errors: Sequence[Any]) -> ApiError:

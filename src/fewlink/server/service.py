@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
+import subprocess
+import threading
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fewlink.core import child
 from fewlink.core.errors import UnknownName
 from fewlink.curation.schema import Decision
 from fewlink.data.candidates import by_similarity
@@ -78,7 +83,11 @@ class ExplainTurn:
         return self
 
 
-Turn = RankTurn | TrustTurn | ExplainTurn
+Turn = RankTurn | TrustTurn | ExplainTurn | Work
+
+
+class ClientLeft(Exception):
+    """Nobody waits for the result of the work any more."""
 
 
 class Resolver:
@@ -179,7 +188,7 @@ class Resolver:
         rows = self._check_rows(heads or 1, request.k, "k")
         if request.explain and rows > limits.explained:
             message = f"{rows:,} predictions with reasons are more than the limit of {limits.explained:,}"
-            advice = "ask for fewer heads or tails, or explain single pairs at /explain"
+            advice = "ask for fewer heads or tails, or explain single pairs"
             raise ApiError(422, "limit", f"{message}: {advice}", "explain")
 
     def _check_rows(self, heads: int, each: int, field: str) -> int:
@@ -230,6 +239,7 @@ class Service:
         )
         self.shared = SharedAnswers(settings.kept)
         self.calls = 0  # of the linker
+        self._reading = asyncio.Lock()  # held while a process reads what a visitor sent
         self._seconds_per_head = 0.0  # in the latest turn of any request
         self.lookups: Batcher[Work] = Batcher(run_each, threads=LOOKUP_THREADS, name="lookup")
         self.slow_lookups: Batcher[Work] = Batcher(run_each, name="slow-lookup")
@@ -258,6 +268,47 @@ class Service:
         """
         result: T = await (self.slow_lookups if slow else self.lookups).ask(Work(work), job)
         return result
+
+    async def run_apart(self, function: str, what: str, job: Job, **arguments: Any) -> Any:
+        """Call a function that reads what a visitor sent, in a process of its own with limited memory, one at a time.
+
+        `function` is `package.module:function`; `what` names the input in errors. Arguments and result are JSON. The
+        process is killed if the caller is cancelled.
+        """
+        max_bytes = self.settings.reading
+        async with self._reading:
+            began = time.monotonic()
+            process = await asyncio.create_subprocess_exec(
+                *child.command(function, max_bytes), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            try:
+                output, _ = await process.communicate(json.dumps(arguments).encode())
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+                job.spend(time.monotonic() - began)
+        return await self.run(lambda: child.result_of(process.returncode or 0, output, what, max_bytes), job)
+
+    async def run_steps(self, kind: str, work: Callable[[Callable[[int], None]], T], *, slow: bool = False) -> T:
+        """Admit a request, and run work that calls its argument after each step.
+
+        The call raises if the caller has been cancelled. Slow work reads all entities or triples and needs no model.
+        """
+        left = threading.Event()
+
+        def step(done: int) -> None:
+            if left.is_set():
+                raise ClientLeft
+
+        async with self.admission.enter(kind) as job:
+            threads: Batcher[Any] = self.slow_lookups if slow else self.batcher
+            try:
+                result: T = await threads.ask(Work(lambda: work(step)), job)
+            finally:
+                left.set()
+            self.admission.started(job)
+            return result
 
     async def predict(
         self, request: PredictRequest, decisions: Callable[[], Sequence[Decision]] | None = None
@@ -352,13 +403,15 @@ class Service:
             explanations.append(await self.batcher.ask(turn, job))
             if len(explanations) == 2:
                 seconds = (len(turns) - 2) * (job.spent - before)
-                self.admission.expect(job, seconds, "explain single pairs at /explain")
+                self.admission.expect(job, seconds, "explain single pairs")
         return explanations
 
     def _answer(self, turns: Sequence[Turn]) -> Sequence[Any]:
         """Answer turns with the same key in one call of the linker."""
         self.calls += 1
         first = turns[0]
+        if isinstance(first, Work):
+            return run_each([first])
         if isinstance(first, ExplainTurn):
             return [self.linker.explain_pair(first.references, first.asked, first.answer)] * len(turns)
         if isinstance(first, TrustTurn):
