@@ -253,6 +253,7 @@ def complete(
     no_names: bool = common.NO_NAMES,
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
+    engine: str = common.ENGINE,
     exact: bool = EXACT,
 ) -> None:
     """Find all missing links of a relation, and write the best pairs of all entities like its heads to a file.
@@ -280,6 +281,8 @@ def complete(
     common.check_files(types, names, project)
     common.check_benchmarks(bench)
     common.check_device(device)
+    device = common.resolve_device(device)
+    workers = common.open_engine(engine, device)
     from fewlink.linker import load
 
     linker = load(
@@ -288,7 +291,7 @@ def complete(
         types=types,
         names=names,
         read_names=not no_names,
-        device=common.resolve_device(device),
+        device=device,
         **how,
     )
     if edges is not None:
@@ -307,30 +310,26 @@ def complete(
             out=out,
             exact=exact,
             on_heads=_pace_reporter(advance),
+            engine=workers,
         )
     common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
     print(f"{len(found):,} pairs written to {out}")
 
 
 def _pace_reporter(advance: Advance) -> Callable[[int, int], None]:
-    """A reporter for `on_heads`: the number of heads at the start, soon an estimate of the time, then the pace."""
-    from fewlink.core.progress import QUIET_SECONDS, Pace, duration, tell
+    """A reporter for `on_heads`: the number of heads at the start, then the pace."""
+    from fewlink.core.progress import Pace, tell
 
     pace: Pace | None = None
-    estimated = False
 
     def report(done: int, count: int) -> None:
-        nonlocal pace, estimated
+        nonlocal pace
         if pace is None:
             pace = Pace(count, "heads")
             tell(f"ranking tails for {count:,} heads" + (f", {done:,} of them already done" if done else ""))
             return
         pace.report(done)
         advance(done / count, str(pace))
-        if not estimated and pace.seconds_left is not None:
-            estimated = True
-            if pace.seconds_left > QUIET_SECONDS:
-                tell(f"this will take about {duration(pace.seconds_left)}; stop it at any time, and it resumes")
 
     return report
 
