@@ -191,6 +191,7 @@ def test_what_two_curators_undid_is_undone_once(file: ProjectFile, tmp_path: Pat
         ("x.nt", "<a:b> <c:d> <e:f> .\n<a:b> <c:g> <e:f> .\n", "has 2 relations"),
         ("x.json", "{", "is not JSON"),
         ("x.json", "{}", r"x\.json: "),
+        ("x.json", '{"format": "fewlink-project/2", "log": [], "log": []}', "'log' is repeated"),
         ("x.json", json.dumps({"format": "fewlink-project/1", "log": [{"kind": "x"}]}), "is a damaged export"),
         ("x.tsv", "a\tb\taccepted\tann\t2026\t1.5", "the probability '1.5' is not a number from 0 to 1"),
         ("x.tsv", "a\tb\taccepted\tann\t2026\thigh", "the probability 'high' is not a number from 0 to 1"),

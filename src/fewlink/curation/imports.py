@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fewlink.core.errors import InputError, choose, read_file
+from fewlink.core.errors import InputError, choose, read_file, unique_keys
 from fewlink.curation.exports import BYTE_ORDER_MARK, COLUMNS, JSON_FORMAT, format_of, unguarded
 from fewlink.curation.rdf import of_iri, read_statements
 from fewlink.curation.schema import KINDS, Event
@@ -207,7 +207,7 @@ def from_turtle(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
 
 def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise InputError(path, f"is not JSON ({error})") from None
     if not isinstance(content, dict) or content.get("format") not in (JSON_FORMAT, JSON_FORMAT_1):
