@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -114,3 +117,52 @@ def test_engines_by_name() -> None:
     for wrong in ("processes:0", "processes:x", "threads", ""):
         with pytest.raises(FewlinkError, match=f"engine '?{wrong}"):
             engine_of(wrong)
+
+
+SLOW = """
+import os, sys, time
+from pathlib import Path
+
+from fewlink.core.engine import Processes
+
+
+class Slow:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, batch):
+        (self.folder / str(os.getpid())).touch()
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    list(Processes(2, min_seconds=0).run(Slow(Path(sys.argv[1])), [[1], [2]]))
+"""
+
+
+def is_running(process: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2][:3]
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    folder = tmp_path / "processes"
+    folder.mkdir()
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, str(tmp_path / "slow.py"), str(folder)], env={**os.environ, **path}, stderr=subprocess.PIPE
+    )
+    until = time.monotonic() + 60
+    while not (workers := [int(path.name) for path in folder.iterdir()]):
+        assert time.monotonic() < until and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    until = time.monotonic() + 5
+    while any(map(is_running, workers)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(is_running, workers))

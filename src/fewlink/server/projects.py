@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -50,7 +50,6 @@ from fewlink.server.service import Service, adjusted, adjustment_facts
 READ_DECISIONS = "fewlink.curation.imports:read_fields"
 SUGGESTED_TAILS = 50  # of each head
 REFERENCE_STEP = 5  # accepted pairs become references in groups of this size; until then they only correct the scores
-CACHED_RANKINGS = 8
 LISTED_TAILS = 20  # of the accepted pairs
 FORMAT_FACTS = [
     {"name": name, "title": format.title, "about": format.about, "suffixes": list(format.suffixes)}
@@ -89,7 +88,6 @@ class Projects:
         self.path = path
         self._file: ProjectFile | None = None
         self._lock = threading.Lock()
-        self._ranked: OrderedDict[Query, tuple[RankedPairs, Trust | None]] = OrderedDict()
         if path is not None and path.exists():
             _ = self.file  # raises now if the file cannot be used
 
@@ -202,12 +200,7 @@ class Projects:
 
         async with service.admission.enter("next") as job:
             known, query, in_all, notes = await service.run(resolve, job, slow=body.heads is None)
-            if query not in self._ranked:
-                self._ranked[query] = await service.rank(query, job)
-            self._ranked.move_to_end(query)
-            while len(self._ranked) > CACHED_RANKINGS:
-                self._ranked.popitem(last=False)
-            ranked, trust = self._ranked[query]
+            ranked, trust = await service.rank(query, job)
 
             def answer() -> dict[str, Any]:
                 return {

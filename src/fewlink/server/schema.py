@@ -35,7 +35,8 @@ class ServerSettings:
     turn        seconds that a request computes before others get their turn
     gather      seconds that the model waits for similar questions to answer in the same call
     together    maximum number of questions in one call; 1 disables batching
-    kept        maximum size of the answers to /predict that are kept for clients who ask again, in bytes
+    kept        maximum size of the answers to /predict, and of the rankings of heads, that are kept for clients who ask
+                again, in bytes each
     token       the token that clients must send; None: no token
     hosts       names that the Host header may have; None: any
     references  triples (head, relation, tail) that describe relations which the graph lacks

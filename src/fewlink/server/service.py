@@ -31,7 +31,7 @@ from fewlink.server.batching import Batcher, Work, run_each
 from fewlink.server.errors import ApiError
 from fewlink.server.lookups import offer, types_of
 from fewlink.server.schema import ExplainRequest, PredictRequest, ServerSettings
-from fewlink.server.sharing import SharedAnswers
+from fewlink.server.sharing import KeptRankings, SharedAnswers, split_by_head
 
 T = TypeVar("T")
 FIRST_TURN_HEADS = 8  # before the pace of a request is known
@@ -238,6 +238,7 @@ class Service:
             short=SHORT_SHARE * settings.seconds if capabilities(linker.scorer).thread_safe else None,
         )
         self.shared = SharedAnswers(settings.kept)
+        self.rankings = KeptRankings(settings.kept)
         self.calls = 0  # of the linker
         self._reading = asyncio.Lock()  # held while a process reads what a visitor sent
         self._seconds_per_head = 0.0  # in the latest turn of any request
@@ -359,29 +360,39 @@ class Service:
         return explanation.to_dict()
 
     async def rank(self, query: Query, job: Job) -> tuple[RankedPairs, Trust | None]:
-        """The ranked pairs of a query, computed some heads at a time, and the trust in them.
+        """The ranked pairs of a query, computed some heads at a time, and the trust in them. Rankings are kept by head.
 
         The first turn includes work that is done once per query; the second one shows how long the others will take.
         """
+        task = query.ranking_key if query.by_head else None
+        kept = None if task is None else self.rankings.of(task)
+        by_head = {} if kept is None else {head: kept.by_head[head] for head in query.heads if head in kept.by_head}
         trust: Trust | None = None
-        if self.linker.calibration is not None:
+        if kept is not None:
+            trust = kept.trust
+        elif self.linker.calibration is not None:
             trust = await self.batcher.ask(TrustTurn(query), job)
+        heads = [head for head in query.heads if head not in by_head]
         ranked: list[RankedPairs] = []
         begin = 0
         count = self._heads_per_turn(FIRST_TURN_HEADS)
-        while begin < len(query.heads):
-            turn = query.part(query.heads[begin : begin + count])
+        while begin < len(heads):
+            turn = query.part(heads[begin : begin + count])
             spent_before = job.spent
             ranked.append(await self.batcher.ask(RankTurn(turn, trust), job))
             begin += len(turn.heads)
+            if task is not None:
+                new = split_by_head(ranked[-1], turn.heads)
+                self.rankings.keep(task, trust, new)
+                by_head.update(new)
             if len(ranked) == 1:
                 self.admission.started(job)
             else:
                 self._seconds_per_head = (job.spent - spent_before) / len(turn.heads)
                 count = self._heads_per_turn(MAX_TURN_HEADS)
             if len(ranked) == 2:
-                self._check_cost(query, job, len(query.heads) - begin)
-        return RankedPairs.joined(ranked), trust
+                self._check_cost(query, job, len(heads) - begin)
+        return RankedPairs.joined([by_head[head] for head in query.heads] if task is not None else ranked), trust
 
     def _heads_per_turn(self, limit: int) -> int:
         return max(1, min(limit, int(self.settings.turn / max(self._seconds_per_head, 1e-9))))

@@ -15,8 +15,8 @@ from fewlink.core.errors import FewlinkError, describe
 from fewlink.core.threads import torch_threads
 
 MAX_LOSSES = 3  # workers that may end in one batch
-SAMPLE_ITEMS = 4  # in the first sample
-SAMPLE_SECONDS = 1.0  # that a sample takes, unless it has as many items as a batch or a twentieth of all
+SAMPLE_ITEMS = 4  # at each place of a sample
+SAMPLE_SECONDS = 1.0  # that a sample takes, unless it has as many items as a batch or a fortieth of all
 
 Batch = Sequence[Any]
 Work = Callable[[Any], Any]
@@ -41,6 +41,23 @@ class Engine(ABC):
             self.on_estimate(estimate(work, batches, self.workers), self.workers)
         yield from self._run(work, batches, name)
 
+    def in_order(
+        self,
+        work: Work,
+        batches: Sequence[Batch],
+        name: Name = batch_name,
+        on_items: Callable[[int], None] = lambda done: None,
+    ) -> Generator[Any, None, None]:
+        """Yield the results of all batches in their order. `on_items` is called with the number of items done."""
+        found, done = dict[int, Any](), 0
+        with contextlib.closing(self.run(work, batches, name)) as results:
+            for following in range(len(batches)):
+                while following not in found:
+                    number, found[number] = next(results)
+                    done += len(batches[number])
+                    on_items(done)
+                yield found.pop(following)
+
     @abstractmethod
     def _run(self, work: Work, batches: Sequence[Batch], name: Name) -> Results: ...
 
@@ -57,28 +74,32 @@ class ThisProcess(Engine):
 
 
 def estimate(work: Work, batches: Sequence[Batch], workers: int) -> float:
-    """The expected seconds of all batches on so many workers, by the pace of a sample of evenly spaced items.
+    """The expected seconds of all batches on so many workers, by the pace of a sample.
 
-    The first sample fills caches and is not timed. The next ones grow until one takes long enough.
+    A sample is a few items each at evenly spaced places. It is done twice, and timed the second time, when caches are
+    filled. Samples grow until one takes long enough.
     """
     items, size = [item for batch in batches for item in batch], max(map(len, batches))
-    most = min(size, max(SAMPLE_ITEMS, len(items) // 20))
-    count = min(SAMPLE_ITEMS, most)
+    most = max(SAMPLE_ITEMS, min(size, len(items) // 40))
+    count = SAMPLE_ITEMS
     with torch_threads(1) if workers > 1 else contextlib.nullcontext():
-        work(_evenly_spaced(items, count))
         while True:
+            sample = _sample(items, count // SAMPLE_ITEMS)
+            work(sample)
             start = time.monotonic()
-            work(_evenly_spaced(items, count))
+            work(sample)
             seconds = time.monotonic() - start
-            if seconds >= SAMPLE_SECONDS or count == most:
+            if seconds >= SAMPLE_SECONDS or 2 * count > most:
                 break
-            count = min(2 * count, most)
+            count *= 2
     of_busiest = min(len(items), size * math.ceil(len(batches) / workers))
-    return seconds / count * of_busiest
+    return seconds / len(sample) * of_busiest
 
 
-def _evenly_spaced(items: Sequence[Any], count: int) -> Sequence[Any]:
-    return [items[number * len(items) // count] for number in range(count)]
+def _sample(items: Sequence[Any], places: int) -> list[Any]:
+    """`SAMPLE_ITEMS` items each at so many evenly spaced places, fewer at the end."""
+    begins = [(2 * place + 1) * len(items) // (2 * places) for place in range(places)]
+    return [item for begin in begins for item in items[begin : begin + SAMPLE_ITEMS]]
 
 
 def portable(error: Exception) -> Exception:

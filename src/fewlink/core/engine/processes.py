@@ -45,7 +45,8 @@ class Processes(Engine):
 
     def run(self, work: Work, batches: Sequence[Batch], name: Name = batch_name) -> Results:
         if len(batches) > 1:
-            seconds = estimate(work, batches, self.workers)
+            needed = self.on_estimate is not None or self.min_seconds > 0
+            seconds = estimate(work, batches, self.workers) if needed else 0.0
             if seconds * min(self.workers, len(batches)) >= self.min_seconds:
                 if self.on_estimate is not None:
                     self.on_estimate(seconds, self.workers)
