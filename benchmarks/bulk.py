@@ -2,9 +2,10 @@
 
 python benchmarks/bulk.py nell-one concept:musicartistgenre attack campaign_uses_tool … [--heads 600] [--workers 1 2]
 
-Graphs and a relation of each. `complete` ranks tails for the first heads that it would choose. `actual` begins with the
-estimate and includes the start of the workers. `load` is the number of processes that wanted a core in the minute
-before; figures of a machine that does other work say little about speed. Writes records/bulk.json.
+Graphs and a relation of each. `complete` ranks tails for the first heads that it would choose. `actual` begins when the
+estimate is told, after the start of the workers. `load` is the number of processes that wanted a core in the minute
+before: if the machine does other work, the figures say little about speed, and it may change after the estimate. Writes
+records/bulk.json.
 """
 
 from __future__ import annotations
