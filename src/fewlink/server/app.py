@@ -90,7 +90,7 @@ def make_app(
         opened = GraphFolder(graphs, lambda linker, file: make_app(linker, of_graph, file), linker.device, service)
 
     def stop() -> None:
-        if not service.admission.closed:
+        if not service.admission.closing:
             service.admission.close()
             if opened is not None:
                 opened.stop()
@@ -122,7 +122,7 @@ def make_app(
     app.state.projects = projects
     app.state.described = [lambda: projects.pairs("reference", "accepted")]  # relations for extensions to offer
     app.state.rejected = lambda: projects.pairs("rejected")
-    app.add_middleware(SecurityMiddleware, settings=settings)
+    app.add_middleware(SecurityMiddleware, settings=settings, closing=lambda: service.admission.closing)
     app.add_middleware(ObservingMiddleware, metrics=metrics, log=access_log)  # outermost
     install_error_handlers(app)
     install_pages(app)

@@ -32,6 +32,7 @@ class ServerSettings:
     seconds     maximum computing time of one request, estimated from its first turns
     queued      maximum computing time of all admitted requests, in seconds
     deadline    seconds until the server gives up on a request
+    drain       seconds for running requests when the server stops
     turn        seconds that a request computes before others get their turn
     gather      seconds that the model waits for similar questions to answer in the same call
     together    maximum number of questions in one call; 1 disables batching
@@ -53,6 +54,7 @@ class ServerSettings:
     seconds: float = 60.0
     queued: float = 120.0
     deadline: float = 150.0
+    drain: float = 5.0
     turn: float = 0.5
     gather: float = 0.004
     together: int = 64
