@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import benchmark_of
@@ -66,6 +67,22 @@ def test_one_of_three_workers_of_a_cluster_is_killed(tmp_path: Path) -> None:
         killed = next(iter(cluster.workers.values())).pid
         found = completed(tmp_path / "three.tsv", engine, lambda: os.kill(killed, signal.SIGKILL))
     assert found == completed(tmp_path / "one.tsv")
+
+
+@pytest.mark.parametrize("options", [{}, {"across_heads": True, "constraints": "inverse-functional"}])
+def test_answers_about_many_heads_are_those_of_one_process(options: dict[str, Any]) -> None:
+    people = [f"person{country}x{number}" for country in range(6) for number in range(20)]
+    query = linker().resolve([("person0x1", "hobby1"), ("person1x2", "hobby2")], people, 3, **options)
+    done = list[int]()
+    several = linker().answer(query, Processes(2, min_seconds=0), done.append)
+    assert several == linker().answer(query) and len(several) and done[-1] == len(people)
+    trust = linker().trust(query)
+    at_once = linker().settle(query, linker().rank(query, trust), trust)
+    assert [row.score for row in several] == at_once.scores.tolist()
+
+
+def test_odd_triples_are_those_of_one_process() -> None:
+    assert linker().check(engine=Processes(2, min_seconds=0)) == linker().check()
 
 
 def test_an_address_where_nothing_answers(monkeypatch: pytest.MonkeyPatch) -> None:

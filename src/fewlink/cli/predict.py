@@ -96,6 +96,7 @@ def predict(
     ),
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
+    engine: str = common.ENGINE,
     json: bool = common.JSON,
     tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),
     exact: bool = EXACT,
@@ -113,6 +114,7 @@ def predict(
     Example: `fewlink predict runs/umls-trail --relation precedes --candidates full --head cell_function`
     """
     from fewlink.core.errors import FewlinkError
+    from fewlink.core.progress import progress
     from fewlink.linker.constraints import check_kinds
     from fewlink.linker.parsing import parse_pair, read_names, read_pairs
     from fewlink.linker.query import check_count
@@ -139,6 +141,8 @@ def predict(
     common.check_files(types, names, text_model, descriptions, project)
     common.check_benchmarks(bench)
     common.check_device(device)
+    device = common.resolve_device(device)
+    workers = common.open_engine(engine, device)
     from fewlink.linker import load
 
     linker = load(
@@ -147,7 +151,7 @@ def predict(
         types=types,
         names=names,
         read_names=not no_names,
-        device=common.resolve_device(device),
+        device=device,
         text_model=text_model,
         descriptions=descriptions,
         **how,
@@ -170,7 +174,8 @@ def predict(
         across_heads=of_type is not None,
         inverse=bool(inverse),
     )
-    predictions = linker.answer(query)
+    with progress("heads", len(query.heads)) as advance:
+        predictions = linker.answer(query, workers, advance)
     trust = [predictions.trust.sentence] if predictions.trust else []
     common.print_notes([*trust, *predictions.set_sentences(), *predictions.notes])
     if json or tsv:
@@ -389,6 +394,7 @@ def check(
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     bench: str = common.MOVED_BENCH,
+    engine: str = common.ENGINE,
     json: bool = common.JSON,
     tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),
     exact: bool = EXACT,
@@ -409,13 +415,14 @@ def check(
     common.check_graph_or_run(source)
     common.check_files(types, names)
     common.check_benchmarks(bench)
+    workers = common.open_engine(engine, "cpu")
     from fewlink.graph.source import Reading
     from fewlink.linker.check import check as find_odd_triples
     from fewlink.linker.saving import answered_graph
 
     graph = answered_graph(source, bench=bench, types=types, names=names, reading=Reading.of(**how))
     with progress("relations", None) as advance:
-        found = find_odd_triples(graph, relation, top, on_relation=advance)
+        found = find_odd_triples(graph, relation, top, advance, workers)
     common.print_notes(found.notes)
     if json or tsv:
         print(found.to_json() if json else found.to_tsv(exact=exact), end="\n" if json else "")

@@ -24,6 +24,7 @@ from fewlink.linker.calibration import Calibration, calibration_of, shipped_cali
 from fewlink.linker.card import UNKNOWN_LICENSE
 from fewlink.linker.check import CheckedTriple, check
 from fewlink.linker.complete import (
+    HEADS_PER_BATCH,
     Row,
     answered_heads,
     best_of_batches,
@@ -486,18 +487,43 @@ class Linker:
         relation: str | None = None,
         top: int | None = None,
         on_relation: Callable[[int], None] = lambda done: None,
+        engine: Engine | None = None,
     ) -> Answers[CheckedTriple]:
-        """The triples of a relation, or of all relations, the oddest first: likely errors. No model is needed."""
-        return check(self.benchmark, relation, top, on_relation)
+        """The triples of a relation, or of all relations, the oddest first: likely errors. No model is needed.
+
+        The workers of the `engine`, by default this process, share the relations.
+        """
+        return check(self.benchmark, relation, top, on_relation, engine)
 
     # The stages of an answer
 
-    def answer(self, query: Query) -> Predictions:
-        """Answer a query: run all stages."""
+    def answer(
+        self, query: Query, engine: Engine | None = None, on_heads: Callable[[int], None] = lambda done: None
+    ) -> Predictions:
+        """Answer a query: run all stages.
+
+        The workers of the `engine`, by default this process, rank the tails of some heads at a time; the answer does
+        not depend on it. `on_heads` is called with the number of heads done.
+        """
         self._check_heads(query)
         trust = self.trust(query)
-        pairs = self.settle(query, self.rank(query, trust), trust)
-        return self.predictions(query, pairs, trust)
+        batches = [query.heads[at : at + HEADS_PER_BATCH] for at in range(0, len(query.heads), HEADS_PER_BATCH)]
+        rank, kept = functools.partial(self._rank_part, query, trust), max(self._pool(query), MIN_POOL)
+
+        def name(number: int) -> str:
+            return f"heads {number * HEADS_PER_BATCH + 1:,} to {number * HEADS_PER_BATCH + len(batches[number]):,}"
+
+        ranked = list[RankedPairs]()
+        for pairs in (engine or ThisProcess()).in_order(rank, batches, name, on_heads):
+            ranked.append(pairs)
+            if query.across_heads and sum(map(len, ranked)) > 2 * kept:
+                ranked = [self.best_pairs(query, RankedPairs.joined(ranked), trust, self._pool(query))]
+        settled = self.settle(query, RankedPairs.joined(ranked), trust)
+        return self.predictions(query, settled, trust)
+
+    def _rank_part(self, query: Query, trust: Trust | None, heads: Sequence[int]) -> RankedPairs:
+        """`rank` for some heads of a query, which any worker can do."""
+        return self.rank(query.part(heads), trust)
 
     def resolve(
         self,

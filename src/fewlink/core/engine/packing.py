@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 
 from fewlink.core.engine.base import Work
-from fewlink.core.errors import InputError
+from fewlink.core.errors import FewlinkError, InputError, describe
 from fewlink.core.storage import MANIFEST, sha256_file
 
 
 def packed(work: Work) -> bytes:
     """The work as a pickle without the arrays that are memory-mapped; workers open those from their path."""
     buffer = io.BytesIO()
-    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(work)
+    try:
+        _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(work)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise FewlinkError(f"the model cannot be sent to workers ({describe(error)}): use processes:1") from None
     return buffer.getvalue()
 
 
