@@ -111,8 +111,9 @@ def test_several_decisions_are_undone_at_once_or_not_at_all(client: TestClient) 
 
 
 def test_known_pairs_of_a_named_relation_are_not_suggested(client: TestClient) -> None:
-    affects = client.get("/entity", params={"id": "biologic_function", "q": "affects", "count": 200}).json()["edges"]
-    known = {edge["other"]["id"] for edge in affects if not edge["inverse"]}
+    asked = {"id": "biologic_function", "relation": "affects", "count": 100}
+    (affects,) = client.get("/entity", params=asked).json()["relations"]
+    known = {entity["id"] for entity in affects["neighbours"]}
     pairs = [["biologic_function", tail] for tail in sorted(known)[:3]]
     number = client.post("/projects", json={"name": "affects", "references": pairs}).json()["number"]
     body = {"heads": ["biologic_function"], "candidates": "all", "k": 100}
