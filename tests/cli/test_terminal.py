@@ -164,6 +164,24 @@ def test_the_shell_offers_the_catalogue_and_files(tmp_path: Path, monkeypatch: p
     assert common.complete_source("nosuch/") == []
 
 
+INTERRUPTED = """
+import sys, fewlink.__main__
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{}":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+fewlink.__main__.main()
+"""
+
+
+@pytest.mark.parametrize("module", ["fewlink.cli", "fewlink.curation.imports"])
+def test_an_interrupt_while_a_module_is_imported_is_one_line(module: str, tmp_path: Path) -> None:
+    (tmp_path / "d.tsv").write_text("a\tb\taccepted\n")
+    done = run("project", "import", str(tmp_path / "p.db"), str(tmp_path / "d.tsv"), code=INTERRUPTED.format(module))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
+
+
 WINDOWS = "import sys; sys.platform = 'win32'; sys.argv[0] = {!r}; import fewlink"
 
 

@@ -400,6 +400,14 @@ def test_deeply_quoted_triples_are_an_error_that_names_the_line(name: str, on_er
         compiled(before + quoted(50_000), name, on_error=on_error)
 
 
+def test_lines_without_quoted_triples_are_not_searched_for_nesting(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fewlink.graph.formats import rdf
+
+    monkeypatch.delattr(rdf, "Nesting")
+    content = b"".join(b"<x:a%d> <x:r> <x:b> .\n" % number for number in range(1000))
+    assert compiled(content, "g.nt")[0].triple_count == 1000
+
+
 def test_brackets_in_text_are_no_nesting() -> None:
     text = b"<x:a> <x:r> <x:b> .\n" + b'<x:a> <x:says> "cout << x << y" . # <<<<\n' * 300
     assert compiled(text, "g.ttl")[1].literals == 300
