@@ -195,6 +195,14 @@ def write_results_tsv(rng: random.Random) -> bytes:
     return "\n".join(["?a\t?b\t?c", *rows, ""]).encode()
 
 
+def write_results_csv(rng: random.Random) -> bytes:
+    """Results in CSV as endpoints write them; a cell does not say whether it is a literal."""
+    text = io.StringIO()
+    rows = [["_:" * (each.kind == "bnode") + each.value for each in row] for row in triples(rng, lines=False)]
+    csv.writer(text, lineterminator=rng.choice(("\n", "\r\n"))).writerows([["head", "relation", "tail"], *rows])
+    return text.getvalue().encode()
+
+
 def names(rng: random.Random) -> list[list[str]]:
     """Rows of plain names without control characters; the first shows the format."""
     rows = [["h0", "r", "t0"], ["h1", "r", "t1"], ["h2", "r", "t2"]]
@@ -255,6 +263,8 @@ def by_rdflib(content: bytes, format: str) -> Found:
     if format in ("nt", "nquads"):
         content = re.sub(rb'"[ \t]+(@|\^\^)', rb'"\1', content)  # white space that rdflib refuses
         content = re.sub(rb'(>|_:\w+)(<|_:|")', rb"\1 \2", content)  # and that it needs
+    if format in ("turtle", "trig"):  # rdflib resolves no name against a base such as <x:y>, which RFC 3986 allows
+        content = re.sub(rb"(@base\s*<[A-Za-z][\w+.-]*:)(?!/)", rb"\1/", content)
     if format == "json-ld":
         content = re.sub(rb'"@language": "[^"]*"', b'"@language": "en"', content)  # rdflib refuses others, too late
     graph.parse(data=content.removeprefix(codecs.BOM_UTF8), format=format)
@@ -299,7 +309,8 @@ def by_lxml_results(content: bytes) -> Found:
 def by_pyoxigraph_results(content: bytes) -> Found:
     import pyoxigraph
 
-    if b"?" not in content.partition(b"\n")[0]:
+    content = content.removeprefix(codecs.BOM_UTF8)
+    if not re.fullmatch(rb"\?\w+(\t\?\w+)+\s*", content.partition(b"\n")[0]):
         return by_lines(content)  # without variables, it is a table
     content = re.sub(rb"\n+", b"\n", content)
     results = pyoxigraph.parse_query_results(input=content, format=pyoxigraph.QueryResultsFormat.TSV)
@@ -331,11 +342,20 @@ def by_lines(content: bytes) -> Found:
     return of_rows([line.split("\t") for line in text.split("\n") if line.strip(" \n\r\v\f")])
 
 
-def by_csv(content: bytes) -> Found:
+def csv_rows(content: bytes) -> list[list[str]]:
     text = table_text(content)
     text = re.sub("\r(?!\n|$)", RETURN, text) if "\n" in text else text.replace("\r", "\n")
-    rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-    return of_rows([[cell.replace("\r\n", "\n") for cell in row] for row in rows if row])
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    return [[cell.replace("\r\n", "\n").replace(RETURN, "\r") for cell in row] for row in rows if row]
+
+
+def by_csv(content: bytes) -> Found:
+    return of_rows(csv_rows(content))
+
+
+def by_csv_results(content: bytes) -> Found:
+    rows = csv_rows(content.partition(b"\n")[2])  # below the variables
+    return of_rows([[re.sub("^_:(?=.)", "", cell) for cell in row] for row in rows])
 
 
 def by_json_lines(content: bytes) -> Found:
@@ -425,6 +445,7 @@ def formats() -> list[Format]:
         Format("SPARQL JSON", "srj", write_srj, by_json_results),
         Format("SPARQL XML", "srx", write_srx, by_lxml_results),
         Format("SPARQL TSV", "tsv", write_results_tsv, by_pyoxigraph_results),
+        Format("SPARQL CSV", "csv", write_results_csv, by_csv_results),
         Format("Parquet", "parquet", write_parquet, by_pyarrow),
         Format("STIX", "json", write_stix, by_stix),
         *(

@@ -47,12 +47,14 @@ def serve(listener: socket.socket, run: str, bench: str | None, mode: str) -> No
     from fewlink.server import ServerSettings
     from fewlink.server.app import make_app
     from fewlink.server.connections import UVICORN_OPTIONS
+    from fewlink.server.process import tune_process
 
     settings = {
         "batched": ServerSettings(kept=0),
         "one by one": ServerSettings(kept=0, gather=0, together=1),
     }.get(mode, ServerSettings())
     app = make_app(load(run, bench=bench), settings)
+    tune_process()
     uvicorn.Server(uvicorn.Config(app, **UVICORN_OPTIONS)).run(sockets=[listener])
 
 

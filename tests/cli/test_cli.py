@@ -262,7 +262,7 @@ def test_records_of_a_clone_are_read_but_not_written_by_default(fewlink: Fewlink
         ("evaluate umls --shots 0", "shots"),
         ("evaluate umls --shots 900", "900"),
         ("evaluate umls --draws -1", "draws"),
-        ("evaluate umls --processes 0", "processes"),
+        ("evaluate umls --engine processes:0", "processes:0"),
         ("evaluate umls --scorer popularity --results /dev/null/x", "/dev/null/x"),
         ("evaluate attack --scorer rules", "attack-few"),
         ("data info nowhere", "'nowhere'"),

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -116,6 +121,39 @@ def completed(home: Path, line: str) -> list[str]:
 )
 def test_bash_completes_commands_names_and_files(line: str, offered: list[str], shell: Path) -> None:
     assert completed(shell, line) == offered
+
+
+def typed(home: Path, keys: str, expected: str) -> str:
+    """What a zsh shows in a terminal after these keys, up to `expected`, or all of it after 30 seconds."""
+    pid, terminal = pty.fork()
+    if not pid:
+        places = {"HOME": str(home), "ZDOTDIR": str(home), "PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
+        source = str(Path(cli.__file__).parents[2])
+        os.execvpe(
+            "zsh", ["zsh", "-i"], {**os.environ, "PYTHONPATH": source, "TERM": "xterm", "PS1": "ready> ", **places}
+        )
+    shown, end = b"", time.monotonic() + 30
+    try:
+        for words, awaited in (("", "ready> "), (keys, expected)):
+            os.write(terminal, words.encode())
+            while awaited.encode() not in shown and time.monotonic() < end:
+                if select.select([terminal], [], [], 1)[0]:
+                    shown += os.read(terminal, 4096)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+    return shown.decode("utf-8", "replace")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_at_the_first_tab(shell: Path) -> None:
+    done = run("--install-completion", "zsh", HOME=str(shell), _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert done.returncode == 0, done.stderr
+    with (shell / ".zshrc").open("a") as settings:
+        settings.write("compinit -u\n")  # without a question about folders of the system
+    assert "fewlink recipes" in typed(shell, "fewlink recip\t", "fewlink recipes")
 
 
 def test_the_shell_offers_the_catalogue_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

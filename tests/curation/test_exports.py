@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import jsonschema
 import pytest
+import stix2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,6 +130,30 @@ def test_a_bundle_is_complete_and_valid(file: ProjectFile, described: Described)
     names = {each["id"]: each.get("name") for each in bundle["objects"]}
     assert [names[each["created_by_ref"]] for each in made] == ["ann", "ann", "ann", "Bob Ö."]
     assert {each["relationship_type"] for each in stix_of(file, described, relation="uses")["objects"][2:6]} == {"uses"}
+
+
+def test_exports_of_one_project_are_versions_of_the_same_objects(file: ProjectFile, described: Described) -> None:
+    """stix2 reads every export, and a platform would update an object: only `modified` and what it says differ."""
+    exports = [stix_of(file, described)]
+    file.undo(1, who="ann")
+    file.decide(1, [("accepted", "G9002", "S9001", 0.9)], "ann")
+    exports.append(stix_of(file, described))
+    file.decide(1, [("accepted", "G9002", "S9001", 0.7)], "Bob Ö.")  # another author, so another object
+    exports.append(stix_of(file, described))
+    objects = [each for bundle in exports for each in stix2.parse(bundle).objects]
+    for each in objects:
+        same = [other for other in objects if other.id == each.id]
+        assert {(other.created, other.get("created_by_ref"), other.get("source_ref")) for other in same} == {
+            (each.created, each.get("created_by_ref"), each.get("source_ref"))
+        }
+    platform = stix2.MemoryStore(objects)
+    names = {each.id: each.get("name") for each in objects}
+    found = {}
+    for each in platform.query([stix2.Filter("type", "=", "relationship")]):
+        ends = names[each.source_ref], names[each.target_ref], names[each.created_by_ref]
+        found.setdefault(ends, []).append(each.get("confidence"))
+    assert sorted(found["Owl", "FoxRat", "ann"]) == [50, 90]
+    assert found["Owl", "FoxRat", "Bob Ö."] == [70]
 
 
 def test_objects_of_the_bundle_that_the_graph_came_from_are_kept(file: ProjectFile, tmp_path: Path) -> None:

@@ -191,6 +191,7 @@ def test_what_two_curators_undid_is_undone_once(file: ProjectFile, tmp_path: Pat
         ("x.nt", "<a:b> <c:d> <e:f> .\n<a:b> <c:g> <e:f> .\n", "has 2 relations"),
         ("x.json", "{", "is not JSON"),
         ("x.json", "{}", r"x\.json: "),
+        ("x.json", '{"format": "fewlink-project/2", "log": [], "log": []}', "'log' is repeated"),
         ("x.json", json.dumps({"format": "fewlink-project/1", "log": [{"kind": "x"}]}), "is a damaged export"),
         ("x.tsv", "a\tb\taccepted\tann\t2026\t1.5", "the probability '1.5' is not a number from 0 to 1"),
         ("x.tsv", "a\tb\taccepted\tann\t2026\thigh", "the probability 'high' is not a number from 0 to 1"),
@@ -240,3 +241,12 @@ def test_an_event_that_undoes_no_event_has_null_there(file: ProjectFile, undoes:
     (tmp_path / "x.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="event 1"):
         import_file(file, "again", tmp_path / "x.json")
+
+
+def test_turtle_that_expands_far_beyond_its_size_is_refused(file: ProjectFile) -> None:
+    pytest.importorskip("pyoxigraph")
+    statements = "".join(f"<{n}> a rdf:Statement ; rdf:subject <s{n}> ; rdf:object <o{n}> .\n" for n in range(1_000))
+    prefix = "@prefix rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#> .\n"
+    text = f"{prefix}@base <http://example.org/{'x' * 100_000}/> .\n{statements}"
+    with pytest.raises(InputError, match="expands to over"):
+        import_text(file, "p", text, "turtle")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -265,6 +268,24 @@ def test_a_file_that_is_only_read_is_not_written(file: ProjectFile) -> None:
     assert reader.project("cures").references == 2
     with pytest.raises(InputError, match="reading only"):
         reader.decide("cures", [("accepted", "x", "y")])
+
+
+@pytest.mark.slow
+def test_a_file_in_a_folder_that_cannot_be_written_is_listed(file: ProjectFile) -> None:
+    file.close()
+    powerless = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []  # root may write everywhere
+    if powerless and shutil.which("setpriv") is None:
+        pytest.skip("root may write everywhere")
+    code = "import sys; sys.argv[0] = 'fewlink'; from fewlink.cli import main; main()"
+    command = [*powerless, sys.executable, "-c", code, "project", "list", str(file.path), "--json"]
+    file.path.chmod(0o444)
+    file.path.parent.chmod(0o555)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    finally:
+        file.path.parent.chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    assert [project["name"] for project in json.loads(done.stdout)] == ["cures"]
 
 
 def test_an_empty_file_left_by_a_crash_becomes_a_project_file(tmp_path: Path) -> None:

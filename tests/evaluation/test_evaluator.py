@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import benchmark_of, graph_of, id_graph, id_triples, task_of
 
+from fewlink.core.engine import Processes
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra, ScoreError
 from fewlink.data import PROTOCOLS, Task, candidates_of, likely_tails, open_benchmark
-from fewlink.evaluation import Evaluation, Protocol, TaskRanks, evaluate, evaluator, merge, rank_split, rank_task
+from fewlink.evaluation import Protocol, TaskRanks, evaluate, evaluator, rank_split, rank_task
 from fewlink.evaluation.examples import example_predictions
 from fewlink.graph import Graph
 from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
@@ -202,33 +197,26 @@ def test_ranks_do_not_depend_on_the_number_of_scores_in_memory(
 
 
 @pytest.mark.parametrize("name", LEARNING_FREE)
-def test_shards_contain_each_query_once_and_have_the_same_metrics(name: str) -> None:
+def test_ranks_do_not_depend_on_how_heads_are_batched(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark = open_benchmark("umls")
     scorer = learning_free(name, benchmark.graph)
-    whole = Evaluation(Protocol(), rank_split(benchmark, scorer, Protocol()), 0)
-    shards = [rank_split(benchmark, scorer, Protocol(), (i, 3)) for i in range(3)]
-    assert sum(len(t.queries) for tasks in shards for t in tasks) == whole.queries
-    merged = Evaluation(Protocol(), merge(shards), 0)
-    assert by_query(merged.tasks) == by_query(whole.tasks)
-    assert merged.relations() == whole.relations()
-    assert merged.metrics() == whole.metrics()
+    whole = evaluate(benchmark, scorer)
+    for size in (1, 3):
+        monkeypatch.setattr(evaluator, "HEADS_PER_BATCH", size)
+        batched = evaluate(benchmark, scorer)
+        assert by_query(batched.tasks) == by_query(whole.tasks)
+        assert batched.relations() == whole.relations() and batched.metrics() == whole.metrics()
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_metrics_of_one() -> None:
+def test_two_processes_give_the_metrics_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = [task_of([(h, t) for h in range(5) for t in range(h % 2, 5, 2)], range=range(5), name=n) for n in "xy"]
     benchmark = benchmark_of(GRAPH, test=tasks)
     scorer = learning_free("rules", GRAPH)
-    one, two = (evaluate(benchmark, scorer, processes=n) for n in (1, 2))
+    monkeypatch.setattr(evaluator, "HEADS_PER_BATCH", 2)
+    one, two = (evaluate(benchmark, scorer, engine=engine) for engine in (None, Processes(2, min_seconds=0)))
     assert by_query(one.tasks) == by_query(two.tasks)
     assert one.metrics() == two.metrics()
-
-
-def test_there_may_be_more_shards_than_heads() -> None:
-    task = task_of([(0, 1), (0, 2), (0, 3)], range=[1, 2, 3])
-    benchmark, scorer = benchmark_of(GRAPH, test=[task]), By(lambda h, c: c)
-    merged = merge([rank_split(benchmark, scorer, Protocol(shots=1), (i, 4)) for i in range(4)])
-    assert by_query(merged) == by_query(rank_split(benchmark, scorer, Protocol(shots=1)))
 
 
 @pytest.mark.parametrize(
@@ -254,76 +242,6 @@ def test_an_invalid_protocol_raises(protocol: dict[str, Any], token: str) -> Non
     benchmark = benchmark_of(GRAPH, test=[task_of([(0, 1), (0, 2), (0, 3)], range=[1, 2, 3])])
     with pytest.raises(FewlinkError, match=token):
         evaluate(benchmark, By(lambda h, c: 0.0), Protocol(**{"shots": 1, **protocol}))
-
-
-SLOW = """
-import os, sys, time
-from pathlib import Path
-
-import numpy as np
-from tests.conftest import benchmark_of, graph_of, task_of
-
-from fewlink.evaluation import Protocol, evaluate
-
-
-class Slow:
-    name = "slow"
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def __call__(self, question):
-        (self.folder / str(os.getpid())).touch()
-        if "end" in str(self.folder):
-            os._exit(9)
-        time.sleep(60)
-
-
-if __name__ == "__main__":
-    task = task_of([(0, 1), (1, 2), (2, 0), (0, 2)], range=[0, 1, 2])
-    benchmark = benchmark_of(graph_of("a r b", "b r c"), test=[task])
-    evaluate(benchmark, Slow(Path(sys.argv[1])), Protocol(shots=1), processes=2)
-"""
-
-
-def is_running(process: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2][:3]
-    except FileNotFoundError:
-        return False
-
-
-def slow_evaluation(folder: Path) -> subprocess.Popen[str]:
-    folder.mkdir()
-    (folder.parent / "slow.py").write_text(SLOW)
-    path = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
-    command = [sys.executable, str(folder.parent / "slow.py"), str(folder)]
-    return subprocess.Popen(command, env={**os.environ, **path}, stderr=subprocess.PIPE, text=True)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
-    process = slow_evaluation(tmp_path / "ranking")
-    until = time.monotonic() + 60
-    while not (workers := [int(path.name) for path in (tmp_path / "ranking").iterdir()]):
-        assert time.monotonic() < until and process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    until = time.monotonic() + 5
-    while any(map(is_running, workers)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(map(is_running, workers))
-
-
-def test_a_lost_process_is_reported_in_one_line(tmp_path: Path) -> None:
-    process = slow_evaluation(tmp_path / "end")
-    assert "FewlinkError: one of the 2 " in process.communicate()[1]
-
-
-def test_zero_processes_raise() -> None:
-    with pytest.raises(FewlinkError, match="processes"):
-        evaluate(benchmark_of(GRAPH), By(lambda h, c: 0.0), processes=0)
 
 
 def test_random_scores_have_an_amri_of_zero_on_average() -> None:

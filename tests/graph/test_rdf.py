@@ -305,6 +305,30 @@ def test_solutions_may_come_before_the_variables() -> None:
     assert named(compiled(content.encode(), "r.srj")[0]) == CAPITALS
 
 
+@pytest.mark.parametrize("key", ["head", "results", "bindings"])
+def test_a_repeated_key_of_json_results_is_an_error(key: str) -> None:
+    inner = {"head": '{"vars": ["a", "b", "c"]}', "results": '{"bindings": []}', "bindings": "[]"}[key]
+    content = RESULTS["r.srj"].replace(f'"{key}":'.encode(), f'"{key}": {inner}, "{key}":'.encode())
+    with pytest.raises(InputError, match=rf"r\.srj:1.*'{key}' is repeated"):
+        compiled(content, "r.srj")
+
+
+def test_a_repeated_head_of_xml_results_is_an_error() -> None:
+    with pytest.raises(InputError, match="variables twice"):
+        compiled(RESULTS["r.srx"].replace(b"</results>", b"</results><head/>"), "r.srx")
+
+
+def test_names_in_results_are_text_and_not_empty() -> None:
+    """In CSV as in other formats: no letter is replaced, and no blank node is nameless."""
+    for cell in (b"http://example.org/\xc3", b"_:"):
+        content = RESULTS["r.csv"] + f"{BASE}oslo,{BASE}capitalOf,".encode() + cell + b"\r\n"
+        content += f"{BASE}münchen,{BASE}in,{BASE}bayern\r\n".encode()
+        with pytest.raises(InputError, match=r"r\.csv:4"):
+            compiled(content, "r.csv")
+    with pytest.raises(InputError, match="tail"):
+        compiled(RESULTS["r.srx"].replace(f"<uri>{BASE}france</uri>".encode(), b"<uri></uri>"), "r.srx")
+
+
 def test_variables_of_labels_are_names() -> None:
     """As Wikidata's label service writes them: ?item has its label in ?itemLabel."""
     label = {"type": "literal", "value": "Berlin", "xml:lang": "en"}

@@ -201,10 +201,17 @@ def test_links_are_written_with_confidence_and_provenance(write: Write) -> None:
         "confidence": 83,
     }
     assert (first["created_by_ref"], first["spec_version"]) == (maker["id"], "2.1")
-    assert first["created"] == "2026-01-02T00:00:00.000Z"
+    assert first["modified"] == "2026-01-02T00:00:00.000Z"
     assert (second["relationship_type"], "confidence" in second) == ("related-to", False)
     again = relationships(links, bundle, author="me", note="why", now="2026-01-03T00:00:00Z")
     assert [each["id"] for each in again["objects"]] == [each["id"] for each in written["objects"]]
+
+
+def test_links_that_are_one_relationship_are_written_once(write: Write) -> None:
+    links = [Link("S9001", relation, "T9001", p) for relation, p in (("Uses", 0.5), ("uses", 0.75), ("uses", 0.75))]
+    written = relationships(links, read_bundle(write()), author="me", note="", now="2026-01-02T00:00:00Z")
+    made = [each for each in written["objects"] if each["type"] == "relationship"]
+    assert [(each["relationship_type"], each["confidence"]) for each in made] == [("uses", 75)]
 
 
 @pytest.mark.parametrize(

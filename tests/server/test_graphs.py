@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,12 @@ from fewlink.graph.check import check_graph
 from fewlink.graph.source import Reading
 from fewlink.server import ServerSettings, schema
 from fewlink.server.app import make_app
+from fewlink.server.errors import ApiError
 from fewlink.server.graphs import MAX_GRAPHS
+from fewlink.server.service import Service
 
 CSV = b"who;what;whom\nann;likes;bob\nbob;likes;cy\ncy;knows;ann\nann;knows;cy\n"
+COLUMNS = "head=who,relation=what,tail=whom"
 
 
 def served(folder: Path, **settings: Any) -> TestClient:
@@ -36,13 +40,12 @@ def post(client: TestClient, path: str, content: bytes, **options: Any) -> Any:
 
 
 def test_a_preview_is_that_of_data_check_and_stores_nothing(client: TestClient, tmp_path: Path) -> None:
-    columns = "head=who,relation=what,tail=whom"
-    answer = post(client, "/graphs/preview", CSV, name="people.csv", columns=columns)
+    answer = post(client, "/graphs/preview", CSV, name="people.csv", columns=COLUMNS)
     assert answer.status_code == 200, answer.text
     schema.FilePreview(**answer.json())
     file = tmp_path / "people.csv"
     file.write_bytes(CSV)
-    report = check_graph(file, reading=Reading.of(columns))
+    report = check_graph(file, reading=Reading.of(COLUMNS))
     assert answer.json()["separator"] == report["separator"] and answer.json()["header"]
     assert answer.json()["first_triples"] == [list(triple) for triple in report["first_triples"]]
     assert answer.json()["counts"]["triples"] == 4
@@ -50,7 +53,7 @@ def test_a_preview_is_that_of_data_check_and_stores_nothing(client: TestClient, 
 
 
 def test_an_opened_file_has_a_page_and_answers(client: TestClient, tmp_path: Path) -> None:
-    opened = post(client, "/graphs", CSV, name="../My people!.csv", columns="head=who,relation=what,tail=whom")
+    opened = post(client, "/graphs", CSV, name="../My people!.csv", columns=COLUMNS)
     assert opened.status_code == 201, opened.text
     address = opened.json()["address"]
     assert address == "graphs/my-people/"
@@ -126,6 +129,49 @@ def test_opened_graphs_need_the_token_too(tmp_path: Path) -> None:
         for path in ("about", "projects", "entities", "metrics"):
             assert client.get(f"/{address}{path}").status_code == 401
         assert client.get("/graphs").status_code == 401
+
+
+def test_a_file_that_takes_too_much_memory_ends_its_own_process_only(tmp_path: Path) -> None:
+    """A long base IRI: 60 KB that become 180 MB."""
+    pytest.importorskip("pyoxigraph")
+    names = "".join(f"<{number}> <r> <x> .\n" for number in range(1_500))
+    bomb = f"@base <http://example.org/{'x' * 35_000}/> .\n{names}".encode()
+    with served(tmp_path, reading=150 << 20) as client:
+        for path in ("/graphs/preview", "/graphs"):
+            refused = post(client, path, bomb, name="bomb.ttl")
+            assert refused.status_code == 422, refused.text
+            assert refused.json()["error"]["message"].startswith("bomb.ttl: reading it takes more than 150 MiB")
+        assert post(client, "/graphs", CSV, name="people.csv").status_code == 201
+        assert [path.name for path in (tmp_path / "graphs").iterdir()] == ["people"]
+    with served(tmp_path, reading=1 << 30) as client:
+        assert post(client, "/graphs/preview", bomb, name="bomb.ttl").json()["counts"]["triples"] == 1_500
+
+
+def test_a_graph_stored_without_its_compiled_folder_is_read_again(client: TestClient, tmp_path: Path) -> None:
+    (tmp_path / "graphs" / "old").mkdir()
+    (tmp_path / "graphs" / "old" / "old.csv").write_bytes(CSV)
+    (tmp_path / "graphs" / "old" / "reading.json").write_text(json.dumps({"file": "old.csv", "columns": COLUMNS}))
+    about = client.get("/graphs/old/about").json()
+    assert (about["graph"]["name"], about["graph"]["triples"]) == ("old.csv", 4)
+
+
+def test_a_reading_process_ends_with_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[asyncio.subprocess.Process] = []
+    start = asyncio.create_subprocess_exec
+
+    async def remembered(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        started.append(await start(*command, **options))
+        return started[0]
+
+    async def main() -> None:
+        service = Service(small(), ServerSettings(deadline=0.5))
+        with pytest.raises(ApiError, match=r"limit of 0\.5 s"):
+            async with service.admission.enter("file") as job:
+                await service.run_apart("signal:pause", "a file", job)
+        assert started[0].returncode is not None and not service.admission
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", remembered)
+    asyncio.run(main())
 
 
 def test_an_unreadable_folder_is_no_graph(client: TestClient, tmp_path: Path) -> None:

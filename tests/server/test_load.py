@@ -110,7 +110,7 @@ def test_a_thread_safe_model_answers_short_requests_beside_a_long_call() -> None
 
 def test_a_request_that_finds_too_much_work_waiting_gets_a_retry_time() -> None:
     scorer = Slow(0.1)
-    with asking(crowd(scorer), seconds=8.0, queued=8.0, turn=0.25) as client, ThreadPoolExecutor(2) as pool:
+    with asking(crowd(scorer), seconds=8.0, queued=8.0, turn=0.25, kept=0) as client, ThreadPoolExecutor(2) as pool:
         first = pool.submit(predict, client, request_for(*range(2, 52)))
         eventually(lambda: len(scorer.heads) > 2 * FIRST_TURN_HEADS)
         answer = predict(client, request_for(*range(2, PEOPLE)))

@@ -480,3 +480,19 @@ def test_imported_names_become_ids_and_unknown_ones_are_marked(client: TestClien
     assert client.post(f"/projects/{number}/import", json={"format": "nt", "text": nt}).json()["notes"] == []
     last = client.get(f"/projects/{number}/decisions").json()["decisions"][-1]
     assert (last["head"], last["tail"], last["known"]) == ("body_system", "tissue", True)
+
+
+def test_an_import_that_takes_too_much_memory_ends_its_own_process_only(linker: Linker, tmp_path: Path) -> None:
+    """Statements with a long base IRI: 200 KB that become 200 MB."""
+    pytest.importorskip("pyoxigraph")
+    statement = "<{0}> a rdf:Statement ; rdf:subject <s{0}> ; rdf:object <o{0}> .\n"
+    prefix = "@prefix rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#> .\n"
+    bomb = f"{prefix}@base <http://example.org/{'x' * 100_000}/> .\n" + "".join(map(statement.format, range(500)))
+    app = make_app(linker, ServerSettings(reading=150 << 20), tmp_path / "decisions")
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        number = client.post("/projects", json={"name": "p", "references": PAIRS}).json()["number"]
+        refused = client.post(f"/projects/{number}/import", json={"format": "turtle", "text": bomb})
+        assert refused.status_code == 422 and "the import" in refused.json()["error"]["message"]
+        assert "150 MiB" in refused.json()["error"]["message"]
+        done = client.post(f"/projects/{number}/import", json={"format": "tsv", "text": "virus\tplant\trejected"})
+        assert done.json()["added"] == 1, done.text

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.server.servers import Known, asking, eventually, small
 
-from fewlink.server.sharing import SharedAnswers
+from fewlink.linker.ranking import RankedPairs
+from fewlink.server.sharing import KeptRankings, SharedAnswers, size_of, split_by_head
 
 QUERY = {"references": [["ann", "rome"]], "heads": ["bob"]}
 
@@ -29,6 +32,67 @@ def test_clients_with_one_question_share_a_computation_and_its_answer() -> None:
         assert client.post("/predict", json=QUERY).json() == first.json() and len(scorer.calls) == 1
         client.post("/predict", json={**QUERY, "rejected": [["ann", "oslo"]]})
         assert len(scorer.calls) > 1
+
+
+def test_heads_of_one_task_are_ranked_once_whoever_asks() -> None:
+    linker = small()
+    assert isinstance(linker.scorer, Known)
+    calls = linker.scorer.calls
+    with asking(linker) as client, asking(small(), kept=0) as fresh:
+
+        def ask(**question: Any) -> None:
+            body = {"references": [["ann", "rome"]], **question}
+            answer = client.post("/predict", json=body)
+            assert answer.status_code == 200 and answer.json() == fresh.post("/predict", json=body).json()
+
+        ask(heads=["bob", "cy"])
+        assert len(calls.pop()) == 2 and not calls
+        ask(heads=["cy", "oslo", "bob", "cy"])  # only oslo is new
+        assert len(calls.pop()) == 1 and not calls
+        for options in (
+            {"constraints": ["types"]},
+            {"k": 2},
+            {"exclude_known": False},
+            {"candidates": "all"},
+            {"rejected": [["bob", "oslo"]]},
+        ):
+            ask(heads=["bob"], **options)
+            assert calls
+            calls.clear()
+        for _ in range(2):  # answers that depend on the other heads are not shared
+            ask(heads=["bob", "cy"], constraints=["functional"], k=1)
+            ask(heads=["bob"], constraints=["functional"], k=1)
+        assert {1, 2} == set(map(len, calls))
+        calls.clear()
+        ask(heads=["cy"])
+        assert calls == []
+
+
+def test_rankings_are_kept_within_a_bound_those_of_the_last_tasks() -> None:
+    def ranking(head: int) -> RankedPairs:
+        return RankedPairs(*(np.full(3, head) for _ in fields(RankedPairs)))
+
+    rankings = KeptRankings(max_bytes=4 * size_of(ranking(0)))
+    for task in ("a", "b"):
+        rankings.keep(task, None, {head: ranking(head) for head in (1, 2)})
+    assert rankings.of("a") is not None  # used last
+    rankings.keep("c", None, {3: ranking(3)})
+    assert rankings.of("b") is None and rankings.kept_bytes == 3 * size_of(ranking(0))
+    kept = rankings.of("a")
+    assert kept is not None and kept.by_head.keys() == {1, 2}
+    rankings.keep("c", None, {3: ranking(3)})  # the same again
+    assert rankings.kept_bytes == 3 * size_of(ranking(0))
+    rankings.keep("d", None, {head: ranking(head) for head in range(9)})
+    assert rankings.kept_bytes == 0
+
+
+def test_rankings_are_split_and_joined_again() -> None:
+    heads = np.array([5, 5, 2, 7, 7, 7])
+    ranked = RankedPairs(heads, *(np.arange(6) for _ in fields(RankedPairs)[1:]))
+    parts = split_by_head(ranked, [5, 2, 9, 7])
+    assert {head: len(part) for head, part in parts.items()} == {5: 2, 2: 1, 9: 0, 7: 3}
+    joined = RankedPairs.joined(list(parts.values()))
+    assert joined.heads.tolist() == heads.tolist() and joined.tails.tolist() == list(range(6))
 
 
 def test_answers_are_kept_within_a_bound_and_errors_are_not() -> None:

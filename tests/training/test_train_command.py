@@ -193,7 +193,7 @@ def test_runs_are_evaluated_with_their_own_seeds_on_their_benchmark(
     assert [record["seed"] for record in json.loads(result.stdout)] == [1, 2]
     assert len(read_records(Path("kept"))) == 2
     assert json.loads(result.stdout)[0]["config"]["measured"]["best_step"] in (2, 4)
-    for option, value in (("--seed", 3), ("--scorer", "rules"), ("--processes", 2)):
+    for option, value in (("--seed", 3), ("--scorer", "rules")):
         assert option in error_of(evaluate_command("../runs", option, value))
     assert "--bench" in error_of(evaluate_command("umls", "--bench", tmp_path / "mine"))
     (tmp_path / "mine").rename(tmp_path / "moved")

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import typer
+from typer import _completion_shared as completion
 
 from fewlink.cli import bridges, common, data, embeddings, evaluate, predict, project, results, stix, train, verify
 from fewlink.cli.help import PlainCommand, PlainGroup
@@ -81,6 +82,10 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+)
+# At the first TAB, zsh loads the script and calls nothing in it: without this, it would complete at the second one.
+completion._completion_scripts["zsh"] += (
+    'if [[ $zsh_eval_context[-1] == loadautofunc ]]; then %(complete_func)s "$@"; fi\n'
 )
 data.app.command("from-neo4j")(bridges.from_neo4j)
 data.app.command("to-neo4j")(bridges.to_neo4j)

@@ -25,6 +25,7 @@ from fewlink.core.progress import tell
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fewlink.core.engine import Engine
     from fewlink.embeddings import EmbeddingSettings
 
 
@@ -59,6 +60,12 @@ BENCH = typer.Argument(
     autocompletion=complete_source,
 )
 DEVICE = typer.Option("auto", help="auto, cpu, cuda or cuda:N.")
+ENGINE = typer.Option(
+    None,
+    metavar="ENGINE",
+    help="Workers that share long work: processes (one per core, the default), processes:N, or a Dask cluster at "
+    "tcp://HOST:PORT. The result is the same.",
+)
 JSON = typer.Option(False, "--json", help="Print JSON.")
 TYPES = typer.Option(None, help="File of types: an entity, a tab and a type per line.")
 NAMES = typer.Option(None, help="File of names: an id, a tab and a readable name per line.")
@@ -198,6 +205,18 @@ def resolve_device(device: str) -> str:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return use_device(device)
+
+
+def open_engine(engine: str | None, device: str) -> Engine:
+    """The engine of --engine, which prints how long work will take; by default a GPU has one process."""
+    from fewlink.core.engine import engine_of
+    from fewlink.core.progress import QUIET_SECONDS, duration
+
+    def tell_estimate(seconds: float, workers: int) -> None:
+        if seconds > QUIET_SECONDS:
+            tell(f"this will take about {duration(seconds)}" + (f" with {workers} workers" if workers > 1 else ""))
+
+    return engine_of(engine or ("processes:1" if device.startswith("cuda") else "processes"), tell_estimate)
 
 
 def reject_options(context: typer.Context, names: Sequence[str], reason: str) -> None:

@@ -20,6 +20,7 @@ from fewlink.core.metrics import LABELS
 from fewlink.models.registry import ready_model_names
 
 if TYPE_CHECKING:
+    from fewlink.core.engine import Engine
     from fewlink.core.errors import FewlinkError
     from fewlink.core.settings import Settings
     from fewlink.data import Benchmark
@@ -62,8 +63,11 @@ def evaluate(
     recipe: str = typer.Option(None, help="Recipe of an embedding baseline; by default the model's own."),
     change: list[str] = common.SET,
     device: str = common.DEVICE,
-    processes: int = typer.Option(
-        1, help="Processes that share the ranking of a learning-free scorer; results do not change."
+    engine: str = typer.Option(
+        None,
+        metavar="ENGINE",
+        help="Workers that share the queries: processes (one per core), processes:N, or a Dask cluster at "
+        "tcp://HOST:PORT; by default this process. The result is the same.",
     ),
     results: Path = common.RESULTS,
     replace: bool = common.REPLACE,
@@ -90,12 +94,13 @@ def evaluate(
 
     runs = [Path(what)] if is_run(Path(what)) else runs_in(Path(what))
     if runs:
-        for_scorers = ("scorer", "checkpoint", "recipe", "change", "processes", "seed")
+        for_scorers = ("scorer", "checkpoint", "recipe", "change", "seed")
         common.reject_options(context, for_scorers, "cannot be used with a run")
     else:
         common.reject_options(context, ("bench",), "cannot be used with a benchmark")
     benchmark = benchmark_of(runs[0], bench) if runs else open_benchmark(what)
     device = common.resolve_device(device)
+    workers = None if engine is None else common.open_engine(engine, device)
     draw_numbers = range(1, draws + 1) if draws else range(1)
     if runs:
         cases = _run_cases(runs, benchmark, split, shots, draw_numbers, device)
@@ -104,7 +109,7 @@ def evaluate(
     store = RecordStore(results)
     store.check_writable()
     with distributed.processes(device):
-        measured = _measure(cases, benchmark, split, candidates, processes, store, replace)
+        measured = _measure(cases, benchmark, split, candidates, workers, store, replace)
         if distributed.rank():
             return
     if json:
@@ -145,7 +150,7 @@ def _measure(
     benchmark: Benchmark,
     splits: Sequence[str],
     candidates: Sequence[str],
-    processes: int,
+    engine: Engine | None,
     store: RecordStore,
     replace: bool,
 ) -> Measured:
@@ -161,7 +166,7 @@ def _measure(
     for case in cases:
         for split, candidates_protocol in itertools.product(splits, candidates):
             protocol = Protocol(split, case.shots, candidates_protocol, case.draw, case.seed)
-            evaluation = run(benchmark, case.scorer, protocol, processes=1 if case.config else processes)
+            evaluation = run(benchmark, case.scorer, protocol, engine)
             record = make_record(
                 evaluation,
                 benchmark=benchmark.name,

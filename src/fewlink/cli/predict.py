@@ -96,6 +96,7 @@ def predict(
     ),
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
+    engine: str = common.ENGINE,
     json: bool = common.JSON,
     tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),
     exact: bool = EXACT,
@@ -113,6 +114,7 @@ def predict(
     Example: `fewlink predict runs/umls-trail --relation precedes --candidates full --head cell_function`
     """
     from fewlink.core.errors import FewlinkError
+    from fewlink.core.progress import progress
     from fewlink.linker.constraints import check_kinds
     from fewlink.linker.parsing import parse_pair, read_names, read_pairs
     from fewlink.linker.query import check_count
@@ -139,6 +141,8 @@ def predict(
     common.check_files(types, names, text_model, descriptions, project)
     common.check_benchmarks(bench)
     common.check_device(device)
+    device = common.resolve_device(device)
+    workers = common.open_engine(engine, device)
     from fewlink.linker import load
 
     linker = load(
@@ -147,7 +151,7 @@ def predict(
         types=types,
         names=names,
         read_names=not no_names,
-        device=common.resolve_device(device),
+        device=device,
         text_model=text_model,
         descriptions=descriptions,
         **how,
@@ -170,7 +174,8 @@ def predict(
         across_heads=of_type is not None,
         inverse=bool(inverse),
     )
-    predictions = linker.answer(query)
+    with progress("heads", len(query.heads)) as advance:
+        predictions = linker.answer(query, workers, advance)
     trust = [predictions.trust.sentence] if predictions.trust else []
     common.print_notes([*trust, *predictions.set_sentences(), *predictions.notes])
     if json or tsv:
@@ -253,6 +258,7 @@ def complete(
     no_names: bool = common.NO_NAMES,
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
+    engine: str = common.ENGINE,
     exact: bool = EXACT,
 ) -> None:
     """Find all missing links of a relation, and write the best pairs of all entities like its heads to a file.
@@ -280,6 +286,8 @@ def complete(
     common.check_files(types, names, project)
     common.check_benchmarks(bench)
     common.check_device(device)
+    device = common.resolve_device(device)
+    workers = common.open_engine(engine, device)
     from fewlink.linker import load
 
     linker = load(
@@ -288,7 +296,7 @@ def complete(
         types=types,
         names=names,
         read_names=not no_names,
-        device=common.resolve_device(device),
+        device=device,
         **how,
     )
     if edges is not None:
@@ -307,30 +315,26 @@ def complete(
             out=out,
             exact=exact,
             on_heads=_pace_reporter(advance),
+            engine=workers,
         )
     common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
     print(f"{len(found):,} pairs written to {out}")
 
 
 def _pace_reporter(advance: Advance) -> Callable[[int, int], None]:
-    """A reporter for `on_heads`: the number of heads at the start, soon an estimate of the time, then the pace."""
-    from fewlink.core.progress import QUIET_SECONDS, Pace, duration, tell
+    """A reporter for `on_heads`: the number of heads at the start, then the pace."""
+    from fewlink.core.progress import Pace, tell
 
     pace: Pace | None = None
-    estimated = False
 
     def report(done: int, count: int) -> None:
-        nonlocal pace, estimated
+        nonlocal pace
         if pace is None:
             pace = Pace(count, "heads")
             tell(f"ranking tails for {count:,} heads" + (f", {done:,} of them already done" if done else ""))
             return
         pace.report(done)
         advance(done / count, str(pace))
-        if not estimated and pace.seconds_left is not None:
-            estimated = True
-            if pace.seconds_left > QUIET_SECONDS:
-                tell(f"this will take about {duration(pace.seconds_left)}; stop it at any time, and it resumes")
 
     return report
 

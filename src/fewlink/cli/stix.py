@@ -28,7 +28,7 @@ def to_stix(
     from fewlink.curation.store import now
     from fewlink.graph.formats.stix import read_bundle
 
-    accepted = read_links(links)
-    written = relationships(accepted, read_bundle(bundle), author=author, note=note, now=now())
+    written = relationships(read_links(links), read_bundle(bundle), author=author, note=note, now=now())
     write_json(out, written)
-    print(f"{out}: {len(accepted):,} relationships")
+    count = sum(each["type"] == "relationship" for each in written["objects"])
+    print(f"{out}: {count:,} relationships")

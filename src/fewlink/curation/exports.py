@@ -236,7 +236,14 @@ def _wikidata(text: str, letter: str) -> str:
 def to_stix(content: Content) -> str:
     """References and accepted pairs as STIX relationships, with the objects that they join."""
     ends = list(dict.fromkeys(end for row in content.true for end in (row.head, row.tail)))
-    links = [stix.Link(*row.triple, row.probability, row.who, row.time) for row in content.true]
+    created: dict[tuple[str, str, str], str] = {}
+    for event in content.log:
+        if event.kind in ("reference", "accepted"):
+            created.setdefault((event.who, *event.pair), event.time)
+    links = [
+        stix.Link(*row.triple, row.probability, row.who, row.time, created.get((row.who, row.head, row.tail), ""))
+        for row in content.true
+    ]
     note = f"{content.project.description}\n\n" if content.project.description else ""
     written = stix.relationships(
         links,

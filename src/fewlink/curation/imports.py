@@ -7,15 +7,16 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fewlink.core.errors import InputError, choose, read_file
+from fewlink.core.errors import InputError, choose, read_file, unique_keys
 from fewlink.curation.exports import BYTE_ORDER_MARK, COLUMNS, JSON_FORMAT, format_of, unguarded
 from fewlink.curation.rdf import of_iri, read_statements
 from fewlink.curation.schema import KINDS, Event
 from fewlink.curation.store import ProjectFile, now
+from fewlink.graph.compression import Budget
 
 JSON_FORMAT_1 = "fewlink-project/1"  # has no probabilities
 WITHOUT_HEADER = ("head", "tail", "decision", "who", "time", "probability")  # the columns of a table without a header
@@ -64,10 +65,22 @@ def import_text(
     find: Find | None = None,
 ) -> Imported:
     """Import from text, like `import_file`; errors name it as `path`."""
+    return add_events(file, project, *read_events(text, format, who, path), format, find)
+
+
+def read_events(text: str, format: str, who: str = "", path: str | Path = "the import") -> tuple[str, Sequence[Event]]:
+    """The description of the project and the decisions in a text."""
     read = choose("format", format, READERS)
     description, events = read(Path(path), text.removeprefix(BYTE_ORDER_MARK), who)
     if not events:
         raise InputError(path, "has no decisions to import")
+    return description, events
+
+
+def add_events(
+    file: ProjectFile, project: str, description: str, events: Sequence[Event], format: str, find: Find | None = None
+) -> Imported:
+    """Add decisions that were read from a format, as `import_file` does."""
     unknown: list[tuple[str, str]] = []
     if find is not None:
         events, unknown = by_id(events, find)
@@ -76,6 +89,12 @@ def import_text(
         before = {state.pair: state.kind for state in file.decisions(project)}
         changed = [event for event in events if before.get(event.pair) != event.kind]
     return Imported(file.merge(project, changed, make=description), len(events), unknown)
+
+
+def read_fields(text: str, format: str, who: str) -> tuple[str, list[dict[str, Any]]]:
+    """`read_events` with arguments and a result that are JSON."""
+    description, events = read_events(text, format, who)
+    return description, [asdict(event) for event in events]
 
 
 def by_id(events: Sequence[Event], find: Find) -> tuple[list[Event], list[tuple[str, str]]]:
@@ -173,8 +192,9 @@ def from_ntriples(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
 
 def from_turtle(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
     """Read the statements with provenance that an export has; other triples of the file are not decisions."""
+    budget = Budget(path, len(text))
     try:
-        statements = read_statements(text)
+        statements = read_statements(text, lambda size: budget.spend(size, "expands to"))
     except SyntaxError as error:
         raise InputError(path, f"is not Turtle ({error.msg})", error.lineno) from None
     time = now()
@@ -187,7 +207,7 @@ def from_turtle(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
 
 def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise InputError(path, f"is not JSON ({error})") from None
     if not isinstance(content, dict) or content.get("format") not in (JSON_FORMAT, JSON_FORMAT_1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -122,8 +122,11 @@ class Statement(NamedTuple):
     time: str
 
 
-def read_statements(text: str) -> list[Statement]:
-    """The reified statements of Turtle, in the order of the file. Raises SyntaxError if it is not valid Turtle."""
+def read_statements(text: str, spend: Callable[[int], None]) -> list[Statement]:
+    """The reified statements of Turtle, in the order of the file. Raises SyntaxError if it is not valid Turtle.
+
+    `spend` is called with the length of each triple: prefixes and base IRIs can make it far longer than its text.
+    """
     try:
         import pyoxigraph
     except ImportError:
@@ -132,6 +135,7 @@ def read_statements(text: str) -> list[Statement]:
     statements: dict[str, None] = {}
     for quad in pyoxigraph.parse(input=text.encode("utf-8", "surrogatepass"), format=pyoxigraph.RdfFormat.TURTLE):
         subject, predicate, value = str(quad.subject), quad.predicate.value, getattr(quad.object, "value", "")
+        spend(len(subject) + len(predicate) + len(value))
         if (predicate, value) == (RDF + "type", RDF + "Statement"):
             statements[subject] = None
         facts.setdefault(subject, {})[predicate] = value

@@ -1,13 +1,14 @@
 """Links as a STIX 2.1 bundle: relationships with confidence and author, and the objects that they join.
 
-Ids depend on content alone: a link has the same id in every export, so that platforms such as OpenCTI update it.
+Ids depend on content alone: a link of one author has the same id in every export, so that platforms such as OpenCTI
+update it. What versions of an object share (STIX 2.1, section 3.6), its author and its time of creation, never differs.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,16 @@ PUBLIC_IDS = {  # sources of public ids, as MITRE's bundles name them
     "cwe": re.compile(r"CWE-\d+"),
     "cve": re.compile(r"CVE-\d{4}-\d+"),
 }
-EARLIEST = "1970-01-01T00:00:00.000Z"  # of objects made from names: the same in every export, older than all others
+EARLIEST = "1970-01-01T00:00:00.000Z"  # when objects without a time were created: the same in every export
 TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?Z")
 
 
 @dataclass(frozen=True)
 class Link:
-    """A link to write, in the graph's names; its probability is None if unknown, its curator and time empty."""
+    """A link to write, in the graph's names; its probability is None if unknown, its curator and times empty.
+
+    `created` is when the curator first decided so, `time` when last.
+    """
 
     head: str
     relation: str
@@ -49,6 +53,7 @@ class Link:
     probability: float | None = None
     who: str = ""
     time: str = ""
+    created: str = ""
 
 
 def read_links(path: Path) -> list[Link]:
@@ -105,24 +110,25 @@ def made_bundle(entities: Iterable[tuple[str, str, Sequence[str]]]) -> Bundle:
 def relationships(links: Sequence[Link], bundle: Bundle, *, author: str, note: str, now: str) -> dict[str, Any]:
     """A bundle of relationships between objects of another bundle, with these objects.
 
-    The curator of a link is its author, or else the system `author`; a link without a time was made `now`.
+    The curator of a link is its author, or else the system `author`; a link without a time was modified `now`. Of links
+    that are one relationship of STIX, such as those of relations `Uses` and `uses`, the last is written.
     """
     system = _identity(author, "system")
     identities: dict[str, dict[str, Any]] = {}
-    written = []
+    written: dict[str, dict[str, Any]] = {}
     kinds = {bundle.kinds.get(end, "") for link in links for end in (link.head, link.tail)}
     for link in links:
         source, target = _ref(bundle, link.head), _ref(bundle, link.tail)
         verb = _verb(link.relation, kinds)
-        time = _time(link.time) or _time(now) or EARLIEST
+        created = _time(link.created) or EARLIEST
         maker = _identity(link.who, "individual") if link.who else system
         identities[maker["id"]] = maker
         relationship: dict[str, Any] = {
             "type": "relationship",
             "spec_version": "2.1",
-            "created": time,
-            "modified": time,
-            "id": _made_id("relationship", f"{source} {verb} {target}"),
+            "created": created,
+            "modified": max(created, _time(link.time) or _time(now)),
+            "id": _made_id("relationship", f"{source} {verb} {target} {maker['id']}"),
             "created_by_ref": maker["id"],
             "relationship_type": verb,
             "source_ref": source,
@@ -132,8 +138,8 @@ def relationships(links: Sequence[Link], bundle: Bundle, *, author: str, note: s
         }
         if link.probability is not None:
             relationship["confidence"] = round(100 * link.probability)
-        written.append(relationship)
-    objects = [*identities.values(), *written, *_joined(written, bundle)]
+        written[relationship["id"]] = relationship
+    objects = [*identities.values(), *written.values(), *_joined(written.values(), bundle)]
     content = " ".join(f"{each['id']} {each.get('modified', '')}" for each in objects)
     return {"type": "bundle", "id": _made_id("bundle", content), "objects": objects}
 
@@ -150,7 +156,7 @@ def _identity(name: str, kind: str) -> dict[str, Any]:
     }
 
 
-def _joined(written: Sequence[dict[str, Any]], bundle: Bundle) -> Iterator[dict[str, Any]]:
+def _joined(written: Collection[dict[str, Any]], bundle: Bundle) -> Iterator[dict[str, Any]]:
     """The objects that relationships join, then their authors and markings, as far as the bundle has them."""
     wanted = dict.fromkeys(each[end] for each in written for end in ("source_ref", "target_ref"))
     for identifier in list(wanted):

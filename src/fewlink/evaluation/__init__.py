@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fewlink.evaluation.evaluator import Protocol as Protocol
     from fewlink.evaluation.evaluator import TaskRanks as TaskRanks
     from fewlink.evaluation.evaluator import evaluate as evaluate
-    from fewlink.evaluation.evaluator import merge as merge
     from fewlink.evaluation.evaluator import rank_split as rank_split
     from fewlink.evaluation.evaluator import rank_task as rank_task
     from fewlink.evaluation.evaluator import realistic_ranks as realistic_ranks
@@ -32,7 +31,6 @@ _HOMES = {
     "Protocol": "evaluator",
     "TaskRanks": "evaluator",
     "evaluate": "evaluator",
-    "merge": "evaluator",
     "rank_split": "evaluator",
     "rank_task": "evaluator",
     "realistic_ranks": "evaluator",

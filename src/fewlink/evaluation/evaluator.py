@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures.process
-import multiprocessing
-import os
-import threading
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +12,8 @@ import torch
 from torch import Tensor
 
 from fewlink.core import distributed
+from fewlink.core.engine import Engine, ThisProcess
+from fewlink.core.engine.torchrun import Torchrun
 from fewlink.core.errors import FewlinkError, ScoreError
 from fewlink.core.metrics import HITS, METRICS, realistic_rank
 from fewlink.core.progress import progress
@@ -77,6 +76,7 @@ def average(rows: list[dict[str, float]]) -> dict[str, float]:
     return {metric: float(np.mean([row[metric] for row in rows])) for metric in METRICS}
 
 
+HEADS_PER_BATCH = 256  # of a relation, that a worker ranks at a time
 MAX_SCORES = 1 << 23  # in memory at a time: 32 MB of float32, and some masks of that shape
 
 
@@ -144,23 +144,15 @@ class Evaluation:
 
 
 def evaluate(
-    benchmark: Benchmark, scorer: Scorer, protocol: Protocol = Protocol(), *, processes: int = 1
+    benchmark: Benchmark, scorer: Scorer, protocol: Protocol = Protocol(), engine: Engine | None = None
 ) -> Evaluation:
-    """Rank every query of a split. The ranks do not depend on the number of processes.
+    """Rank every query of a split. The ranks do not depend on the engine, by default this process.
 
     Under torchrun, each process ranks its share, and every process returns all ranks.
     """
     start = time.monotonic()
-    if processes < 1:
-        raise FewlinkError(f"processes is {processes}: it must be at least 1")
     check_unseen(scorer, protocol)
-    if distributed.count() > 1:
-        share = rank_split(benchmark, scorer, protocol, (distributed.rank(), distributed.count()))
-        tasks = merge(distributed.gathered(share))
-    elif processes == 1:
-        tasks = rank_split(benchmark, scorer, protocol)
-    else:
-        tasks = _rank_in_processes(benchmark, scorer, protocol, processes)
+    tasks = rank_split(benchmark, scorer, protocol, engine)
     return Evaluation(protocol, tasks, time.monotonic() - start)
 
 
@@ -174,69 +166,76 @@ def check_unseen(scorer: Scorer, protocol: Protocol) -> None:
         )
 
 
-def _rank_in_processes(benchmark: Benchmark, scorer: Scorer, protocol: Protocol, processes: int) -> list[TaskRanks]:
-    spawn = multiprocessing.get_context("spawn")
-    try:
-        with concurrent.futures.ProcessPoolExecutor(processes, spawn, initializer=_end_with_parent) as pool:
-            jobs = [pool.submit(_rank_shard, benchmark, scorer, protocol, (i, processes)) for i in range(processes)]
-            return merge([job.result() for job in jobs])
-    except concurrent.futures.process.BrokenProcessPool:
-        raise FewlinkError(
-            f"one of the {processes} ranking processes was killed, perhaps because memory ran out: use fewer processes"
-        ) from None
-
-
-def _end_with_parent() -> None:
-    """End this process as soon as its parent has ended, even if the parent was killed."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def rank_split(
-    benchmark: Benchmark, scorer: Scorer, protocol: Protocol, shard: tuple[int, int] = (0, 1)
+    benchmark: Benchmark, scorer: Scorer, protocol: Protocol, engine: Engine | None = None
 ) -> list[TaskRanks]:
-    """The ranks of one shard (index, count) of every relation's queries; each query is in exactly one shard."""
+    """The ranks of every relation's queries."""
     tasks = benchmark.split(protocol.split)
     if not tasks:
         raise FewlinkError(f"{benchmark.name} has no {protocol.split} relations: choose another split")
-    total = sum(len(task.pairs) for task in tasks)
-    done = 0
-    results = []
-    with progress(f"ranking {protocol.split}", total) as advance:
-        for task in tasks:
-            results.append(rank_task(benchmark.graph, scorer, task, protocol, shard))
-            done += len(task.pairs)
-            advance(done, f"{done:,} pairs")
-    return results
+    if engine is None:
+        engine = Torchrun() if distributed.count() > 1 else ThisProcess()
+    batches = [batch for number, task in enumerate(tasks) for batch in head_batches(number, task, protocol)]
+    found: list[list[TaskRanks]] = [[] for _ in tasks]
+
+    def name(number: int) -> str:
+        return f"{len(batches[number]):,} heads of {tasks[batches[number][0][0]].name}"
+
+    with progress(f"ranking {protocol.split}", sum(map(len, batches))) as advance:
+        work = SplitRanking(benchmark, scorer, protocol)
+        results = engine.in_order(work, batches, name, lambda done: advance(done, f"{done:,} heads"))
+        for batch, ranked in zip(batches, results, strict=True):
+            found[batch[0][0]] += ranked
+    return [joined(ranked) for ranked in found]
 
 
-def merge(shards: Sequence[Sequence[TaskRanks]]) -> list[TaskRanks]:
-    """Merge the ranks of all shards into the order of a single process."""
-    merged = []
-    for parts in zip(*shards, strict=True):
-        queries, ranks, candidates = (
-            np.concatenate([getattr(p, column) for p in parts]) for column in ("queries", "ranks", "candidates")
-        )
-        order = np.argsort(queries[:, 0], kind="stable")
-        merged.append(TaskRanks(parts[0].relation, queries[order], ranks[order], candidates[order], parts[0].range))
-    return merged
+TaskHead = tuple[int, int]  # the number of a task in its split, and a head
+
+
+def head_batches(number: int, task: Task, protocol: Protocol) -> list[list[TaskHead]]:
+    """The heads of a task's queries, some at a time."""
+    _, queries = task.split(protocol.shots, protocol.draw, protocol.seed)
+    heads = [(number, head) for head in np.unique(queries[:, 0]).tolist()]
+    return [heads[begin : begin + HEADS_PER_BATCH] for begin in range(0, len(heads), HEADS_PER_BATCH)]
+
+
+@dataclass(frozen=True)
+class SplitRanking:
+    """Ranks the queries of some heads of a split's tasks, which any worker can do."""
+
+    benchmark: Benchmark
+    scorer: Scorer
+    protocol: Protocol
+
+    def __call__(self, batch: Sequence[TaskHead]) -> list[TaskRanks]:
+        tasks = self.benchmark.split(self.protocol.split)
+        ranked = []
+        for number, of_task in itertools.groupby(batch, key=lambda each: each[0]):
+            heads = np.array([head for _, head in of_task])
+            ranked.append(rank_task(self.benchmark.graph, self.scorer, tasks[number], self.protocol, heads))
+        return ranked
+
+
+def joined(ranked: Sequence[TaskRanks]) -> TaskRanks:
+    """The ranks of all heads of a relation."""
+    queries, ranks, candidates = (
+        np.concatenate([getattr(each, column) for each in ranked]) for column in ("queries", "ranks", "candidates")
+    )
+    return TaskRanks(ranked[0].relation, queries, ranks, candidates, ranked[0].range)
 
 
 def rank_task(
-    graph: Graph, scorer: Scorer, task: Task, protocol: Protocol, shard: tuple[int, int] = (0, 1)
+    graph: Graph, scorer: Scorer, task: Task, protocol: Protocol, heads: np.ndarray | None = None
 ) -> TaskRanks:
-    """The ranks of a relation's queries. A head with several queries is scored once against all candidates."""
+    """The ranks of a relation's queries, or of those of some heads (h,), sorted by head.
+
+    A head with several queries is scored once against all candidates.
+    """
     references, queries = task.split(protocol.shots, protocol.draw, protocol.seed)
     pool = candidates_of(protocol.candidates, task, references, graph)
     queries = queries[np.argsort(queries[:, 0], kind="stable")]
-    heads = np.unique(queries[:, 0])[shard[0] :: shard[1]]
-    queries = queries[np.isin(queries[:, 0], heads)]
+    if heads is not None:
+        queries = queries[np.isin(queries[:, 0], heads)]
     ranks, counts = rank_queries(scorer, task, references, pool, queries)
     return TaskRanks(task.name, queries, ranks, counts, int(pool.counted.sum()) + pool.outside)
 
@@ -316,8 +315,3 @@ def _check_scores(scores: torch.Tensor, scorer: Scorer, task: Task, heads: np.nd
             f"scorer '{scorer.name}' returned {float(scores[row, column])} for {task.name}, head {heads[row]}, "
             f"candidate {pool.ids[column]}: scores must be finite"
         )
-
-
-def _rank_shard(benchmark: Benchmark, scorer: Scorer, protocol: Protocol, shard: tuple[int, int]) -> list[TaskRanks]:
-    torch.set_num_threads(1)
-    return rank_split(benchmark, scorer, protocol, shard)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fewlink.graph.columns import option
-from fewlink.graph.compile import read_graph
+from fewlink.graph.compile import read_files
 from fewlink.graph.graph import Graph
 from fewlink.graph.groups import spans
 from fewlink.graph.similar_names import similar_names
@@ -37,9 +37,23 @@ def check_graph(
     Raise if the file has no triples.
     """
     report = CompileReport()
-    graph = read_graph([Path(path)], types, names, reading or Reading(skip=True), report)
-    if not graph.triple_count:
-        raise report.no_triples([Path(path)])
+    graph = read_files([path], reading or Reading(skip=True), types=types, names=names, report=report)
+    return _describe(graph, report, names is not None, smallest, largest)
+
+
+def check_and_save(path: str, folder: str | None, columns: str | None, literals: str, on_error: str) -> dict[str, Any]:
+    """Describe a graph as `check_graph` does, and save it if a folder is given. Arguments and result are JSON."""
+    report = CompileReport()
+    graph = read_files([path], Reading.of(columns, on_error, literals), report=report)
+    described = _describe(graph, report)
+    if folder is not None:
+        graph.save(Path(folder))
+    return described
+
+
+def _describe(
+    graph: Graph, report: CompileReport, names: bool = False, smallest: int = 50, largest: int = 500
+) -> dict[str, Any]:
     triples = graph.triples()
     sizes = np.bincount(triples[:, 1], minlength=len(graph.relations))
     order = np.argsort(-sizes, kind="stable")

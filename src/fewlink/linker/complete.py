@@ -1,11 +1,13 @@
 """Complete a relation: find its missing pairs, head by head, and write them to a file; interrupted runs resume.
 
 Meanwhile FILE.part holds the results so far: a first line with the facts of the query, then one line for each batch of
-heads, with its number and checksum. When all heads are done, FILE is written atomically and FILE.part is removed.
+heads, with its number and checksum, in the order in which workers finished them. When all heads are done, FILE is
+written atomically and FILE.part is removed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fewlink.core.engine import Engine, ThisProcess
 from fewlink.core.errors import FewlinkError, InputError, json_shown
 from fewlink.core.storage import with_sha256, without_sha256, write_bytes
 from fewlink.curation.exports import csv_text
@@ -39,16 +42,17 @@ Row = Sequence[Any]
 
 def best_of_batches(
     heads: Sequence[int],
-    rank: Callable[[Sequence[int]], RankedPairs],
+    rank: Callable[[Sequence[int]], list[Row]],
     best: Callable[[RankedPairs], RankedPairs],
     pool: int,
     facts: Mapping[str, Any],
     out: Path | None,
     on_heads: Callable[[int], None],
+    engine: Engine,
 ) -> RankedPairs:
-    """The `pool` best pairs of all heads: `rank` maps a batch of heads to its pairs, and `best` selects the best."""
+    """The `pool` best pairs of all heads: `rank` maps a batch of heads to its rows, and `best` selects the best."""
     parts = list[RankedPairs]()
-    for rows in answer_batches(heads, lambda batch: _rows_of(rank(batch)), facts, out, on_heads):
+    for rows in answer_batches(heads, rank, facts, out, on_heads, engine):
         parts.append(_pairs_of(rows))
         if sum(map(len, parts)) > 2 * pool:
             parts = [best(RankedPairs.joined(parts))]
@@ -103,14 +107,14 @@ def digest(*ids: np.ndarray) -> str:
     return hashlib.sha256(b"|".join(np.asarray(each, np.int64).tobytes() for each in ids)).hexdigest()[:16]
 
 
-def _rows_of(pairs: RankedPairs) -> list[Row]:
+def rows_of(pairs: RankedPairs) -> list[Row]:
     """Convert ranked pairs to rows for JSON."""
     columns = (getattr(pairs, column.name).tolist() for column in fields(pairs))
     return [list(row) for row in zip(*columns, strict=True)]
 
 
 def _pairs_of(rows: Sequence[Row]) -> RankedPairs:
-    """Convert the rows of `_rows_of` back to ranked pairs."""
+    """Convert the rows of `rows_of` back to ranked pairs."""
     empty = RankedPairs.joined([])
     if not rows:
         return empty
@@ -157,23 +161,36 @@ def answer_batches(
     facts: Mapping[str, Any],
     out: Path | None = None,
     on_heads: Callable[[int], None] = lambda done: None,
+    engine: Engine | None = None,
 ) -> Iterator[list[Row]]:
-    """Yield the rows of each batch of heads; `answer` maps heads to rows.
+    """Yield the rows of each batch of heads, in their order; `answer` maps heads to rows.
 
     With `out`, batches are stored in a file beside it until `finish` is called, and stored batches are not computed
     again. `on_heads` is called with the number of heads whose batches are stored, then with the number of heads done
-    after each batch. Raises if `out` exists, or if the stored batches have other `facts`.
+    after each batch. The workers of the `engine`, by default this process, compute the batches. Raises if `out` exists,
+    or if the stored batches have other `facts`.
     """
     batches = [heads[begin : begin + HEADS_PER_BATCH] for begin in range(0, len(heads), HEADS_PER_BATCH)]
-    stored = [] if out is None else _begin(out, facts)
-    yield from stored
-    on_heads(min(len(stored) * HEADS_PER_BATCH, len(heads)))
-    for number, batch in enumerate(batches[len(stored) :], len(stored)):
-        rows = answer(batch)
-        if out is not None:
-            _append(unfinished(out), with_sha256({"batch": number, "rows": rows}))
-        on_heads(min((number + 1) * HEADS_PER_BATCH, len(heads)))
-        yield rows
+    found = {} if out is None else _begin(out, facts, len(batches))
+    missing = [number for number in range(len(batches)) if number not in found]
+    done = sum(len(batches[number]) for number in found)
+    on_heads(done)
+
+    def name(place: int) -> str:
+        begin = missing[place] * HEADS_PER_BATCH
+        return f"heads {begin + 1:,} to {begin + len(batches[missing[place]]):,}"
+
+    results = (engine or ThisProcess()).run(answer, [batches[number] for number in missing], name)
+    with contextlib.closing(results):
+        for number in range(len(batches)):
+            while number not in found:
+                place, rows = next(results)
+                if out is not None:
+                    _append(unfinished(out), with_sha256({"batch": missing[place], "rows": rows}))
+                found[missing[place]] = rows
+                done += len(batches[missing[place]])
+                on_heads(done)
+            yield found.pop(number)
 
 
 def unfinished(out: Path) -> Path:
@@ -195,13 +212,13 @@ def check_out(out: Path) -> None:
         raise InputError(out, "cannot be written: its folder does not exist")
 
 
-def _begin(out: Path, facts: Mapping[str, Any]) -> list[list[Row]]:
-    """The batches that an interrupted run stored; starts a file for them if there is none."""
+def _begin(out: Path, facts: Mapping[str, Any], count: int) -> dict[int, list[Row]]:
+    """The batches, of `count`, that an interrupted run stored, by number; starts a file for them if there is none."""
     part, first = unfinished(out), {"format": FORMAT, **facts}
     check_out(out)
     if not part.exists():
         write_bytes(part, _line(first))
-        return []
+        return {}
     try:
         content = part.read_bytes()
     except OSError as error:
@@ -210,7 +227,7 @@ def _begin(out: Path, facts: Mapping[str, Any]) -> list[list[Row]]:
     lines = whole.splitlines()
     try:
         stored_facts = json.loads(lines[0]) if lines else None
-        batches = [_rows(json.loads(line), number, part) for number, line in enumerate(lines[1:])]
+        batches = dict(_batch(json.loads(line), place, part) for place, line in enumerate(lines[1:], 2))
     except (ValueError, RecursionError):
         raise InputError(part, f"is damaged: {REMEDY}") from None
     if stored_facts != json.loads(_line(first)):
@@ -219,18 +236,20 @@ def _begin(out: Path, facts: Mapping[str, Any]) -> list[list[Row]]:
         raise InputError(
             part, f"was started with other options ({', '.join(differing)}): use the same options, or {REMEDY}"
         )
+    if batches and max(batches) >= count:
+        raise InputError(part, f"has a batch that this run has not: {REMEDY}")
     if len(whole) < len(content):
         with part.open("r+b") as file:
             file.truncate(len(whole))
     return batches
 
 
-def _rows(stored: Any, number: int, part: Path) -> list[Row]:
-    """The rows of a stored batch; raises if its checksum or number is wrong."""
-    content = without_sha256(stored, part, number + 2, REMEDY)
-    if not isinstance(content, dict) or content.get("batch") != number or not isinstance(content.get("rows"), list):
-        raise InputError(part, f"is not batch {number}: {REMEDY}", number + 2)
-    return list(content["rows"])
+def _batch(stored: Any, line: int, part: Path) -> tuple[int, list[Row]]:
+    """The number and rows of a stored batch; raises if its checksum is wrong."""
+    content = without_sha256(stored, part, line, REMEDY)
+    if not isinstance(content, dict) or type(content.get("batch")) is not int or type(content.get("rows")) is not list:
+        raise InputError(part, f"has no batch here: {REMEDY}", line)
+    return content["batch"], content["rows"]
 
 
 def _append(part: Path, batch: Mapping[str, Any]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
+from fewlink.core.engine import Engine, ThisProcess
 from fewlink.core.errors import FewlinkError, shown
 from fewlink.curation.learning import LearningScorer
 from fewlink.data import Benchmark
@@ -22,6 +24,8 @@ from fewlink.linker.calibration import Calibration, calibration_of, shipped_cali
 from fewlink.linker.card import UNKNOWN_LICENSE
 from fewlink.linker.check import CheckedTriple, check
 from fewlink.linker.complete import (
+    HEADS_PER_BATCH,
+    Row,
     answered_heads,
     best_of_batches,
     check_out,
@@ -29,6 +33,7 @@ from fewlink.linker.complete import (
     digest,
     first_of_heads,
     plausible_heads,
+    rows_of,
     unanswered_first,
     write_completion,
 )
@@ -367,6 +372,7 @@ class Linker:
         out: str | Path | None = None,
         exact: bool = False,
         on_heads: Callable[[int, int], None] = lambda done, count: None,
+        engine: Engine | None = None,
     ) -> Predictions:
         """The `top` best missing pairs of a relation, for all entities like its heads or for `heads`, names or a type.
 
@@ -374,6 +380,9 @@ class Linker:
         pairs are written to that file (JSON lines, CSV or TSV, by its suffix), and an interrupted call resumes where it
         stopped; `exact` is as in `Predictions.to_tsv`. `on_heads` is called with the number of heads done and their
         total, at the start and after each batch. With a project (`with_project`), decided pairs are left out.
+
+        `engine` (`fewlink.core.engine.engine_of`) has workers that share the heads, by default this process; the pairs
+        do not depend on it.
         """
         top, k, file = check_count(top, "top"), check_count(k), None if out is None else Path(out)
         if file is not None:
@@ -394,14 +403,6 @@ class Linker:
         if min_probability > 0:
             check_probabilities(self.calibration, trust)
         facts = {**self._facts(query, relation), "top": top, "k": k, "min_probability": min_probability}
-
-        def rank(batch: Sequence[int]) -> RankedPairs:
-            part = dataclasses.replace(query, heads=tuple(batch), k=k, across_heads=False)
-            pairs = self.rank(part, trust)
-            if not min_probability:
-                return pairs
-            return pairs.take(np.flatnonzero(self.sort_keys(part, pairs, trust) >= min_probability))
-
         pool, answered = self._pool(query), answered_heads(query.references)
 
         def best(pairs: RankedPairs) -> RankedPairs:
@@ -409,7 +410,14 @@ class Linker:
             return unanswered_first(by_merit, answered).take(np.s_[:pool])
 
         pairs = best_of_batches(
-            open_heads.tolist(), rank, best, pool, facts, file, lambda done: on_heads(done, len(open_heads))
+            open_heads.tolist(),
+            functools.partial(self._completed_rows, dataclasses.replace(query, heads=(), k=k), trust, min_probability),
+            best,
+            pool,
+            facts,
+            file,
+            lambda done: on_heads(done, len(open_heads)),
+            engine or ThisProcess(),
         )
         every = dataclasses.replace(query, k=max(len(pairs), 1))
         pairs = first_of_heads(self.settle(every, pairs, trust), k)
@@ -418,6 +426,16 @@ class Linker:
         if file is not None:
             write_completion(file, predictions, facts, exact=exact)
         return predictions
+
+    def _completed_rows(
+        self, query: Query, trust: Trust | None, min_probability: float, heads: Sequence[int]
+    ) -> list[Row]:
+        """The rows of a batch of heads for `complete`, which any worker can compute."""
+        query = dataclasses.replace(query, heads=tuple(heads), across_heads=False)
+        pairs = self.rank(query, trust)
+        if min_probability:
+            pairs = pairs.take(np.flatnonzero(self.sort_keys(query, pairs, trust) >= min_probability))
+        return rows_of(pairs)
 
     def _facts(self, query: Query, relation: str | None) -> dict[str, Any]:
         """Everything that determines the pairs of a completion: stored batches are reused only if it is the same."""
@@ -475,12 +493,33 @@ class Linker:
 
     # The stages of an answer
 
-    def answer(self, query: Query) -> Predictions:
-        """Answer a query: run all stages."""
+    def answer(
+        self, query: Query, engine: Engine | None = None, on_heads: Callable[[int], None] = lambda done: None
+    ) -> Predictions:
+        """Answer a query: run all stages.
+
+        The workers of the `engine`, by default this process, rank the tails of some heads at a time; the answer does
+        not depend on it. `on_heads` is called with the number of heads done.
+        """
         self._check_heads(query)
         trust = self.trust(query)
-        pairs = self.settle(query, self.rank(query, trust), trust)
-        return self.predictions(query, pairs, trust)
+        batches = [query.heads[at : at + HEADS_PER_BATCH] for at in range(0, len(query.heads), HEADS_PER_BATCH)]
+        rank, kept = functools.partial(self._rank_part, query, trust), max(self._pool(query), MIN_POOL)
+
+        def name(number: int) -> str:
+            return f"heads {number * HEADS_PER_BATCH + 1:,} to {number * HEADS_PER_BATCH + len(batches[number]):,}"
+
+        ranked = list[RankedPairs]()
+        for pairs in (engine or ThisProcess()).in_order(rank, batches, name, on_heads):
+            ranked.append(pairs)
+            if query.across_heads and sum(map(len, ranked)) > 2 * kept:
+                ranked = [self.best_pairs(query, RankedPairs.joined(ranked), trust, self._pool(query))]
+        settled = self.settle(query, RankedPairs.joined(ranked), trust)
+        return self.predictions(query, settled, trust)
+
+    def _rank_part(self, query: Query, trust: Trust | None, heads: Sequence[int]) -> RankedPairs:
+        """`rank` for some heads of a query, which any worker can do."""
+        return self.rank(query.part(heads), trust)
 
     def resolve(
         self,

@@ -20,6 +20,7 @@ from fewlink.linker.names import Names, fold, readable
 if TYPE_CHECKING:
     from fewlink.linker.adjustment import Adjustment
 
+BY_HEAD = frozenset({"irreflexive", "types", "none"})  # constraints under which no predicted pair rules out another
 CANDIDATE_WORDS = ("open", "full", "all")  # any other text names a type
 Pairs = Iterable[tuple[str, str]]
 Choice = str | Iterable[str] | Callable[[str], bool] | None
@@ -198,9 +199,18 @@ class Query:
         return dataclasses.replace(self, heads=tuple(heads), heads_in_all=self.competing_heads)
 
     @property
+    def by_head(self) -> bool:
+        """Whether the ranking of each head depends on no other head of the query."""
+        return not self.across_heads and set(self.constraints) <= BY_HEAD
+
+    @property
+    def ranking_key(self) -> Hashable:
+        """A key for rankings: if two queries are `by_head`, and their keys are equal, each head has one ranking."""
+        return self.references, self.candidates, self.exclude_known, self.constraints, self.k
+
+    @property
     def batch_key(self) -> Hashable:
         """A key for batching: queries with equal keys differ only in heads and k, so `Linker.rank_batch` takes them."""
-        alone = self.across_heads or bool(self.constraints)
         return (
             self.references,
             self.candidates,
@@ -209,7 +219,7 @@ class Query:
             self.across_heads,
             self.adjustment,
             self.answered,
-            self.heads if alone else None,
+            None if self.by_head else self.heads,
         )
 
 

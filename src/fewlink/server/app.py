@@ -87,7 +87,7 @@ def make_app(
     opened = None
     if graphs is not None and settings.upload:
         of_graph = replace(settings, upload=0)
-        opened = GraphFolder(graphs, lambda linker, file: make_app(linker, of_graph, file), linker.device)
+        opened = GraphFolder(graphs, lambda linker, file: make_app(linker, of_graph, file), linker.device, service)
 
     def stop() -> None:
         if not service.admission.closed:
@@ -129,7 +129,7 @@ def make_app(
     install_projects(app, projects)
     install_neighbours(app, linker)
     if opened is not None:
-        install_graphs(app, opened, service)
+        install_graphs(app, opened)
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:

@@ -1,7 +1,8 @@
 """Graphs that visitors open from files of their own, each with its page at /graphs/NAME/.
 
-A folder holds one folder for each graph: the file, `reading.json` with the options to read it, and `decisions`, its
-project file. Processes that share the folder serve the same graphs; each opens a graph when it is first asked for.
+A folder holds one folder for each graph: the file, `reading.json` with the options to read it, `compiled` with the
+graph that a process of its own read from the file, and `decisions`, its project file. Processes that share the folder
+serve the same graphs; each opens a graph when it is first asked for.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from fewlink.core.errors import FewlinkError
-from fewlink.graph.check import check_graph
-from fewlink.graph.source import Reading
 from fewlink.linker import Linker, load
+from fewlink.server.admission import Job
 from fewlink.server.connections import ON_STOP
 from fewlink.server.errors import ApiError, as_json
 from fewlink.server.schema import MAX_NAME_LENGTH, FilePreview, GraphList, OpenedGraph
@@ -33,6 +33,8 @@ from fewlink.server.service import Service
 MAX_GRAPHS = 10  # in one folder
 READING_FILE = "reading.json"
 PROJECT_FILE = "decisions"
+COMPILED_FOLDER = "compiled"
+READ_GRAPH = "fewlink.graph.check:check_and_save"
 PREVIEWED = ("format", "encoding", "separator", "header", "names", "columns", "ignored", "notes", "first_triples")
 FileName = Annotated[str, Query(alias="name", min_length=1, max_length=200, description="The name of the file.")]
 BODY: dict[str, Any] = {
@@ -50,9 +52,6 @@ class Options:
     columns: str | None = None
     literals: str = "drop"
     on_error: str = "stop"
-
-    def reading(self) -> Reading:
-        return Reading.of(self.columns, self.on_error, self.literals)
 
 
 def options_of(
@@ -74,9 +73,12 @@ GivenOptions = Annotated[Options, Depends(options_of)]
 class GraphFolder:
     """A folder of graphs, and the apps of those that this process has opened."""
 
-    def __init__(self, folder: Path, open_app: Callable[[Linker, Path], FastAPI], device: str) -> None:
+    def __init__(
+        self, folder: Path, open_app: Callable[[Linker, Path], FastAPI], device: str, service: Service
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.service = service
         self.open_app = open_app
         self.device = device
         self._apps: dict[str, asyncio.Task[FastAPI]] = {}
@@ -89,21 +91,40 @@ class GraphFolder:
     def facts(self) -> list[dict[str, Any]]:
         return [{"name": name, "file": self._read(name)[0].name, "address": address_of(name)} for name in self.names()]
 
-    def add(self, file_name: str, content: bytes, options: Options) -> str:
-        """Store a file that can be read; return the name of its graph."""
+    async def add(self, file_name: str, content: bytes, options: Options, job: Job) -> str:
+        """Store a file that can be read, and the graph in it; return the name of the graph."""
         if len(self.names()) >= MAX_GRAPHS:
             raise FewlinkError(f"this server keeps {MAX_GRAPHS} graphs at most: its owner can remove some")
         file_name = safe_name(file_name)
         draft = Path(tempfile.mkdtemp(prefix=".", dir=self.folder))
         try:
-            (draft / file_name).write_bytes(content)
+            await self.service.run(lambda: (draft / file_name).write_bytes(content), job)
             (draft / READING_FILE).write_text(json.dumps({"file": file_name, **asdict(options)}))
-            with naming_file(draft):
-                check_graph(draft / file_name, reading=options.reading())
+            await self._read_apart(draft / file_name, options, job)
             return self._place(draft, Path(file_name.partition(".")[0]).name)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
+
+    async def preview(self, file_name: str, content: bytes, options: Options, job: Job) -> dict[str, Any]:
+        """How a file is read, its first triples, counts and likely mistakes, as `fewlink data check` shows them."""
+        name = safe_name(file_name)
+        with tempfile.TemporaryDirectory() as place:
+            file = Path(place) / name
+            await self.service.run(lambda: file.write_bytes(content), job)
+            report = await self._read_apart(file, options, job, save=False)
+        counts = {what: count for what, count in report["counts"].items() if count}
+        shown = {key: report[key] for key in PREVIEWED}
+        return {"file": name, **shown, "counts": counts, "problems": report["problems"]}
+
+    async def _read_apart(self, file: Path, options: Options, job: Job, *, save: bool = True) -> dict[str, Any]:
+        """Read a file in a process of its own, which saves the graph beside it, and describe it."""
+        folder = str(compiled(file)) if save else None
+        with naming_file(file.parent):
+            report: dict[str, Any] = await self.service.run_apart(
+                READ_GRAPH, file.name, job, path=str(file), folder=folder, **asdict(options)
+            )
+        return report
 
     def _place(self, draft: Path, stem: str) -> str:
         """Give the folder of a graph a name that no other graph has."""
@@ -127,17 +148,20 @@ class GraphFolder:
             raise ApiError(404, "not-found", f"this server has no graph '{name}'") from None
         return folder / stored.pop("file"), Options(**stored)
 
-    def _load(self, name: str) -> FastAPI:
-        file, options = self._read(name)
-        linker = load(file, device=self.device, **asdict(options))
-        linker.names.complete("a", 1)  # builds the search index before the first request
-        return self.open_app(linker, file.parent / PROJECT_FILE)
-
     async def _start(self, name: str) -> FastAPI:
-        app = await asyncio.to_thread(self._load, name)
+        file, options = self._read(name)
+        if not compiled(file).exists():
+            async with self.service.admission.enter("file") as job:
+                await self._read_apart(file, options, job)
+        app = await asyncio.to_thread(self._load, file)
         state = await self._lifespans.enter_async_context(app.router.lifespan_context(app))
         self._stops.append((state or {})[ON_STOP])
         return app
+
+    def _load(self, file: Path) -> FastAPI:
+        linker = load(compiled(file), device=self.device)
+        linker.names.complete("a", 1)  # builds the search index before the first request
+        return self.open_app(linker, file.parent / PROJECT_FILE)
 
     async def app(self, name: str) -> FastAPI:
         """The app of a graph. Requests that come while it is opened wait for it."""
@@ -169,6 +193,11 @@ class GraphFolder:
         await self._lifespans.aclose()
 
 
+def compiled(file: Path) -> Path:
+    """The folder of the graph that was read from a file. It has the name of the file, which becomes the graph's."""
+    return file.parent / COMPILED_FOLDER / file.name
+
+
 def address_of(name: str) -> str:
     return f"graphs/{name}/"
 
@@ -187,20 +216,9 @@ def naming_file(folder: Path) -> Iterator[None]:
         raise FewlinkError(str(error).replace(f"{folder}/", "")) from None
 
 
-def preview(file_name: str, content: bytes, options: Options) -> dict[str, Any]:
-    """How a file is read, its first triples, counts and likely mistakes, as `fewlink data check` shows them."""
-    name = safe_name(file_name)
-    with tempfile.TemporaryDirectory() as place:
-        file = Path(place) / name
-        file.write_bytes(content)
-        with naming_file(Path(place)):
-            report = check_graph(file, reading=options.reading())
-    counts = {what: count for what, count in report["counts"].items() if count}
-    return {"file": name, **{key: report[key] for key in PREVIEWED}, "counts": counts, "problems": report["problems"]}
-
-
-def install_graphs(app: FastAPI, graphs: GraphFolder, service: Service) -> None:
+def install_graphs(app: FastAPI, graphs: GraphFolder) -> None:
     """Add the endpoints that open files, and the pages of opened graphs."""
+    admission = graphs.service.admission
 
     @app.get("/graphs", response_model=GraphList)
     def list_graphs() -> Response:
@@ -211,15 +229,15 @@ def install_graphs(app: FastAPI, graphs: GraphFolder, service: Service) -> None:
     async def preview_file(request: Request, name: FileName, options: GivenOptions) -> Response:
         """How a file of triples would be read. Nothing is stored."""
         content = await request.body()
-        async with service.admission.enter("file") as job:
-            return as_json(await service.run(lambda: preview(name, content, options), job, slow=True))
+        async with admission.enter("file") as job:
+            return as_json(await graphs.preview(name, content, options, job))
 
     @app.post("/graphs", response_model=OpenedGraph, status_code=201, openapi_extra=BODY)
     async def open_file(request: Request, name: FileName, options: GivenOptions) -> Response:
         """Store a file of triples and open it as a graph with a page of its own."""
         content = await request.body()
-        async with service.admission.enter("file") as job:
-            added = await service.run(lambda: graphs.add(name, content, options), job, slow=True)
+        async with admission.enter("file") as job:
+            added = await graphs.add(name, content, options, job)
             await graphs.app(added)
         return as_json({"name": added, "address": address_of(added)}, 201)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.exports import FORMATS, Described, FormatName, export
-from fewlink.curation.imports import import_text
+from fewlink.curation.imports import add_events
 from fewlink.curation.learning import learn, units_of
 from fewlink.curation.next_pair import suggest
 from fewlink.curation.schema import Decision, Event
@@ -47,9 +47,9 @@ from fewlink.server.schema import (
 )
 from fewlink.server.service import Service, adjusted, adjustment_facts
 
+READ_DECISIONS = "fewlink.curation.imports:read_fields"
 SUGGESTED_TAILS = 50  # of each head
 REFERENCE_STEP = 5  # accepted pairs become references in groups of this size; until then they only correct the scores
-CACHED_RANKINGS = 8
 LISTED_TAILS = 20  # of the accepted pairs
 FORMAT_FACTS = [
     {"name": name, "title": format.title, "about": format.about, "suffixes": list(format.suffixes)}
@@ -88,7 +88,6 @@ class Projects:
         self.path = path
         self._file: ProjectFile | None = None
         self._lock = threading.Lock()
-        self._ranked: OrderedDict[Query, tuple[RankedPairs, Trust | None]] = OrderedDict()
         if path is not None and path.exists():
             _ = self.file  # raises now if the file cannot be used
 
@@ -201,12 +200,7 @@ class Projects:
 
         async with service.admission.enter("next") as job:
             known, query, in_all, notes = await service.run(resolve, job, slow=body.heads is None)
-            if query not in self._ranked:
-                self._ranked[query] = await service.rank(query, job)
-            self._ranked.move_to_end(query)
-            while len(self._ranked) > CACHED_RANKINGS:
-                self._ranked.popitem(last=False)
-            ranked, trust = self._ranked[query]
+            ranked, trust = await service.rank(query, job)
 
             def answer() -> dict[str, Any]:
                 return {
@@ -383,13 +377,24 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
         return Response(content, headers={"Content-Disposition": disposition}, media_type=chosen.media_type)
 
     @app.post("/projects/{number}/import", response_model=ImportAnswer)
-    def import_project(number: int, body: ImportRequest) -> Response:
+    async def import_project(number: int, body: ImportRequest) -> Response:
         """Import decisions from an export. Decisions that the project already has are skipped."""
-        name = projects.file.project(number).name
-        find = projects.linker.names.id_of
-        done = import_text(projects.file, name, body.text, body.format, who=body.who, find=find)
-        notes = [lacking_note(done.unknown)] if done.unknown else []
-        return as_json({"project": projects.facts(number), "added": done.added, "read": done.read, "notes": notes})
+        service: Service = app.state.service
+        async with service.admission.enter("import") as job:
+            name = await service.run(lambda: projects.file.project(number).name, job)
+            description, events = await service.run_apart(
+                READ_DECISIONS, "the import", job, text=body.text, format=body.format, who=body.who
+            )
+
+            def add() -> Response:
+                decisions = [Event(**fields) for fields in events]
+                find = projects.linker.names.id_of
+                done = add_events(projects.file, name, description, decisions, body.format, find)
+                notes = [lacking_note(done.unknown)] if done.unknown else []
+                facts = projects.facts(number)
+                return as_json({"project": facts, "added": done.added, "read": done.read, "notes": notes})
+
+            return await service.run(add, job)
 
     @app.post("/projects/{number}/next", response_model=NextAnswer)
     async def next_pairs(number: int, body: NextRequest) -> Response:

@@ -27,6 +27,7 @@ class ServerSettings:
     explained   maximum number of predictions with reasons in one request
     body        maximum size of a request body in bytes
     upload      maximum size of a file that a visitor opens as a graph, in bytes; 0: visitors cannot
+    reading     maximum memory of the process that reads a file or an import of a visitor, in bytes
     waiting     maximum number of admitted requests
     seconds     maximum computing time of one request, estimated from its first turns
     queued      maximum computing time of all admitted requests, in seconds
@@ -34,7 +35,8 @@ class ServerSettings:
     turn        seconds that a request computes before others get their turn
     gather      seconds that the model waits for similar questions to answer in the same call
     together    maximum number of questions in one call; 1 disables batching
-    kept        maximum size of the answers to /predict that are kept for clients who ask again, in bytes
+    kept        maximum size of the answers to /predict, and of the rankings of heads, that are kept for clients who ask
+                again, in bytes each
     token       the token that clients must send; None: no token
     hosts       names that the Host header may have; None: any
     references  triples (head, relation, tail) that describe relations which the graph lacks
@@ -46,6 +48,7 @@ class ServerSettings:
     explained: int = 100
     body: int = 1 << 20
     upload: int = 0
+    reading: int = 1 << 30
     waiting: int = 256
     seconds: float = 60.0
     queued: float = 120.0

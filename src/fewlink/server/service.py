@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fewlink.core import child
 from fewlink.core.errors import UnknownName
 from fewlink.curation.schema import Decision
 from fewlink.data.candidates import by_similarity
@@ -27,7 +31,7 @@ from fewlink.server.batching import Batcher, Work, run_each
 from fewlink.server.errors import ApiError
 from fewlink.server.lookups import offer, types_of
 from fewlink.server.schema import ExplainRequest, PredictRequest, ServerSettings
-from fewlink.server.sharing import SharedAnswers
+from fewlink.server.sharing import KeptRankings, SharedAnswers, split_by_head
 
 T = TypeVar("T")
 FIRST_TURN_HEADS = 8  # before the pace of a request is known
@@ -234,7 +238,9 @@ class Service:
             short=SHORT_SHARE * settings.seconds if capabilities(linker.scorer).thread_safe else None,
         )
         self.shared = SharedAnswers(settings.kept)
+        self.rankings = KeptRankings(settings.kept)
         self.calls = 0  # of the linker
+        self._reading = asyncio.Lock()  # held while a process reads what a visitor sent
         self._seconds_per_head = 0.0  # in the latest turn of any request
         self.lookups: Batcher[Work] = Batcher(run_each, threads=LOOKUP_THREADS, name="lookup")
         self.slow_lookups: Batcher[Work] = Batcher(run_each, name="slow-lookup")
@@ -263,6 +269,27 @@ class Service:
         """
         result: T = await (self.slow_lookups if slow else self.lookups).ask(Work(work), job)
         return result
+
+    async def run_apart(self, function: str, what: str, job: Job, **arguments: Any) -> Any:
+        """Call a function that reads what a visitor sent, in a process of its own with limited memory, one at a time.
+
+        `function` is `package.module:function`; `what` names the input in errors. Arguments and result are JSON. The
+        process is killed if the caller is cancelled.
+        """
+        max_bytes = self.settings.reading
+        async with self._reading:
+            began = time.monotonic()
+            process = await asyncio.create_subprocess_exec(
+                *child.command(function, max_bytes), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            try:
+                output, _ = await process.communicate(json.dumps(arguments).encode())
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+                job.spend(time.monotonic() - began)
+        return await self.run(lambda: child.result_of(process.returncode or 0, output, what, max_bytes), job)
 
     async def run_steps(self, kind: str, work: Callable[[Callable[[int], None]], T], *, slow: bool = False) -> T:
         """Admit a request, and run work that calls its argument after each step.
@@ -333,29 +360,39 @@ class Service:
         return explanation.to_dict()
 
     async def rank(self, query: Query, job: Job) -> tuple[RankedPairs, Trust | None]:
-        """The ranked pairs of a query, computed some heads at a time, and the trust in them.
+        """The ranked pairs of a query, computed some heads at a time, and the trust in them. Rankings are kept by head.
 
         The first turn includes work that is done once per query; the second one shows how long the others will take.
         """
+        task = query.ranking_key if query.by_head else None
+        kept = None if task is None else self.rankings.of(task)
+        by_head = {} if kept is None else {head: kept.by_head[head] for head in query.heads if head in kept.by_head}
         trust: Trust | None = None
-        if self.linker.calibration is not None:
+        if kept is not None:
+            trust = kept.trust
+        elif self.linker.calibration is not None:
             trust = await self.batcher.ask(TrustTurn(query), job)
+        heads = [head for head in query.heads if head not in by_head]
         ranked: list[RankedPairs] = []
         begin = 0
         count = self._heads_per_turn(FIRST_TURN_HEADS)
-        while begin < len(query.heads):
-            turn = query.part(query.heads[begin : begin + count])
+        while begin < len(heads):
+            turn = query.part(heads[begin : begin + count])
             spent_before = job.spent
             ranked.append(await self.batcher.ask(RankTurn(turn, trust), job))
             begin += len(turn.heads)
+            if task is not None:
+                new = split_by_head(ranked[-1], turn.heads)
+                self.rankings.keep(task, trust, new)
+                by_head.update(new)
             if len(ranked) == 1:
                 self.admission.started(job)
             else:
                 self._seconds_per_head = (job.spent - spent_before) / len(turn.heads)
                 count = self._heads_per_turn(MAX_TURN_HEADS)
             if len(ranked) == 2:
-                self._check_cost(query, job, len(query.heads) - begin)
-        return RankedPairs.joined(ranked), trust
+                self._check_cost(query, job, len(heads) - begin)
+        return RankedPairs.joined([by_head[head] for head in query.heads] if task is not None else ranked), trust
 
     def _heads_per_turn(self, limit: int) -> int:
         return max(1, min(limit, int(self.settings.turn / max(self._seconds_per_head, 1e-9))))

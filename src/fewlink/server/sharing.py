@@ -1,12 +1,19 @@
-"""Answers that several clients ask for: one computation answers all who wait, and the last answers are kept."""
+"""What several clients ask for: one computation answers all who wait; the last answers and rankings are kept."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+import numpy as np
+
+from fewlink.linker.ranking import RankedPairs
+from fewlink.linker.trust import Trust
+
+ARRAY_BYTES = 112  # of a numpy array without its values
 
 
 @dataclass
@@ -57,3 +64,51 @@ class SharedAnswers:
         while self.kept_bytes > self.max_bytes:
             oldest, dropped = self._kept.popitem(last=False)
             self.kept_bytes -= len(oldest) + len(dropped)
+
+
+@dataclass
+class TaskRankings:
+    """The trust in the answers of one task, the rankings of its heads, and their size."""
+
+    trust: Trust | None
+    by_head: dict[int, RankedPairs] = field(default_factory=dict)
+    bytes: int = 0
+
+
+class KeptRankings:
+    """Rankings by task (`Query.ranking_key`) and head, up to `max_bytes`: of the tasks, those used last are kept."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.kept_bytes = 0
+        self._tasks: OrderedDict[Hashable, TaskRankings] = OrderedDict()
+
+    def of(self, task: Hashable) -> TaskRankings | None:
+        """What is kept of a task."""
+        if task in self._tasks:
+            self._tasks.move_to_end(task)
+        return self._tasks.get(task)
+
+    def keep(self, task: Hashable, trust: Trust | None, rankings: Mapping[int, RankedPairs]) -> None:
+        kept = self._tasks.setdefault(task, TaskRankings(trust))
+        for head, ranking in rankings.items():
+            if head not in kept.by_head:
+                kept.by_head[head] = ranking
+                kept.bytes += size_of(ranking)
+                self.kept_bytes += size_of(ranking)
+        while self.kept_bytes > self.max_bytes:
+            _, dropped = self._tasks.popitem(last=False)
+            self.kept_bytes -= dropped.bytes
+
+
+def size_of(ranking: RankedPairs) -> int:
+    """The bytes of a ranking."""
+    return sum(ARRAY_BYTES + int(getattr(ranking, each.name).nbytes) for each in fields(ranking))
+
+
+def split_by_head(ranked: RankedPairs, heads: Sequence[int]) -> dict[int, RankedPairs]:
+    """The ranking of each of these heads. Those of the same head follow each other; some heads may have none."""
+    begins = np.flatnonzero(np.diff(ranked.heads, prepend=-1))
+    rows = dict(zip(ranked.heads[begins].tolist(), np.split(np.arange(len(ranked)), begins[1:]), strict=False))
+    nothing = np.zeros(0, np.int64)
+    return {head: ranked.take(rows.get(head, nothing)) for head in heads}

@@ -94,15 +94,17 @@ def _solutions(source: Source, file: IO[bytes], variables: list[str]) -> Iterato
     """The solutions of SPARQL results in CSV."""
     layout = Layout(len(variables), 0, 0, len(variables) - 1, tuple(variables))
     chunks = _after(source, as_utf_8(source, whole_lines(source, file)), 1)
-    for line, row in _quoted_rows(source, chunks, Dialect(b",", True, False, 1, layout)):
+    first = next(chunks, b"")  # before it, the line of the header is not counted
+    for line, row in _quoted_rows(source, itertools.chain([first], chunks), Dialect(b",", True, False, 1, layout)):
         if is_blank(row):
             continue
         if len(row) != len(variables):
             source.bad(f"has {len(row)} columns instead of {len(variables)}", line)
-            continue
-        cells = zip(variables, row, strict=True)
-        terms = ((name, csv_term(cell.decode("utf-8", "replace"))) for name, cell in cells)
-        yield line, {name: term for name, term in terms if term is not None}
+        elif not all(map(is_text, row)):
+            source.bad("is not UTF-8 text", line)
+        else:
+            terms = ((name, csv_term(cell.decode())) for name, cell in zip(variables, row, strict=True))
+            yield line, {name: term for name, term in terms if term is not None}
 
 
 def _blocks(source: Source, file: IO[bytes], dialect: Dialect) -> Iterator[Block]:

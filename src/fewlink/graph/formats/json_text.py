@@ -86,14 +86,18 @@ class JsonText:
                 return
 
     def members(self) -> Iterator[str]:
-        """The keys of the next value, an object; the caller reads the value after each."""
+        """The keys of the next value, an object; the caller reads the value after each. Raise if a key is repeated."""
         self.expect("{")
         if self.take("}"):
             return
+        keys = set[str]()
         while True:
             key = self.value()
             if not isinstance(key, str):
                 raise self.error("a key is not text")
+            if key in keys:
+                raise self.error(f"key '{key}' is repeated")
+            keys.add(key)
             self.expect(":")
             yield key
             if not self.take(","):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple
 
 from fewlink.core.errors import InputError
 from fewlink.graph.columns import Layout, named_layout
@@ -40,6 +40,11 @@ class Term(NamedTuple):
     value: str
     language: str = ""
 
+    @property
+    def has_name(self) -> bool:
+        """False for an IRI or a blank node without a name; the text of a literal may be empty."""
+        return bool(self.value) or self.kind == "literal"
+
 
 Solution = Mapping[str, Term]  # by variable; unbound ones are missing
 Numbered = tuple[int | None, Solution]  # with its line
@@ -52,11 +57,19 @@ def read_results(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block
     early: list[Numbered] = []  # JSON may have solutions before the variables
     for part in parts:
         if isinstance(part, list):
-            yield from read_solutions(source, part, itertools.chain(early, cast("Iterator[Numbered]", parts)))
+            yield from read_solutions(source, part, itertools.chain(early, _solutions(source, parts)))
             return
         source.spend(sum(len(term.value) for term in part[1].values()))
         early.append(part)
     raise InputError(source.path, "is no file of SPARQL results: it names no variables")
+
+
+def _solutions(source: Source, parts: Iterable[Part]) -> Iterator[Numbered]:
+    """The solutions after the variables."""
+    for part in parts:
+        if isinstance(part, list):
+            raise InputError(source.path, "is no file of SPARQL results: it names its variables twice")
+        yield part
 
 
 def read_solutions(source: Source, variables: Sequence[str], solutions: Iterable[Numbered]) -> Iterator[Block]:
@@ -72,7 +85,7 @@ def read_solutions(source: Source, variables: Sequence[str], solutions: Iterable
     columns = [variables[place] for place in layout.places]
     labels = [(column, column + LABEL) for column in columns if column + LABEL in variables]
     for number, (line, solution) in enumerate(solutions, 1):
-        row = [solution.get(column) for column in columns]
+        row = [term if (term := solution.get(column)) and term.has_name else None for column in columns]
         if None in row:
             missing = ("head", "relation", "tail")[row.index(None)]
             source.bad(f"has no {missing} in result {number:,}", line)

@@ -1,0 +1,168 @@
+"""Batches of work on several workers: nothing is lost when one ends, and mapped arrays are opened from their path."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fewlink.core.engine import Engine, Processes, ThisProcess, engine_of
+from fewlink.core.engine.base import MAX_LOSSES, estimate
+from fewlink.core.engine.packing import packed, unpacked
+from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.storage import write_bytes
+
+BATCHES = [[1, 2], [3, 4], [5, 6], [7]]
+
+
+class Doubling:
+    """Doubles numbers. The first process that reaches `fatal` ends there; in `folder`, each process leaves a file."""
+
+    def __init__(self, folder: Path, fatal: int | None = None, deaths: int = 1) -> None:
+        self.folder, self.fatal, self.deaths, self.driver = folder, fatal, deaths, os.getpid()
+
+    def __call__(self, numbers: Sequence[int]) -> list[int]:
+        if os.getpid() != self.driver:
+            (self.folder / f"process-{os.getpid()}-{os.environ['OMP_NUM_THREADS']}").touch()
+            if self.fatal in numbers and len(list(self.folder.glob("death-*"))) < self.deaths:
+                (self.folder / f"death-{os.getpid()}").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if -1 in numbers:
+                raise InputError("numbers.txt", "has a negative number", 3)
+        return [2 * number for number in numbers]
+
+
+def results(engine: Engine, work: object, batches: Sequence[Sequence[int]] = BATCHES) -> list[list[int]]:
+    found = dict(engine.run(work, batches))  # type: ignore[arg-type]
+    return [found[number] for number in range(len(batches))]
+
+
+@pytest.mark.slow
+def test_the_batch_of_a_killed_process_goes_to_another(tmp_path: Path) -> None:
+    assert results(Processes(3, min_seconds=0), Doubling(tmp_path, fatal=3)) == results(
+        ThisProcess(), Doubling(tmp_path)
+    )
+    assert len(list(tmp_path.glob("death-*"))) == 1
+    assert {file.name.rpartition("-")[2] for file in tmp_path.glob("process-*")} == {"1"}  # thread of each
+
+
+@pytest.mark.slow
+def test_a_batch_that_ends_its_workers_is_named(tmp_path: Path) -> None:
+    work = Doubling(tmp_path, fatal=7, deaths=9)
+    done = []
+    with pytest.raises(FewlinkError, match="the batch with 7"):
+        for number, _ in Processes(1, min_seconds=0)._run(
+            work, BATCHES, lambda number: f"the batch with {BATCHES[number][0]}"
+        ):
+            done.append(number)
+    assert done == [0, 1, 2] and len(list(tmp_path.glob("death-*"))) == MAX_LOSSES
+
+
+@pytest.mark.slow
+def test_an_error_of_a_worker_is_raised_here(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        list(Processes(2, min_seconds=0).run(Doubling(tmp_path), [[1], [-1]]))
+    assert (raised.value.path, raised.value.line) == (Path("numbers.txt"), 3)
+
+
+def test_short_work_stays_in_this_process(tmp_path: Path) -> None:
+    assert results(Processes(2), Doubling(tmp_path)) == [[2, 4], [6, 8], [10, 12], [14]]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_estimate_is_that_of_the_busiest_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("fewlink.core.engine.base.time.monotonic", lambda: clock[0])
+
+    def work(items: Sequence[int]) -> None:
+        clock[0] += 0.5 * len(items)
+
+    batches = [range(8), range(8), range(8), range(8), range(4)]
+    assert estimate(work, batches, 1) == 0.5 * 36
+    assert estimate(work, batches, 2) == 0.5 * 24  # three batches
+    assert estimate(work, batches, 9) == 0.5 * 8
+    told = list[tuple[float, int]]()
+    list(ThisProcess(lambda *facts: told.append(facts)).run(work, batches))
+    assert told == [(0.5 * 36, 1)]
+
+
+def test_mapped_arrays_are_opened_from_their_path(tmp_path: Path) -> None:
+    path = tmp_path / "array.npy"
+    np.save(path, np.arange(100_000).reshape(1000, 100))
+    mapped = np.load(path, mmap_mode="r")
+    pickled = packed({"mapped": mapped, "rows": mapped[3:5]})  # type: ignore[arg-type]
+    assert len(pickled) < 10_000
+    found = unpacked(pickled)
+    assert isinstance(found["mapped"], np.memmap) and (found["mapped"] == mapped).all()  # type: ignore[index]
+    assert (found["rows"] == mapped[3:5]).all()  # type: ignore[index]
+    write_bytes(path, path.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match=r"array\.npy"):
+        unpacked(pickled)
+    path.unlink()
+    with pytest.raises(InputError, match=r"array\.npy"):
+        unpacked(pickled)
+
+
+def test_engines_by_name() -> None:
+    assert isinstance(engine_of("processes:1"), ThisProcess)
+    assert engine_of("processes:3").workers == 3
+    assert engine_of("processes").workers >= 1
+    for wrong in ("processes:0", "processes:x", "threads", ""):
+        with pytest.raises(FewlinkError, match=f"engine '?{wrong}"):
+            engine_of(wrong)
+
+
+SLOW = """
+import os, sys, time
+from pathlib import Path
+
+from fewlink.core.engine import Processes
+
+
+class Slow:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, batch):
+        (self.folder / str(os.getpid())).touch()
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    list(Processes(2, min_seconds=0).run(Slow(Path(sys.argv[1])), [[1], [2]]))
+"""
+
+
+def is_running(process: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2][:3]
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    folder = tmp_path / "processes"
+    folder.mkdir()
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, str(tmp_path / "slow.py"), str(folder)], env={**os.environ, **path}, stderr=subprocess.PIPE
+    )
+    until = time.monotonic() + 60
+    while not (workers := [int(path.name) for path in folder.iterdir()]):
+        assert time.monotonic() < until and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    until = time.monotonic() + 5
+    while any(map(is_running, workers)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(is_running, workers))
