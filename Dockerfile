@@ -12,11 +12,12 @@
 
 FROM python:3.11.14-slim-bookworm AS build
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE constraints.txt ./
+COPY pyproject.toml README.md LICENSE constraints.txt requirements.lock ./
 COPY src ./src
 ENV PIP_CONSTRAINT=/source/constraints.txt PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 RUN python -m venv /opt/fewlink \
-    && /opt/fewlink/bin/pip install --no-cache-dir '.[serve]' \
+    && /opt/fewlink/bin/pip install --no-cache-dir --require-hashes -r requirements.lock \
+    && /opt/fewlink/bin/pip install --no-cache-dir --no-deps . \
     && /opt/fewlink/bin/pip uninstall --yes pip
 
 FROM python:3.11.14-slim-bookworm

@@ -2,8 +2,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
+FLOORED_EXTRAS := scale,rdf,download,hpo,track,plots,pandas,polars,networkx,serve,mcp,neo4j,cluster
+FLOORED_TOOLS := httpx hypothesis jsonschema lxml pytest pytest-xdist rdflib stix2
+FLOORED_TESTS := --ignore-glob='*_in_chromium.py' $(addprefix tests/,core graph curation embeddings bridges server cli)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick long check docs bench fuzz clean
+.PHONY: help demo test quick long floors check docs bench fuzz clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +23,9 @@ quick: .venv/.dev  ## run the tests that are not marked slow
 
 long: .venv/.dev  ## run the tests that take a minute or more
 	$(BIN)/python -m pytest -n 2 -m long
+
+floors: .venv/floors/.done  ## run tests with the lowest versions that pyproject.toml allows
+	.venv/floors/bin/python -m pytest -n 2 -m "not slow and not long" $(FLOORED_TESTS)
 
 check: .venv/.dev  ## check style, formatting and types
 	$(BIN)/ruff check
@@ -55,3 +62,10 @@ clean:  ## remove the environment, caches and builds
 	@echo "installing fewlink with what its tests need into .venv: a minute or two"
 	$(PIP) -e '.[dev]'
 	@touch $@ .venv/.core
+
+.venv/floors/.done: pyproject.toml floors.txt
+	@echo "installing the lowest versions into .venv/floors: a few minutes"
+	rm -rf .venv/floors
+	$(PYTHON) -m venv .venv/floors
+	.venv/floors/bin/pip install -q --disable-pip-version-check -c floors.txt -e '.[$(FLOORED_EXTRAS)]' $(FLOORED_TOOLS)
+	@touch $@

@@ -263,6 +263,7 @@ def by_rdflib(content: bytes, format: str) -> Found:
     if format in ("nt", "nquads"):
         content = re.sub(rb'"[ \t]+(@|\^\^)', rb'"\1', content)  # white space that rdflib refuses
         content = re.sub(rb'(>|_:\w+)(<|_:|")', rb"\1 \2", content)  # and that it needs
+        content = re.sub(rb'_:[^\s<>"]*[\x80-\xff][^\s<>"]*', lambda label: b"_:x" + label[0].hex().encode(), content)
     if format in ("turtle", "trig"):  # rdflib resolves no name against a base such as <x:y>, which RFC 3986 allows
         content = re.sub(rb"(@base\s*<[A-Za-z][\w+.-]*:)(?!/)", rb"\1/", content)
     if format == "json-ld":
@@ -354,7 +355,8 @@ def by_csv(content: bytes) -> Found:
 
 
 def by_csv_results(content: bytes) -> Found:
-    rows = csv_rows(content.partition(b"\n")[2])  # below the variables
+    content = content.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
+    rows = csv_rows(b"\n" + content.partition(b"\n")[2])  # below the variables
     return of_rows([[re.sub("^_:(?=.)", "", cell) for cell in row] for row in rows])
 
 

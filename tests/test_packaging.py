@@ -108,6 +108,23 @@ def test_constraints_pin_the_core_and_the_extra_dev() -> None:
     assert {name.lower() for name in CORE | EXTRAS["dev"]} <= pinned
 
 
+def test_the_lowest_versions_are_those_that_are_tested() -> None:
+    """`make floors` installs the extras that the extra dev has, in exactly the versions that pyproject.toml names."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    (extras,) = re.findall(r"^FLOORED_EXTRAS := (\S+)$", makefile, re.MULTILINE)
+    (own,) = (line for line in PROJECT["optional-dependencies"]["dev"] if line.startswith("fewlink["))
+    assert own == f"fewlink[{extras}]"
+    lines = (ROOT / "floors.txt").read_text("utf-8").splitlines()
+    tested = dict(line.split("==") for line in lines if "==" in line)
+    asked = [
+        *PROJECT["dependencies"],
+        *(line for name in extras.split(",") for line in PROJECT["optional-dependencies"][name]),
+    ]
+    for line in asked:
+        name, _, version = line.partition(">=")
+        assert re.fullmatch(re.escape(version) + r"(\.0)*", tested[name]), line
+
+
 def test_weights_and_word_vectors_are_small() -> None:
     files = [path for path in (PACKAGE / "builtin").iterdir() if path.suffix in (".safetensors", ".npz")]
     assert len(files) >= 2 and sum(path.stat().st_size for path in files) < 5e6

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fewlink.core.engine import Engine, Processes, ThisProcess, engine_of
-from fewlink.core.engine.base import MAX_LOSSES, estimate
+from fewlink.core.engine.base import MAX_LOSSES, expected_seconds
 from fewlink.core.engine.packing import packed, unpacked
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.storage import write_bytes
@@ -36,6 +36,8 @@ class Doubling:
                 os.kill(os.getpid(), signal.SIGKILL)
             if -1 in numbers:
                 raise InputError("numbers.txt", "has a negative number", 3)
+            if -2 in numbers:
+                raise FileNotFoundError("numbers.txt")
         return [2 * number for number in numbers]
 
 
@@ -58,7 +60,7 @@ def test_a_batch_that_ends_its_workers_is_named(tmp_path: Path) -> None:
     work = Doubling(tmp_path, fatal=7, deaths=9)
     done = []
     with pytest.raises(FewlinkError, match="the batch with 7"):
-        for number, _ in Processes(1, min_seconds=0)._run(
+        for number, _ in Processes(1, min_seconds=0).run(
             work, BATCHES, lambda number: f"the batch with {BATCHES[number][0]}"
         ):
             done.append(number)
@@ -70,6 +72,8 @@ def test_an_error_of_a_worker_is_raised_here(tmp_path: Path) -> None:
     with pytest.raises(InputError) as raised:
         list(Processes(2, min_seconds=0).run(Doubling(tmp_path), [[1], [-1]]))
     assert (raised.value.path, raised.value.line) == (Path("numbers.txt"), 3)
+    with pytest.raises(FileNotFoundError):
+        list(Processes(2, min_seconds=0).run(Doubling(tmp_path), [[1], [-2]]))
 
 
 def test_short_work_stays_in_this_process(tmp_path: Path) -> None:
@@ -77,20 +81,36 @@ def test_short_work_stays_in_this_process(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_estimate_is_that_of_the_busiest_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
+def test_the_next_batch_is_expected_to_go_to_the_first_idle_worker() -> None:
+    weights = [8, 8, 8, 8, 4]
+    assert expected_seconds(weights, [2.0]) == 18
+    assert expected_seconds(weights, [2.0, 2.0]) == 10
+    assert expected_seconds(weights, [2.0, 1.0]) == 16  # both are idle after 8 seconds, and the slower one takes 8
+    assert expected_seconds(weights, [2.0] * 9) == 4
+
+
+def test_the_estimate_is_told_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, done = [0.0], list[int]()
     monkeypatch.setattr("fewlink.core.engine.base.time.monotonic", lambda: clock[0])
 
     def work(items: Sequence[int]) -> None:
-        clock[0] += 0.5 * len(items)
+        done.extend(items)
+        clock[0] += sum(0.5 if item in done[:-1] else 3.0 for item in items)  # caches are filled the first time
 
-    batches = [range(8), range(8), range(8), range(8), range(4)]
-    assert estimate(work, batches, 1) == 0.5 * 36
-    assert estimate(work, batches, 2) == 0.5 * 24  # three batches
-    assert estimate(work, batches, 9) == 0.5 * 8
+    told = list[tuple[float, int, int]]()
+    batches = [range(begin, begin + 8) for begin in range(0, 800, 8)]
+    engine = ThisProcess(lambda seconds, workers: told.append((seconds, workers, len(set(done)))))
+    assert len(list(engine.run(work, batches, weight=lambda item: 2.0))) == 100
+    assert len(told) == 1 and told[0][1] == 1 and told[0][2] <= 800 // 40
+    assert 0.5 * 800 <= told[0][0] <= 0.7 * 800
+
+
+@pytest.mark.slow
+def test_the_estimate_is_made_by_the_workers(tmp_path: Path) -> None:
     told = list[tuple[float, int]]()
-    list(ThisProcess(lambda *facts: told.append(facts)).run(work, batches))
-    assert told == [(0.5 * 36, 1)]
+    engine = Processes(2, lambda *facts: told.append(facts), min_seconds=0)
+    assert results(engine, Doubling(tmp_path, fatal=5)) == results(ThisProcess(), Doubling(tmp_path))
+    assert [workers for _, workers in told] == [2] and told[0][0] > 0
 
 
 def test_mapped_arrays_are_opened_from_their_path(tmp_path: Path) -> None:

@@ -364,11 +364,22 @@ def test_literals_in_results_are_no_entities_in_csv_either() -> None:
 
 
 def test_terms_of_tsv_are_read_with_their_escapes() -> None:
-    terms = [r"<http://e/\u00e9>", "_:n", r'"a\t\"b\""@en', "'c'^^<x:d>", "1.5e3", "true", ""]
+    terms = [
+        r"<http://e/\u00e9>",
+        "_:n",
+        r'"a\t\"b\""@en',
+        "'c'^^<x:d>",
+        "1.5e3",
+        "true",
+        "",
+        '"d"@en--',
+        '"e"@ar--rtl',
+    ]
     content = "?a\t?b\t?c\n" + "".join(f"<x:h>\t<x:r>\t{term}\n" for term in terms)
     graph, report = compiled(content.encode(), "r.tsv", literals="keep", on_error="skip")
-    assert [tail for _, _, tail in named(graph)] == ["http://e/é", "n", 'a\t"b"', "c", "1.5e3", "true"]
-    assert report.problems == [report.problems[0]] and "no tail in result 7" in report.problems[0]
+    assert [tail for _, _, tail in named(graph)] == ["http://e/é", "n", 'a\t"b"', "c", "1.5e3", "true", "e"]
+    unbound, tag = report.problems
+    assert "no tail in result 7" in unbound and '("d"@en--)' in tag
     with pytest.raises(InputError, match=r"r.tsv:3: .*no RDF term"):
         compiled(b"?a\t?b\t?c\n<x:a>\t<x:b>\t<x:c>\n<x:a>\t<x:b>\tplain\n", "r.tsv")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from tests.linker.linkers import REFERENCES, fsrl_run, umls
 
 import fewlink
 from fewlink.core.errors import FewlinkError
+from fewlink.core.storage import with_sha256, write_json
 from fewlink.linker import Linker, calibrate
 from fewlink.linker.calibration import (
     FIRST,
@@ -32,6 +35,7 @@ from fewlink.linker.calibration import (
     fit,
     fitted,
     low_trust,
+    open_calibration,
     over_relations,
     read_calibration,
     row_weights,
@@ -323,6 +327,28 @@ def test_a_calibration_of_other_weights_is_ignored_and_a_damaged_one_raises(run:
     path.write_text(json.dumps({**whole, "weights": {**whole["weights"], "whole": float("inf")}}))
     with pytest.raises(FewlinkError, match="damaged"):
         read_calibration(run, made.benchmark, made.step)
+
+
+@pytest.mark.parametrize("digits", [30, 400])
+@pytest.mark.parametrize(
+    "place", [("weights", "constant"), ("error",), ("bins", 0, "low"), ("by_references", 0, "measured")]
+)
+def test_integers_of_any_size_are_numbers_or_refused(place: tuple[Any, ...], digits: int, tmp_path: Path) -> None:
+    content = json.loads((files("fewlink") / "builtin" / "trail.calibration.json").read_text())
+    del content["sha256"]
+    holder: Any = content
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = 10**digits
+    write_json(tmp_path / "calibration.json", with_sha256(content))
+    if digits > 300:
+        with pytest.raises(FewlinkError, match=r"calibration\.json"):
+            open_calibration(tmp_path / "calibration.json")
+        return
+    value: Any = asdict(open_calibration(tmp_path / "calibration.json"))
+    for key in place:
+        value = value[key]
+    assert type(value) is float and value == 1e30
 
 
 def test_few_relations_take_the_shipped_calibration_and_many_the_better_one() -> None:

@@ -81,6 +81,10 @@ def test_answers_about_many_heads_are_those_of_one_process(options: dict[str, An
     assert [row.score for row in several] == at_once.scores.tolist()
 
 
+def test_odd_triples_are_those_of_one_process() -> None:
+    assert linker().check(engine=Processes(2, min_seconds=0)) == linker().check()
+
+
 def test_an_address_where_nothing_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     from fewlink.core.engine import cluster
 

@@ -152,21 +152,6 @@ def test_relations_are_listed_with_an_example_and_how_complete_they_look() -> No
         assert (page["matching"], [one["name"] for one in page["relations"]]) == (3, ["lives", "visited"])
 
 
-def test_the_facts_about_an_entity_come_by_relation() -> None:
-    rows = ("ann lives oslo", "bob lives oslo", "cy lives oslo", "oslo near rome", "oslo near bonn", "ann knows bob")
-    with asking(Linker(benchmark_of(graph_of(*rows)), Known())) as client:
-        answer = client.get("/entity", params={"id": "oslo", "each": 1}).json()
-        schema.EntityAnswer(**answer)
-        assert [(one["relation"], one["inverse"], one["count"]) for one in answer["groups"]] == [
-            ("near", False, 2),
-            ("lives", True, 3),
-        ]
-        assert [edge["other"]["name"] for edge in answer["edges"]] == ["rome", "ann"]
-        more = client.get("/entity", params={"id": "oslo", "relation": "lives", "inverse": True, "first": 1}).json()
-        assert [edge["other"]["name"] for edge in more["edges"]] == ["bob", "cy"] and more["matching"] == 3
-        assert client.get("/entity", params={"id": "oslo", "relation": "nothing"}).status_code == 404
-
-
 def test_heads_are_found_for_tails() -> None:
     linker = trail()
     body = {"references": PAIRS, "tails": ["plant", "cell"], "k": 4}
@@ -258,7 +243,7 @@ def test_every_endpoint_is_in_the_schema() -> None:
         assert client.get("/redoc").status_code == 404
     endings = ("", "/decisions", "/undo", "/log", "/export", "/import", "/next")
     projects = {"/formats", "/projects", *(f"/projects/{{number}}{ending}" for ending in endings)}
-    lookups = {"/about", "/entities", "/entity", "/neighbours", "/relations", "/types", "/example"}
+    lookups = {"/about", "/entities", "/entity", "/relations", "/types", "/example"}
     questions = {"/health", *lookups, "/predict", "/explain"}
     assert set(openapi["paths"]) == questions | projects
     for path, methods in openapi["paths"].items():
@@ -320,23 +305,6 @@ def test_hints_distinguish_entities_of_one_name() -> None:
         assert {offer["hint"] for offer in error["suggestions"][:2]} == {"—in→ France", "—likes→ Music"}
     with asking(small()) as client:
         assert client.get("/entities", params={"q": "cy"}).json()[0]["hint"] == "person · —lives→ oslo"
-
-
-def test_an_entity_has_types_and_edges_that_are_searched_and_paged() -> None:
-    with asking(small()) as client:
-        ann = client.get("/entity", params={"id": "ann"}).json()
-        schema.EntityAnswer(**ann)
-        assert (ann["name"], ann["types"], ann["edges_in_all"], ann["matching"]) == ("ann", ["person"], 2, 2)
-        lives, knows = sorted(ann["edges"], key=lambda edge: str(edge["relation"]), reverse=True)
-        assert lives == {"relation": "lives", "inverse": False, "other": {"id": "oslo", "name": "oslo"}}
-        assert knows["other"]["id"] == "bob"
-        bob = client.get("/entity", params={"id": "bob", "q": "ANN"}).json()
-        assert (bob["edges_in_all"], bob["matching"]) == (2, 1) and bob["edges"][0]["inverse"]
-        oslo = {"id": "oslo", "count": 2}
-        pages = [client.get("/entity", params={**oslo, "first": first}).json()["edges"] for first in (0, 2, 4)]
-        assert [len(part) for part in pages] == [2, 1, 0] and pages[0] != pages[1]
-        assert client.get("/entity", params={"id": "olso"}).status_code == 404
-        assert client.get("/entity", params={**oslo, "count": 1000}).status_code == 422
 
 
 def test_constraints_rule_out_tails_and_answers_have_tail_types(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,10 +130,9 @@ def test_a_deadline_gives_504_and_stops_the_work() -> None:
         assert len(scorer.heads) <= done + FIRST_TURN_HEADS + 1  # the running turn and the other request
 
 
-def test_a_stopping_server_cuts_long_requests_off_with_503(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.admission.GRACE_SECONDS", 0.3)
+def test_a_stopping_server_cuts_long_requests_off_with_503() -> None:
     scorer = Slow(0.1)
-    app = make_app(crowd(scorer), ServerSettings(turn=0.1))
+    app = make_app(crowd(scorer), ServerSettings(turn=0.1, drain=0.3))
     with on_a_port(app) as (address, server), ThreadPoolExecutor(1) as pool:
         large = pool.submit(post, address, "/predict", request_for(*range(1, 60)))
         eventually(lambda: len(scorer.heads) > 1)

@@ -111,8 +111,9 @@ def test_several_decisions_are_undone_at_once_or_not_at_all(client: TestClient) 
 
 
 def test_known_pairs_of_a_named_relation_are_not_suggested(client: TestClient) -> None:
-    affects = client.get("/entity", params={"id": "biologic_function", "q": "affects", "count": 200}).json()["edges"]
-    known = {edge["other"]["id"] for edge in affects if not edge["inverse"]}
+    asked = {"id": "biologic_function", "relation": "affects", "count": 100}
+    (affects,) = client.get("/entity", params=asked).json()["relations"]
+    known = {entity["id"] for entity in affects["neighbours"]}
     pairs = [["biologic_function", tail] for tail in sorted(known)[:3]]
     number = client.post("/projects", json={"name": "affects", "references": pairs}).json()["number"]
     body = {"heads": ["biologic_function"], "candidates": "all", "k": 100}
@@ -357,7 +358,8 @@ def test_decisions_adjust_probabilities_from_the_base_probabilities(client: Test
     assert again == lower  # nothing compounds
     send("accepted", rows[:3])  # the curator has changed their mind
     decided = client.post("/predict", json=query).json()["predictions"]
-    assert all(after["probability"] <= before["probability"] for before, after in zip(rows, decided, strict=True))
+    changes = [after["probability"] - before["probability"] for before, after in zip(rows, decided, strict=True)]
+    assert max(changes) < 1e-12
     assert client.post("/predict", json={**query, "project": 99}).status_code == 404
 
 
@@ -483,16 +485,16 @@ def test_imported_names_become_ids_and_unknown_ones_are_marked(client: TestClien
 
 
 def test_an_import_that_takes_too_much_memory_ends_its_own_process_only(linker: Linker, tmp_path: Path) -> None:
-    """Statements with a long base IRI: 200 KB that become 200 MB."""
+    """Statements with a long base IRI: 130 KB that become 240 MB."""
     pytest.importorskip("pyoxigraph")
     statement = "<{0}> a rdf:Statement ; rdf:subject <s{0}> ; rdf:object <o{0}> .\n"
     prefix = "@prefix rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#> .\n"
-    bomb = f"{prefix}@base <http://example.org/{'x' * 100_000}/> .\n" + "".join(map(statement.format, range(500)))
-    app = make_app(linker, ServerSettings(reading=150 << 20), tmp_path / "decisions")
+    bomb = f"{prefix}@base <http://example.org/{'x' * 100_000}/> .\n" + "".join(map(statement.format, range(800)))
+    app = make_app(linker, ServerSettings(reading=180 << 20), tmp_path / "decisions")
     with TestClient(app, base_url="http://127.0.0.1") as client:
         number = client.post("/projects", json={"name": "p", "references": PAIRS}).json()["number"]
         refused = client.post(f"/projects/{number}/import", json={"format": "turtle", "text": bomb})
         assert refused.status_code == 422 and "the import" in refused.json()["error"]["message"]
-        assert "150 MiB" in refused.json()["error"]["message"]
+        assert "180 MiB" in refused.json()["error"]["message"]
         done = client.post(f"/projects/{number}/import", json={"format": "tsv", "text": "virus\tplant\trejected"})
         assert done.json()["added"] == 1, done.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -27,6 +29,7 @@ from fewlink.server.process import (
     TOKEN_VARIABLE,
     WORKER_VARIABLE,
     exit_soon,
+    inherited_listener,
     read_worker_config,
 )
 
@@ -54,6 +57,108 @@ def test_the_server_starts_answers_and_stops() -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+PASS_ON = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
+
+class Asking(threading.Thread):
+    """Sends requests until it is stopped, each over a new connection or all over one that is kept."""
+
+    def __init__(self, port: int, stop: threading.Event, *, keep: bool) -> None:
+        super().__init__()
+        self.port, self.stop, self.keep = port, stop, keep
+        self.answers: list[int] = []
+        self.errors: list[Exception] = []
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        body = {"references": [["ann", "norway"], ["bob", "italy"]], "heads": ["cy"], "candidates": "all"}
+        while not self.stop.is_set():
+            k = len(self.answers) % 6 + 1
+            try:
+                connection.request(
+                    "POST", "/predict", json.dumps({**body, "k": k}), {"Content-Type": "application/json"}
+                )
+                with connection.getresponse() as answer:
+                    self.answers.append(answer.status)
+                    answer.read()
+            except Exception as error:
+                self.errors.append(error)
+            if not self.keep:
+                connection.close()
+
+
+@pytest.mark.slow
+def test_processes_that_inherit_a_socket_take_over_without_a_dropped_request(tmp_path: Path) -> None:
+    graph = tmp_path / "graph.tsv"
+    rows = ["ann in oslo", "bob in rome", "oslo of norway", "rome of italy", "cy in paris", "paris of france"]
+    graph.write_text("".join("\t".join(row.split()) + "\n" for row in rows))
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
+        file, port = listener.fileno(), listener.getsockname()[1]
+        command = [sys.executable, "-c", PASS_ON, str(file), "-m", "fewlink", "serve", str(graph), "--project"]
+
+        def started() -> subprocess.Popen[str]:
+            words = [*command, str(tmp_path / "decisions")]
+            process = subprocess.Popen(words, pass_fds=[file], stderr=subprocess.PIPE, text=True)
+            assert process.stderr and f"http://127.0.0.1:{port}/" in process.stderr.readline()
+            return process
+
+        def stopped(process: subprocess.Popen[str]) -> None:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == -signal.SIGTERM
+
+        clients = [Asking(port, stop, keep=keep) for keep in (True, True, False, False)]
+        processes = [started()]
+        try:
+            for client in clients:
+                client.start()
+            processes.append(started())  # both accept connections
+            stopped(processes[0])
+            stopped(processes[1])  # connections wait
+            processes.append(started())
+            before = [len(client.answers) for client in clients]
+            until = time.monotonic() + 30
+            while any(len(c.answers) < n + 5 for c, n in zip(clients, before, strict=True)):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        finally:
+            stop.set()
+            for client in clients:
+                client.join(60)
+            for process in processes:
+                process.kill()
+                process.communicate()
+    for client in clients:
+        assert not client.errors and set(client.answers) == {200}, (client.errors, set(client.answers))
+
+
+def test_a_socket_that_is_passed_on_must_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as one:
+        monkeypatch.setattr("fewlink.server.process.FIRST_PASSED_FILE", os.dup(one.fileno()))
+        environment = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+        with pytest.raises(FewlinkError, match="LISTEN_FDS=1"):
+            inherited_listener(environment)
+    assert not environment
+    assert inherited_listener({"LISTEN_PID": "1", "LISTEN_FDS": "1"}) is None  # meant for another process
+
+
+def test_an_inherited_socket_that_others_reach_needs_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    graph = tmp_path / "graph.tsv"
+    graph.write_text("a\tr\tb\n")
+    with socket.create_server(("0.0.0.0", 0)) as listener:
+        monkeypatch.setattr("fewlink.server.process.inherited_listener", lambda environment: listener)
+        with pytest.raises(FewlinkError, match=r"0\.0\.0\.0.*--allow-anyone"):
+            serve(graph)
+        with pytest.raises(FewlinkError, match="--workers"):
+            serve(graph, "--workers", "2")
 
 
 def test_sources_addresses_and_tokens_that_cannot_be_used_raise(tmp_path: Path) -> None:

@@ -394,6 +394,7 @@ def check(
     types: Path = common.TYPES,
     names: Path = common.NAMES,
     bench: str = common.MOVED_BENCH,
+    engine: str = common.ENGINE,
     json: bool = common.JSON,
     tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),
     exact: bool = EXACT,
@@ -414,13 +415,14 @@ def check(
     common.check_graph_or_run(source)
     common.check_files(types, names)
     common.check_benchmarks(bench)
+    workers = common.open_engine(engine, "cpu")
     from fewlink.graph.source import Reading
     from fewlink.linker.check import check as find_odd_triples
     from fewlink.linker.saving import answered_graph
 
     graph = answered_graph(source, bench=bench, types=types, names=names, reading=Reading.of(**how))
     with progress("relations", None) as advance:
-        found = find_odd_triples(graph, relation, top, on_relation=advance)
+        found = find_odd_triples(graph, relation, top, advance, workers)
     common.print_notes(found.notes)
     if json or tsv:
         print(found.to_json() if json else found.to_tsv(exact=exact), end="\n" if json else "")

@@ -270,6 +270,9 @@ def serve(
     most_seconds: float = typer.Option(
         60, min=1, help="Maximum computing time of one request, in seconds; longer requests are refused."
     ),
+    drain: float = typer.Option(
+        5, min=0, help="Seconds for running requests to finish when the server stops (SIGTERM or Ctrl-C)."
+    ),
     workers: int = typer.Option(
         1, min=1, max=64, help="Number of processes; each loads the model and has its own limits."
     ),
@@ -367,5 +370,6 @@ def serve(
         seconds=most_seconds,
         queued=2 * most_seconds,
         deadline=2.5 * most_seconds,
+        drain=drain,
     )
     serve(options, settings)

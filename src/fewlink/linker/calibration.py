@@ -14,8 +14,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import as_file, files
+from inspect import get_annotations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -48,6 +49,7 @@ from fewlink.linker.trust import (
 from fewlink.scorers import GraphScorer, Question, Scorer
 from fewlink.training.folder import CALIBRATION, deployment_id, list_optional_files, run_id
 
+Fields = TypeVar("Fields")
 FORMAT = "fewlink-calibration/2"
 FILE_FACTS = ("format", "candidates", "run", "deployed", "sets")  # not fields of `Calibration`; 0.2 wrote `sets`
 BUILT_IN = "trail.calibration.json"
@@ -225,19 +227,27 @@ def open_calibration(path: Path, run: str = "") -> Calibration:
         raise InputError(path, f"belongs to another run ({content['run']}, not {run}): {remedy}")
     with reading(path, remedy):
         values: dict[str, Any] = {k: v for k, v in content.items() if k not in FILE_FACTS}
-        values["by_references"] = tuple(MeasuredError(**each) for each in values.get("by_references", ()))
+        values["weights"] = {name: float(weight) for name, weight in values["weights"].items()}
+        values["by_references"] = tuple(_made(MeasuredError, each) for each in values.get("by_references", ()))
         if values.get("coverage") is not None:
             a, b, c, d = map(float, values["coverage"]["weights"])
             values["coverage"] = Coverage((a, b, c, d))
         for bins in ("bins", "first_bins"):
-            values[bins] = tuple(Bin(**each) for each in values[bins])
-        calibration = Calibration(**values)
+            values[bins] = tuple(_made(Bin, each) for each in values[bins])
+        calibration = _made(Calibration, values)
         weights = [calibration.weights["constant"], *calibration.weights.values()]
         weights += [calibration.least, calibration.measured_error]
         weights += calibration.coverage.weights if calibration.coverage else ()
+        weights += [each.error for each in calibration.by_references]
         if not all(map(math.isfinite, weights)):
             raise ValueError("a weight is not finite")
     return calibration
+
+
+def _made(kind: type[Fields], values: dict[str, Any]) -> Fields:
+    """An object of these fields. Its floats are floats: numpy does not compute with the large integers of JSON."""
+    floats = {name for name, type in get_annotations(kind).items() if type == "float"}
+    return kind(**{name: float(value) if name in floats else value for name, value in values.items()})
 
 
 @functools.cache

@@ -7,12 +7,14 @@ shrunk towards those of all relations together. A triple is odd if either regres
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from fewlink.core.engine import Engine, ThisProcess
 from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import generator
 from fewlink.data import Benchmark
@@ -58,7 +60,11 @@ class CheckedTriple:
 
 
 def check(
-    benchmark: Benchmark, relation: str | None, top: int | None, on_relation: Callable[[int], None]
+    benchmark: Benchmark,
+    relation: str | None,
+    top: int | None,
+    on_relation: Callable[[int], None],
+    engine: Engine | None = None,
 ) -> Answers[CheckedTriple]:
     """Check a relation of a benchmark, or all relations; `Linker.check` describes the arguments."""
     graph = known_graph(benchmark)
@@ -73,7 +79,7 @@ def check(
         count = int((graph.relation_ids == number).sum())
         if count < MIN_TRIPLES:
             raise FewlinkError(f"{relation} has {count} triples: checking needs at least {MIN_TRIPLES}")
-    return odd_triples(graph, check_relations(graph, numbers, on_relation=on_relation), top)
+    return odd_triples(graph, check_relations(graph, numbers, on_relation=on_relation, engine=engine), top)
 
 
 def odd_triples(graph: Graph, checked: Sequence[OddTriples], top: int | None = None) -> Answers[CheckedTriple]:
@@ -116,8 +122,8 @@ class OddTriples(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RelationReading:
-    """The evidence for the n triples of one relation, followed by negatives.
+class RelationColumns:
+    """The evidence for the n triples of one relation, followed by negatives, as columns.
 
     Shapes: `columns` (m, COLUMNS); `kinds` (m,) TRUE, SAME_KIND or ANY_ENTITY; `fitted` (m,) bool, the rows that
     weights are fitted to.
@@ -128,6 +134,12 @@ class RelationReading:
     columns: np.ndarray
     kinds: np.ndarray
     fitted: np.ndarray
+
+
+@dataclass(frozen=True)
+class RelationReading(RelationColumns):
+    """The columns of a relation, and where they come from."""
+
     evidence: RelationEvidence
     paths: PathWorth
 
@@ -141,10 +153,12 @@ def check_relations(
     relations: Sequence[int] | None = None,
     seed: int = 0,
     on_relation: Callable[[int], None] = lambda done: None,
+    engine: Engine | None = None,
 ) -> list[OddTriples]:
     """Check the triples of these relations, by default of all; the result has the oddest triples of each first.
 
-    Relations with too few triples are skipped. `on_relation` is called with the number of relations done.
+    Relations with too few triples are skipped. `on_relation` is called with the number of relations done. The workers
+    of the `engine`, by default this process, read the evidence for one relation at a time.
     """
     triples = graph.triples()
     counts = np.bincount(triples[:, 1], minlength=len(graph.relations))
@@ -152,12 +166,20 @@ def check_relations(
     checked = [relation for relation in wanted if counts[relation] >= MIN_TRIPLES]
     others = [relation for relation in typical_relations(counts) if relation not in checked]
     random = generator(seed, "check")
-    readings = []
-    for number, relation in enumerate([*checked, *others[: max(0, MIN_RELATIONS - len(checked))]]):
-        readings.append(read_relation(graph, relation, triples[triples[:, 1] == relation][:, [0, 2]], random))
-        on_relation(min(number + 1, len(checked)))
-    of_all = fit_all(readings)
-    return [weigh(reading, fit_relation(reading, of_all)) for reading in readings[: len(checked)]]
+    drawn = [
+        draw(relation, triples[triples[:, 1] == relation][:, [0, 2]], len(graph.entities), random)
+        for relation in [*checked, *others[: max(0, MIN_RELATIONS - len(checked))]]
+    ]
+    read = (engine or ThisProcess()).in_order(
+        functools.partial(read_columns, graph),
+        [[each] for each in drawn],
+        lambda number: f"the relation {graph.relations[drawn[number].relation]}",
+        lambda done: on_relation(min(done, len(checked))),
+        weight=lambda each: len(each.pairs) + len(each.kinds),
+    )
+    columns = [of_relation for (of_relation,) in read]
+    of_all = fit_all(columns)
+    return [weigh(each, fit_relation(each, of_all)) for each in columns[: len(checked)]]
 
 
 def typical_relations(counts: np.ndarray) -> list[int]:
@@ -166,13 +188,38 @@ def typical_relations(counts: np.ndarray) -> list[int]:
     return [int(relation) for relation in np.argsort(apart, kind="stable") if counts[relation] >= MIN_TRIPLES]
 
 
+class DrawnPairs(NamedTuple):
+    """The pairs (n, 2) of a relation, those of them that weights are fitted to (s,), and negatives made from these.
+
+    Shapes: `kinds` of the negatives (m,), SAME_KIND or ANY_ENTITY.
+    """
+
+    relation: int
+    pairs: np.ndarray
+    some: np.ndarray
+    negatives: QueriedPairs
+    kinds: np.ndarray
+
+
+def draw(
+    relation: int, pairs: np.ndarray, entities: int, random: np.random.Generator, max_fitted: int = MAX_FITTED
+) -> DrawnPairs:
+    """Draw negatives from at most `max_fitted` pairs of a relation."""
+    pairs = pairs.astype(np.int64)
+    some = random.permutation(len(pairs))[:max_fitted]
+    return DrawnPairs(relation, pairs, some, *_negatives(pairs, some, entities, random))
+
+
 def read_relation(
     graph: Graph, relation: int, pairs: np.ndarray, random: np.random.Generator, max_fitted: int = MAX_FITTED
 ) -> RelationReading:
     """Read the evidence for the pairs (n, 2) of a relation, and for negatives made from at most `max_fitted` pairs."""
-    pairs = pairs.astype(np.int64)
-    some = random.permutation(len(pairs))[:max_fitted]
-    negatives, kinds = _negatives(pairs, some, len(graph.entities), random)
+    return read_drawn(graph, draw(relation, pairs, len(graph.entities), random, max_fitted))
+
+
+def read_drawn(graph: Graph, drawn: DrawnPairs) -> RelationReading:
+    """Read the evidence for the pairs of a relation and for the negatives that were drawn."""
+    relation, pairs, some, negatives, kinds = drawn
     asked = QueriedPairs.joined(QueriedPairs(*pairs.T, *pairs.T), negatives)
     kinds = np.concatenate([np.full(len(pairs), TRUE), kinds])
     fitted = kinds != TRUE
@@ -182,6 +229,12 @@ def read_relation(
     paths = PathWorth.of(*joining, kinds == TRUE, fitted)
     columns = evidence.columns(asked, paths.columns(*joining, len(kinds), kinds == TRUE, fitted))
     return RelationReading(relation, pairs, columns, kinds, fitted, evidence, paths)
+
+
+def read_columns(graph: Graph, batch: Sequence[DrawnPairs]) -> list[RelationColumns]:
+    """The columns of some relations, which any worker can read."""
+    readings = (read_drawn(graph, drawn) for drawn in batch)
+    return [RelationColumns(each.relation, each.pairs, each.columns, each.kinds, each.fitted) for each in readings]
 
 
 def _negatives(
@@ -223,7 +276,7 @@ class RelationWeights(NamedTuple):
         return np.asarray(np.exp(-np.logaddexp(0, -self.logits(columns)).sum(1)))
 
 
-def fit_all(read: Sequence[RelationReading]) -> RelationWeights:
+def fit_all(read: Sequence[RelationColumns]) -> RelationWeights:
     """Fit weights to all relations together, with equal weight for each."""
     every = np.concatenate([np.zeros((1, len(COLUMNS))), *(each.columns[each.fitted] for each in read)])
     scale = RelationWeights(np.zeros((2, 1 + len(COLUMNS))), every.mean(0), every.std(0) + 1e-9)
@@ -235,7 +288,7 @@ def fit_all(read: Sequence[RelationReading]) -> RelationWeights:
     return scale
 
 
-def fit_relation(read: RelationReading, of_all: RelationWeights) -> RelationWeights:
+def fit_relation(read: RelationColumns, of_all: RelationWeights) -> RelationWeights:
     """Fit weights to one relation, shrunk towards those of all."""
     weights = of_all.weights.copy()
     for number, kind in enumerate((SAME_KIND, ANY_ENTITY)):
@@ -245,7 +298,7 @@ def fit_relation(read: RelationReading, of_all: RelationWeights) -> RelationWeig
     return of_all._replace(weights=weights)
 
 
-def _rows(read: RelationReading, kind: int, scale: RelationWeights) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rows(read: RelationColumns, kind: int, scale: RelationWeights) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rows of the regression against one kind of negatives: features, whether right, and row weights."""
     of = read.fitted & np.isin(read.kinds, (TRUE, kind))
     right = read.kinds[of] == TRUE
@@ -253,7 +306,7 @@ def _rows(read: RelationReading, kind: int, scale: RelationWeights) -> tuple[np.
     return scale.scaled(read.columns[of]), right, counts
 
 
-def weigh(read: RelationReading, fitted: RelationWeights) -> OddTriples:
+def weigh(read: RelationColumns, fitted: RelationWeights) -> OddTriples:
     """The triples of a relation, the oddest first."""
     columns = read.columns[: len(read.pairs)]
     chances, logits, scaled = fitted.chances(columns), fitted.logits(columns), fitted.scaled(columns)

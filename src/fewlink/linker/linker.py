@@ -487,9 +487,13 @@ class Linker:
         relation: str | None = None,
         top: int | None = None,
         on_relation: Callable[[int], None] = lambda done: None,
+        engine: Engine | None = None,
     ) -> Answers[CheckedTriple]:
-        """The triples of a relation, or of all relations, the oddest first: likely errors. No model is needed."""
-        return check(self.benchmark, relation, top, on_relation)
+        """The triples of a relation, or of all relations, the oddest first: likely errors. No model is needed.
+
+        The workers of the `engine`, by default this process, share the relations.
+        """
+        return check(self.benchmark, relation, top, on_relation, engine)
 
     # The stages of an answer
 

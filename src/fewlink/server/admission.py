@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from fewlink.server.errors import ApiError, busy, stopping
 from fewlink.server.schema import ServerSettings
 
-GRACE_SECONDS = 3.0  # for running requests when the server begins to stop
 WAITING_WEIGHT = 0.1  # a job that has waited for ten seconds comes before one with a second less of work
 NEW_WEIGHT = 0.3  # weight of a new observation in the average cost of a kind of request
 
@@ -58,12 +57,17 @@ class Admission:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
-        self.closed = False
+        self._closes: float | None = None  # the time when a stopping server admits no more requests
         self._jobs: dict[Job, asyncio.Timeout] = {}
         self._start_seconds: dict[str, float] = {}  # average by kind of request
 
     def __len__(self) -> int:
         return len(self._jobs)
+
+    @property
+    def closing(self) -> bool:
+        """Whether the server has begun to stop."""
+        return self._closes is not None
 
     @property
     def left(self) -> float:
@@ -73,18 +77,21 @@ class Admission:
     @asynccontextmanager
     async def enter(self, kind: str) -> AsyncIterator[Job]:
         """Admit a request for the duration of the context, at most `settings.deadline` seconds."""
-        if self.closed:
-            raise stopping()
+        seconds = self.settings.deadline
+        if self._closes is not None:
+            seconds = min(seconds, self._closes - asyncio.get_running_loop().time())
+            if seconds <= 0:
+                raise stopping()
         job = Job(CALLER.get() or Caller(), kind, self._start_seconds.get(kind, 0.0))
         self._check_queue(job.left)
         if len(self._jobs) >= self.settings.waiting:
             raise busy(f"{len(self._jobs):,} requests are waiting", max(1, math.ceil(self.left / len(self._jobs))))
         try:
-            async with asyncio.timeout(self.settings.deadline) as timeout:
+            async with asyncio.timeout(seconds) as timeout:
                 self._jobs[job] = timeout
                 yield job
         except TimeoutError:
-            if self.closed:
+            if self.closing:
                 raise stopping() from None
             message = f"the server found no answer within its limit of {self.settings.deadline:,.3g} s"
             raise ApiError(504, "deadline", f"{message}: ask for less at a time") from None
@@ -109,12 +116,11 @@ class Admission:
         job.left = seconds
 
     def close(self) -> None:
-        """Admit no more requests, and cut off those that are still running after `GRACE_SECONDS`."""
-        self.closed = True
-        until = asyncio.get_running_loop().time() + GRACE_SECONDS
+        """Cut off the requests that are still running after `settings.drain` seconds, and then admit no more."""
+        self._closes = asyncio.get_running_loop().time() + self.settings.drain
         for timeout in self._jobs.values():
-            if (when := timeout.when()) is None or when > until:
-                timeout.reschedule(until)
+            if (when := timeout.when()) is None or when > self._closes:
+                timeout.reschedule(self._closes)
 
     def _check_queue(self, seconds: float) -> None:
         """Raise if a job of so many seconds would wait for too long: others delay it by about as much as it takes."""

@@ -17,19 +17,18 @@ import fewlink
 from fewlink.linker import Linker
 from fewlink.server import lookups
 from fewlink.server.connections import ON_STOP
+from fewlink.server.entity import install_entity
 from fewlink.server.errors import as_json
 from fewlink.server.graphs import GraphFolder, install_graphs
 from fewlink.server.handlers import install_error_handlers
 from fewlink.server.logs import AccessLog
 from fewlink.server.metrics import Metrics, ObservingMiddleware
-from fewlink.server.neighbours import install_neighbours
 from fewlink.server.pages import install_pages
 from fewlink.server.projects import Projects, install_projects
 from fewlink.server.routes import admitted_routes
 from fewlink.server.schema import (
     MAX_NAME_LENGTH,
     About,
-    EntityAnswer,
     EntityOffer,
     ErrorAnswer,
     Example,
@@ -90,7 +89,7 @@ def make_app(
         opened = GraphFolder(graphs, lambda linker, file: make_app(linker, of_graph, file), linker.device, service)
 
     def stop() -> None:
-        if not service.admission.closed:
+        if not service.admission.closing:
             service.admission.close()
             if opened is not None:
                 opened.stop()
@@ -122,12 +121,12 @@ def make_app(
     app.state.projects = projects
     app.state.described = [lambda: projects.pairs("reference", "accepted")]  # relations for extensions to offer
     app.state.rejected = lambda: projects.pairs("rejected")
-    app.add_middleware(SecurityMiddleware, settings=settings)
+    app.add_middleware(SecurityMiddleware, settings=settings, closing=lambda: service.admission.closing)
     app.add_middleware(ObservingMiddleware, metrics=metrics, log=access_log)  # outermost
     install_error_handlers(app)
     install_pages(app)
     install_projects(app, projects)
-    install_neighbours(app, linker)
+    install_entity(app, linker)
     if opened is not None:
         install_graphs(app, opened)
 
@@ -149,19 +148,6 @@ def make_app(
     def entities(q: Typed = "", limit: Limit = 10) -> Response:
         """Entities that complete the typed text, best first."""
         return as_json(lookups.entities(linker, q, limit))
-
-    @app.get("/entity", response_model=EntityAnswer)
-    def entity(
-        id: Annotated[str, Query(max_length=MAX_NAME_LENGTH, description="An id or a name.")],
-        q: Annotated[str, Query(max_length=MAX_NAME_LENGTH, description="Only edges with this text in a name.")] = "",
-        first: Annotated[int, Query(ge=0, description="The position of the first edge to return.")] = 0,
-        count: Annotated[int, Query(ge=1, le=200)] = 20,
-        relation: Annotated[str | None, Query(max_length=MAX_NAME_LENGTH, description="Only its edges.")] = None,
-        inverse: Annotated[bool, Query(description="With `relation`: only edges that lead to the entity.")] = False,
-        each: Annotated[int | None, Query(ge=1, le=200, description="Return at most so many of each relation.")] = None,
-    ) -> Response:
-        """One entity: its types, the number of its edges by relation, and a page of them."""
-        return as_json(lookups.entity(linker, id, q, first, count, relation=relation, inverse=inverse, each=each))
 
     @app.get("/relations", response_model=RelationList)
     def relations(

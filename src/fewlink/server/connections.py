@@ -74,6 +74,7 @@ class TimedProtocol(H11Protocol):
     body_seconds = 30.0  # from the end of the header to the end of the body
     read_seconds = 30.0  # in which the client reads the response, or `READ_BYTES` of it for each second
     linger_seconds = 2.0  # to discard the rest of a refused request
+    arrival_seconds = 1.0  # in which the rest of a request must arrive when the server stops
 
     _awaited = ""  # "header" or "body" while the client is sending one
     _timer: asyncio.TimerHandle | None = None
@@ -128,12 +129,19 @@ class TimedProtocol(H11Protocol):
         self._time_reading()
 
     def shutdown(self) -> None:
+        """Finish the current request. A request that is on its way has `arrival_seconds` to arrive."""
         if ON_STOP in self.app_state:
             self.app_state[ON_STOP]()
+        if self.cycle is None or self.cycle.response_complete or self._awaited == "body":
+            self.loop.call_later(self.arrival_seconds, self._close_unless_answering)
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+
+    def _close_unless_answering(self) -> None:
         if self._awaited == "body":
             self.transport.abort()
-        else:
-            super().shutdown()
+        elif self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
 
     def discard_input(self) -> None:
         """Send the end of the stream after the response, and close the connection shortly."""
@@ -232,5 +240,5 @@ UVICORN_OPTIONS: dict[str, Any] = {
     "proxy_headers": False,
     "h11_max_incomplete_event_size": MAX_HEADER_BYTES,
     "timeout_keep_alive": 15,  # seconds between two requests of a connection
-    "timeout_graceful_shutdown": 6,  # seconds for running requests when the server stops
+    "timeout_graceful_shutdown": 7,  # seconds for running requests when the server stops
 }

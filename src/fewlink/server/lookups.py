@@ -1,4 +1,4 @@
-"""Lookups in a linker's graph that need no model: limits, entities, their edges, and examples."""
+"""Lookups in a linker's graph that need no model: limits, entities, relations and examples."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import numpy as np
 
 import fewlink
 from fewlink.core.errors import FewlinkError
-from fewlink.graph import Graph
 from fewlink.linker import Linker
 from fewlink.linker.complete import plausible_heads
 from fewlink.linker.constraints import KINDS
 from fewlink.linker.names import Names, entity_of, fold
 from fewlink.linker.overview import overview
-from fewlink.linker.query import References, find_relation
+from fewlink.linker.query import References
 from fewlink.scorers import capabilities
 from fewlink.server.schema import ServerSettings
 
@@ -24,7 +23,6 @@ EXAMPLE_HEADS = 4
 README_RELATION = "attacks platform"
 README_REFERENCES = [("APT38", "Windows"), ("TeamTNT", "Containers")]
 README_HEADS = ["Sandworm Team"]
-MAX_SEARCHED_EDGES = 100_000  # of one entity
 
 
 def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
@@ -149,68 +147,6 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
         "references": [[offered(entity) for entity in pair] for pair in references.tolist()],
         "heads": [offered(head) for head in heads],
     }
-
-
-def entity(
-    linker: Linker,
-    name: str,
-    text: str = "",
-    first: int = 0,
-    count: int = 20,
-    *,
-    relation: str | None = None,
-    inverse: bool = False,
-    each: int | None = None,
-) -> dict[str, Any]:
-    """An entity with the number of its edges by relation, and a page of these edges.
-
-    `text` selects edges with this text in the name of the relation or of the other end; `relation` selects its edges,
-    which lead to the entity if `inverse`. With `each`, the page has at most so many edges of each relation.
-    """
-    graph = linker.graph
-    number = linker.names.find(name)
-    begin, end = graph.offsets[number : number + 2].tolist()
-    edges = slice(begin, min(end, begin + MAX_SEARCHED_EDGES))
-    relations, others = graph.relation_ids[edges], graph.tail_ids[edges]
-    if relation is not None:
-        wanted = find_relation(linker.benchmark, relation).number + (len(graph.relations) if inverse else 0)
-        relations, others = relations[relations == wanted], others[relations == wanted]
-    typed = text.strip().casefold()
-    if typed:
-        ends = zip(relations.tolist(), others.tolist(), strict=True)
-        matches = np.array([typed in edge_text(graph, slot, other) for slot, other in ends], bool)
-        relations, others = relations[matches], others[matches]
-    slots, begins, counts = np.unique(relations, return_index=True, return_counts=True)
-    groups = [{**direction(graph, slot), "count": size} for slot, size in zip(slots.tolist(), counts, strict=True)]
-    listed = np.arange(len(relations))
-    if each is not None:
-        listed = listed[listed - np.repeat(begins, counts) < each]
-    rows = [
-        {**direction(graph, int(relations[i])), "other": vars(entity_of(graph, int(others[i])))}
-        for i in listed[first : first + count]
-    ]
-    found = entity_of(graph, number)
-    return {
-        "id": found.id,
-        "name": found.name,
-        "types": types_of(linker, np.array([number])).get(found.id, []),
-        "edges_in_all": end - begin,
-        "matching": len(relations),
-        "groups": [{**group, "count": int(group["count"])} for group in groups],
-        "edges": rows,
-    }
-
-
-def direction(graph: Graph, slot: int) -> dict[str, Any]:
-    """The readable name of a relation, and whether it is read from tail to head."""
-    inverse, number = divmod(slot, len(graph.relations))
-    return {"relation": graph.relation_name(number), "inverse": bool(inverse)}
-
-
-def edge_text(graph: Graph, slot: int, other: int) -> str:
-    """What a search compares with: the names of the relation and of the other end, and its id."""
-    names = (graph.relation_name(slot % len(graph.relations)), graph.name(other), graph.entities[other])
-    return "\n".join(names).casefold()
 
 
 def types_of(linker: Linker, entities: np.ndarray) -> dict[str, list[str]]:

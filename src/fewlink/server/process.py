@@ -6,11 +6,12 @@ import contextlib
 import ctypes
 import gc
 import json
+import math
 import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,9 @@ TOKEN_VARIABLE = "FEWLINK_TOKEN"
 WORKER_VARIABLE = "FEWLINK_SERVE"  # set by `serve` for its worker processes
 BACKLOG = 1_024  # connections waiting to be accepted
 SWITCH_SECONDS = 0.001  # a thread that runs Python code yields to the event loop after this time
-EXIT_SECONDS = 9.0  # a stopping process exits after this time, whatever its threads do
+RESPONSE_SECONDS = 2.0  # to send the last responses when the server stops, after `ServerSettings.drain`
+EXIT_SECONDS = 4.0  # a stopping process exits so long after `ServerSettings.drain`, whatever its threads do
+FIRST_PASSED_FILE = 3  # SD_LISTEN_FDS_START
 EXIT_CODE = 143  # the shell's code for SIGTERM
 M_TRIM_THRESHOLD, M_ARENA_MAX = -1, -8  # parameters of mallopt, from malloc.h
 MAX_ARENAS = 2
@@ -87,6 +90,11 @@ class ServeOptions:
 
 def serve(options: ServeOptions, settings: ServerSettings) -> None:
     """Load a linker and answer requests until a signal stops the process."""
+    listener = inherited_listener(os.environ)
+    if listener is not None:
+        if options.workers > 1:
+            raise FewlinkError("a socket that is passed on serves one process: leave out --workers")
+        options = replace(options, host=listener.getsockname()[0])
     hosts = loopback_hosts(options.host)
     if hosts is None and settings.token is None and not options.allow_anyone:
         raise FewlinkError(
@@ -96,7 +104,7 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
     if hosts is not None and options.public_name:
         hosts |= {options.public_name.lower()}
     settings = replace(settings, hosts=hosts)
-    listener = listen(options.host, options.port)
+    listener = listener or listen(options.host, options.port)
     port = listener.getsockname()[1]
     log = None if options.access_log is None else AccessLog(options.access_log)
     linker = options.load()
@@ -107,6 +115,7 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
         "backlog": BACKLOG,
         "proxy_headers": options.proxy is not None,
         "forwarded_allow_ips": options.proxy,
+        "timeout_graceful_shutdown": math.ceil(settings.drain + RESPONSE_SECONDS),
     }
     if options.workers == 1:
         app = make_process_app(linker, options, settings, log)
@@ -164,7 +173,7 @@ def make_process_app(linker: Linker, options: ServeOptions, settings: ServerSett
         extensions=options.extensions,
         graphs=None if options.graphs is None else Path(options.graphs),
         access_log=log,
-        on_stop=exit_soon,
+        on_stop=lambda: exit_soon(settings.drain + EXIT_SECONDS),
     )
     tune_process()
     return app
@@ -184,11 +193,32 @@ def tune_process() -> None:
         library.mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
 
 
-def exit_soon(seconds: float = EXIT_SECONDS, exit: Callable[[int], Any] = os._exit) -> None:
+def exit_soon(seconds: float, exit: Callable[[int], Any] = os._exit) -> None:
     """Exit after some seconds, even if a thread is still computing."""
     timer = threading.Timer(seconds, exit, (EXIT_CODE,))
     timer.daemon = True
     timer.start()
+
+
+def inherited_listener(environment: MutableMapping[str, str]) -> socket.socket | None:
+    """The listening socket that the parent process passes on, as systemd's sd_listen_fds(3) defines it, or None.
+
+    Such a socket outlives the process: connections wait in it until the next process accepts them.
+    """
+    if environment.get("LISTEN_PID") != str(os.getpid()):
+        return None
+    count = environment.get("LISTEN_FDS", "")
+    for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
+        environment.pop(name, None)  # they are not meant for processes that this one starts
+    try:
+        listener = socket.socket(fileno=FIRST_PASSED_FILE)
+        if count != "1" or listener.family not in (socket.AF_INET, socket.AF_INET6):
+            raise OSError
+        if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise OSError
+    except OSError:
+        raise FewlinkError("the parent process must pass on one TCP socket that listens (LISTEN_FDS=1)") from None
+    return listener
 
 
 def listen(host: str, port: int) -> socket.socket:

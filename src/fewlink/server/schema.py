@@ -32,6 +32,7 @@ class ServerSettings:
     seconds     maximum computing time of one request, estimated from its first turns
     queued      maximum computing time of all admitted requests, in seconds
     deadline    seconds until the server gives up on a request
+    drain       seconds for running requests when the server stops
     turn        seconds that a request computes before others get their turn
     gather      seconds that the model waits for similar questions to answer in the same call
     together    maximum number of questions in one call; 1 disables batching
@@ -53,6 +54,7 @@ class ServerSettings:
     seconds: float = 60.0
     queued: float = 120.0
     deadline: float = 150.0
+    drain: float = 5.0
     turn: float = 0.5
     gather: float = 0.004
     together: int = 64
@@ -446,34 +448,6 @@ class EntityOffer(BaseModel):
     hint: str = Field(description="Distinguishes entities with the same name: the type and a neighbour.")
 
 
-class EdgeFacts(BaseModel):
-    relation: str
-    inverse: bool = Field(description="Whether the other end is the head of the edge.")
-    other: Entity
-
-
-class EdgeGroup(BaseModel):
-    """The matching edges of an entity with one relation, in one direction."""
-
-    relation: str
-    inverse: bool
-    count: int
-
-
-class EntityAnswer(BaseModel):
-    """An entity and some of its edges."""
-
-    id: str
-    name: str
-    types: list[str]
-    edges_in_all: int
-    matching: int = Field(
-        description="The number of edges with the text of `q` in the name of the relation or of the other end."
-    )
-    groups: list[EdgeGroup]
-    edges: list[EdgeFacts]
-
-
 class ExamplePair(BaseModel):
     head: Entity
     tail: Entity
@@ -512,11 +486,13 @@ class RelationFacts(BaseModel):
     neighbours: list[NeighbourFacts]
 
 
-class NeighboursAnswer(NeighbourFacts):
+class EntityAnswer(NeighbourFacts):
     """An entity and its neighbours by relation."""
 
+    types: list[str]
     edges_in_all: int
-    relations_in_all: int = Field(description="The number of relations of its edges; each direction counts.")
+    matching: int = Field(description="The number of edges with the text of `q`.")
+    relations_in_all: int = Field(description="The number of relations of these edges; each direction counts.")
     relations: list[RelationFacts]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -43,12 +43,13 @@ class Disconnected(Exception):
 class SecurityMiddleware:
     """Checks the host, the token and the body size of a request, and adds security headers to the response.
 
-    Cancels the app if the client disconnects.
+    Cancels the app if the client disconnects. While the server is `closing`, each response ends its connection.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, closing: Callable[[], bool] = lambda: False) -> None:
         self.app = app
         self.settings = settings
+        self.closing = closing
         self.token = None if settings.token is None else settings.token.encode()
         self.buffered = 0
 
@@ -61,6 +62,8 @@ class SecurityMiddleware:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(self.cors_headers(scope))
+                if self.closing():
+                    headers["Connection"] = "close"  # the client's next request goes to another process
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 if is_shared(scope):  # the policy's frame-ancestors names the pages that may embed the response

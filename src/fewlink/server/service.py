@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -276,20 +275,12 @@ class Service:
         `function` is `package.module:function`; `what` names the input in errors. Arguments and result are JSON. The
         process is killed if the caller is cancelled.
         """
-        max_bytes = self.settings.reading
         async with self._reading:
             began = time.monotonic()
-            process = await asyncio.create_subprocess_exec(
-                *child.command(function, max_bytes), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
             try:
-                output, _ = await process.communicate(json.dumps(arguments).encode())
+                return await child.call(function, arguments, what, self.settings.reading)
             finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
                 job.spend(time.monotonic() - began)
-        return await self.run(lambda: child.result_of(process.returncode or 0, output, what, max_bytes), job)
 
     async def run_steps(self, kind: str, work: Callable[[Callable[[int], None]], T], *, slow: bool = False) -> T:
         """Admit a request, and run work that calls its argument after each step.

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import heapq
 import pickle
 import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fewlink.core.errors import FewlinkError, describe
 from fewlink.core.threads import torch_threads
 
 MAX_LOSSES = 3  # workers that may end in one batch
-SAMPLE_ITEMS = 4  # at each place of a sample
-SAMPLE_SECONDS = 1.0  # that a sample takes, unless it has as many items as a batch or a fortieth of all
+ITEMS_AT_PLACE = 4  # of a sample
+SAMPLE_SECONDS, SAMPLE_SHARE = 1.0, 0.01  # that a sample takes at least: seconds, and share of the expected ones
+MAX_SAMPLE_ITEMS = 256  # or a fortieth of all, if that is less
 
 Batch = Sequence[Any]
 Work = Callable[[Any], Any]
 Name = Callable[[int], str]
+Weight = Callable[[Any], float]
+Tell = Callable[[Sequence[float]], None]
 Results = Generator[tuple[int, Any], None, None]
 
 
@@ -29,17 +33,37 @@ def batch_name(number: int) -> str:
     return f"batch {number}"
 
 
+def equal_weight(item: Any) -> float:
+    """The weight of items that take about the same time."""
+    return 1.0
+
+
 class Engine(ABC):
     """Runs batches of work. `on_estimate` is called before the start with the expected seconds and the workers."""
 
     def __init__(self, workers: int, on_estimate: Callable[[float, int], None] | None = None) -> None:
         self.workers, self.on_estimate = workers, on_estimate
 
-    def run(self, work: Work, batches: Sequence[Batch], name: Name = batch_name) -> Results:
-        """Yield the number and the result of each batch, in the order in which they are done."""
-        if self.on_estimate is not None and len(batches) > 1:
-            self.on_estimate(estimate(work, batches, self.workers), self.workers)
-        yield from self._run(work, batches, name)
+    def run(
+        self, work: Work, batches: Sequence[Batch], name: Name = batch_name, weight: Weight = equal_weight
+    ) -> Results:
+        """Yield the number and the result of each batch, in the order in which they are done.
+
+        `name` names a batch in errors; `weight` says how much work an item is compared with others.
+        """
+        sample = Sample.of(work, batches, self.workers, weight) if self.samples and len(batches) > 1 else None
+
+        def tell(seconds: Sequence[float]) -> None:
+            if sample is not None and self.on_estimate is not None:
+                paces = [sample.weight / each for each in seconds]
+                self.on_estimate(expected_seconds([sum(map(weight, batch)) for batch in batches], paces), len(paces))
+
+        yield from self._run(work, batches, name, sample, tell)
+
+    @property
+    def samples(self) -> bool:
+        """Whether the pace of the work is measured before the start."""
+        return self.on_estimate is not None
 
     def in_order(
         self,
@@ -47,10 +71,11 @@ class Engine(ABC):
         batches: Sequence[Batch],
         name: Name = batch_name,
         on_items: Callable[[int], None] = lambda done: None,
+        weight: Weight = equal_weight,
     ) -> Generator[Any, None, None]:
         """Yield the results of all batches in their order. `on_items` is called with the number of items done."""
         found, done = dict[int, Any](), 0
-        with contextlib.closing(self.run(work, batches, name)) as results:
+        with contextlib.closing(self.run(work, batches, name, weight)) as results:
             for following in range(len(batches)):
                 while following not in found:
                     number, found[number] = next(results)
@@ -59,7 +84,8 @@ class Engine(ABC):
                 yield found.pop(following)
 
     @abstractmethod
-    def _run(self, work: Work, batches: Sequence[Batch], name: Name) -> Results: ...
+    def _run(self, work: Work, batches: Sequence[Batch], name: Name, sample: Sample | None, tell: Tell) -> Results:
+        """`run`, after a sample was done in this process. Calls `tell` with the seconds that it takes each worker."""
 
 
 class ThisProcess(Engine):
@@ -68,38 +94,55 @@ class ThisProcess(Engine):
     def __init__(self, on_estimate: Callable[[float, int], None] | None = None) -> None:
         super().__init__(1, on_estimate)
 
-    def _run(self, work: Work, batches: Sequence[Batch], name: Name) -> Results:
+    def _run(self, work: Work, batches: Sequence[Batch], name: Name, sample: Sample | None, tell: Tell) -> Results:
+        if sample is not None:
+            tell([sample.seconds])
         for number, batch in enumerate(batches):
             yield number, work(batch)
 
 
-def estimate(work: Work, batches: Sequence[Batch], workers: int) -> float:
-    """The expected seconds of all batches on so many workers, by the pace of a sample.
+@dataclass(frozen=True)
+class Sample:
+    """A few items each at evenly spaced places, their weight, and the seconds that they take this process."""
 
-    A sample is a few items each at evenly spaced places. It is done twice, and timed the second time, when caches are
-    filled. Samples grow until one takes long enough.
+    items: Sequence[Any]
+    weight: float
+    seconds: float
+
+    @classmethod
+    def of(cls, work: Work, batches: Sequence[Batch], workers: int, weight: Weight = equal_weight) -> Sample:
+        """A sample that takes long enough to tell the pace; with several workers, this process has one thread, too."""
+        items = [item for batch in batches for item in batch]
+        most, places = min(MAX_SAMPLE_ITEMS, len(items) // 40), 1
+        with torch_threads(1) if workers > 1 else contextlib.nullcontext():
+            while True:
+                begins = [(2 * place + 1) * len(items) // (2 * places) for place in range(places)]
+                chosen = [item for begin in begins for item in items[begin : begin + ITEMS_AT_PLACE]]
+                seconds = sample_seconds(work, chosen)
+                expected = seconds * len(items) / len(chosen) / workers
+                if seconds >= max(SAMPLE_SECONDS, SAMPLE_SHARE * expected) or 2 * len(chosen) > most:
+                    return cls(chosen, sum(map(weight, chosen)), max(seconds, 1e-9))
+                places *= 2
+
+
+def sample_seconds(work: Work, items: Sequence[Any]) -> float:
+    """The seconds of work on some items, when it is done again and caches are filled."""
+    work(items)
+    start = time.monotonic()
+    work(items)
+    return time.monotonic() - start
+
+
+def expected_seconds(weights: Sequence[float], paces: Sequence[float]) -> float:
+    """The seconds of batches with these weights on workers that do so much weight a second.
+
+    The next batch goes to the worker that is done first.
     """
-    items, size = [item for batch in batches for item in batch], max(map(len, batches))
-    most = max(SAMPLE_ITEMS, min(size, len(items) // 40))
-    count = SAMPLE_ITEMS
-    with torch_threads(1) if workers > 1 else contextlib.nullcontext():
-        while True:
-            sample = _sample(items, count // SAMPLE_ITEMS)
-            work(sample)
-            start = time.monotonic()
-            work(sample)
-            seconds = time.monotonic() - start
-            if seconds >= SAMPLE_SECONDS or 2 * count > most:
-                break
-            count *= 2
-    of_busiest = min(len(items), size * math.ceil(len(batches) / workers))
-    return seconds / len(sample) * of_busiest
-
-
-def _sample(items: Sequence[Any], places: int) -> list[Any]:
-    """`SAMPLE_ITEMS` items each at so many evenly spaced places, fewer at the end."""
-    begins = [(2 * place + 1) * len(items) // (2 * places) for place in range(places)]
-    return [item for begin in begins for item in items[begin : begin + SAMPLE_ITEMS]]
+    workers = [(0.0, pace) for pace in paces]
+    for weight in weights:
+        done, pace = workers[0]
+        heapq.heapreplace(workers, (done + weight / pace, pace))
+    return max(workers)[0]
 
 
 def portable(error: Exception) -> Exception:
@@ -116,6 +159,6 @@ def portable(error: Exception) -> Exception:
 def lost(batch: str) -> FewlinkError:
     """The error for a batch that ended its workers."""
     return FewlinkError(
-        f"{MAX_LOSSES} workers were killed while they worked on {batch}, perhaps because memory ran out: use fewer "
-        "workers, or workers with more memory; what is done is kept"
+        f"one worker after another was killed while it worked on {batch}, perhaps because memory ran out: use fewer "
+        "workers, or workers with more memory"
     )

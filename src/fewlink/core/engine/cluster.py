@@ -8,7 +8,19 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fewlink.core.engine.base import MAX_LOSSES, Batch, Engine, Name, Results, Work, lost, portable
+from fewlink.core.engine.base import (
+    MAX_LOSSES,
+    Batch,
+    Engine,
+    Name,
+    Results,
+    Sample,
+    Tell,
+    Work,
+    lost,
+    portable,
+    sample_seconds,
+)
 from fewlink.core.engine.packing import packed, unpacked
 from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.core.threads import torch_threads
@@ -41,7 +53,7 @@ class DaskCluster(Engine):
         except (OSError, ValueError) as error:
             raise FewlinkError(f"no Dask scheduler answers at {self.address} ({error}): check the address") from None
 
-    def _run(self, work: Work, batches: Sequence[Batch], name: Name) -> Results:
+    def _run(self, work: Work, batches: Sequence[Batch], name: Name, sample: Sample | None, tell: Tell) -> Results:
         job = f"fewlink-{uuid.uuid4().hex}"
         waiting, losses = collections.deque(range(len(batches))), collections.Counter[int]()
         running: dict[str, int] = {}
@@ -49,6 +61,10 @@ class DaskCluster(Engine):
             client.register_plugin(Job(packed(work)), name=job)
             done = as_completed(loop=client.loop)
             try:
+                if sample is not None:
+                    keys = [f"{job}-sample-{number}" for number in range(len(client.nthreads()))]
+                    samples = [client.submit(do_batch, job, sample, key=key, pure=False) for key in keys]
+                    tell(client.gather(samples))
                 while True:
                     while waiting and len(running) < max(1, len(client.nthreads())):
                         number = waiting.popleft()
@@ -85,14 +101,14 @@ class Job(WorkerPlugin):  # type: ignore[misc]
     def setup(self, worker: Any) -> None:
         self.lock = threading.Lock()
 
-    def do(self, batch: Batch) -> Any:
+    def do(self, batch: Batch | Sample) -> Any:
         with self.lock, torch_threads(1):
             self.work = self.work or unpacked(self.pickled)
-            return self.work(batch)
+            return sample_seconds(self.work, batch.items) if isinstance(batch, Sample) else self.work(batch)
 
 
-def do_batch(job: str, batch: Batch) -> Any:
-    """Do a batch of a job on the worker that calls it."""
+def do_batch(job: str, batch: Batch | Sample) -> Any:
+    """Do a batch of a job, or time a sample, on the worker that calls it."""
     plugins: dict[str, Any] = get_worker().plugins
     try:
         return plugins[job].do(batch)

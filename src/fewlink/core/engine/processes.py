@@ -18,12 +18,13 @@ from fewlink.core.engine.base import (
     Engine,
     Name,
     Results,
+    Sample,
+    Tell,
     ThisProcess,
     Work,
-    batch_name,
-    estimate,
     lost,
     portable,
+    sample_seconds,
 )
 from fewlink.core.engine.packing import packed, unpacked
 
@@ -43,35 +44,35 @@ class Processes(Engine):
         super().__init__(workers, on_estimate)
         self.min_seconds = min_seconds
 
-    def run(self, work: Work, batches: Sequence[Batch], name: Name = batch_name) -> Results:
-        if len(batches) > 1:
-            needed = self.on_estimate is not None or self.min_seconds > 0
-            seconds = estimate(work, batches, self.workers) if needed else 0.0
-            if seconds * min(self.workers, len(batches)) >= self.min_seconds:
-                if self.on_estimate is not None:
-                    self.on_estimate(seconds, self.workers)
-                return self._run(work, batches, name)
-        return ThisProcess().run(work, batches, name)
+    @property
+    def samples(self) -> bool:
+        return super().samples or self.min_seconds > 0
 
-    def _run(self, work: Work, batches: Sequence[Batch], name: Name) -> Results:
+    def _run(self, work: Work, batches: Sequence[Batch], name: Name, sample: Sample | None, tell: Tell) -> Results:
+        if len(batches) < 2 or (sample is not None and self._is_short(batches, sample)):
+            yield from ThisProcess()._run(work, batches, name, sample, tell)
+            return
         waiting, losses = collections.deque(range(len(batches))), collections.Counter[int]()
         pickled = packed(work)
         processes = [WorkerProcess(pickled) for _ in range(min(self.workers, len(batches)))]
         try:
+            if sample is not None and self.on_estimate is not None:
+                tell(_sample_seconds(processes, sample))
             while True:
                 for process in processes:
                     if process.batch is None and waiting:
-                        process.begin(waiting.popleft(), batches)
+                        process.batch = waiting.popleft()
+                        process.send(batches[process.batch])
                 busy = {process.connection: process for process in processes if process.batch is not None}
                 if not busy:
                     return
                 for connection in multiprocessing.connection.wait(list(busy)):
                     process = busy[connection]  # type: ignore[index]
-                    number = process.batch
+                    number, process.batch = process.batch, None
                     assert number is not None
                     try:
                         result = process.result()
-                    except (EOFError, OSError):
+                    except WorkerEnded:
                         losses[number] += 1
                         if losses[number] == MAX_LOSSES:
                             raise lost(name(number)) from None
@@ -82,6 +83,27 @@ class Processes(Engine):
         finally:
             for process in processes:
                 process.end()
+
+    def _is_short(self, batches: Sequence[Batch], sample: Sample) -> bool:
+        return sample.seconds / len(sample.items) * sum(map(len, batches)) < self.min_seconds
+
+
+def _sample_seconds(processes: Sequence[WorkerProcess], sample: Sample) -> list[float]:
+    """The seconds that the sample takes each process while the others do it, too."""
+    for process in processes:
+        process.send(sample)
+    seconds = []
+    for process in processes:
+        try:
+            seconds.append(process.result())
+        except WorkerEnded:
+            process.restart()
+            seconds.append(sample.seconds)
+    return seconds
+
+
+class WorkerEnded(Exception):
+    """A process ended before its batch was done."""
 
 
 class WorkerProcess:
@@ -100,15 +122,17 @@ class WorkerProcess:
             self.process.start()
         far_end.close()  # so that the connection ends with the process
 
-    def begin(self, number: int, batches: Sequence[Batch]) -> None:
-        self.batch = number
+    def send(self, batch: Batch | Sample) -> None:
+        """Send a batch to do, or a sample to time."""
         with contextlib.suppress(OSError):  # the process has ended: `result` will say so
-            self.connection.send(batches[number])
+            self.connection.send(batch)
 
     def result(self) -> Any:
-        """The result of the batch, or its error. Raises EOFError or OSError if the process ended."""
-        succeeded, value = self.connection.recv()
-        self.batch = None
+        """The result of the batch, or its error. Raises `WorkerEnded` if the process ended."""
+        try:
+            succeeded, value = self.connection.recv()
+        except (EOFError, OSError):
+            raise WorkerEnded from None
         if not succeeded:
             raise value
         return value
@@ -132,7 +156,7 @@ def serve(connection: multiprocessing.connection.Connection, pickled: bytes) -> 
         batch = connection.recv()
         try:
             work = work or unpacked(pickled)
-            answer = True, work(batch)
+            answer = True, sample_seconds(work, batch.items) if isinstance(batch, Sample) else work(batch)
         except MemoryError:
             os._exit(1)
         except Exception as error:

@@ -32,6 +32,7 @@ LABELS = frozenset({"http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3
 RELATIVE = "relative:/"  # the base of IRIs that have none
 UNNAMED = re.compile(r"[0-9a-f]{20,32}")  # random names that the parser gives to unnamed blank nodes
 PIECE_BYTES = 1 << 20
+QUOTE = b"<<"  # begins a quoted triple
 MAX_NESTING = 100  # of quoted triples, and of JSON; pyoxigraph crashes at a few thousand
 MAX_PREFIX_BYTES = 2_000  # of an entity or a namespace in XML, which stand for more text than is written
 MAX_PROLOG_BYTES = 1 << 20
@@ -46,9 +47,10 @@ def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Blo
     terms = RdfTerms(source)
     format = getattr(pyoxigraph.RdfFormat, PYOXIGRAPH_NAMES[syntax])
     for raw in whole_lines(source, file):
-        if raw.count(TURTLE.opening) > MAX_NESTING:
+        if raw.count(QUOTE) > MAX_NESTING:
             for line, text in source.lines(raw):
-                Nesting(source, TURTLE, line - 1).check(text)
+                if text.count(QUOTE) > MAX_NESTING:
+                    Nesting(source, TURTLE, line - 1).check(text)
         try:
             count = terms.count
             terms.read(pyoxigraph.parse(input=raw, format=format))
@@ -137,10 +139,11 @@ class Terms:
 
     def add(self, *triple: bytes) -> None:
         """Add a triple; raise ValueError if a name is too long."""
-        if max(map(len, triple)) > MAX_NAME_BYTES:
+        size = sum(map(len, triple))
+        if size > MAX_NAME_BYTES and max(map(len, triple)) > MAX_NAME_BYTES:
             raise ValueError(f"a name of over {MAX_NAME_BYTES:,} bytes")
         self.fields += triple
-        self.size += sum(map(len, triple))
+        self.size += size
 
     def take(self) -> Block:
         """Return the triples read since the last call, and add their literals to the report."""

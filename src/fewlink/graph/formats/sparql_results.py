@@ -21,7 +21,7 @@ IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|urn:\S+")  # an IRI in CSV
 VARIABLE = re.compile(r"\?\w+")
 TERM = re.compile(
     r"""<(?P<uri>[A-Za-z](?:[^\x00-\x20<>"{}|^`\\]|\\[uU])*)>|_:(?P<bnode>[^\s<>"]+)
-    |(?P<quote>["'])(?P<text>(?:(?!(?P=quote))[^\\]|\\.)*)(?P=quote)(?:@(?P<language>[\w-]+)|\^\^<[^<>\s]*>)?
+    |(?P<quote>["'])(?P<text>(?:(?!(?P=quote))[^\\]|\\.)*)(?P=quote)(?:@(?P<language>\w+(?:-\w+)*)(?:--(?:ltr|rtl))?|\^\^<[^<>\s]*>)?
     |(?P<bare>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|true|false)""",
     re.VERBOSE,
 )  # in TSV

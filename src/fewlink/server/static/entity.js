@@ -8,7 +8,7 @@ import { formatCount, plural, shortRelation, withSpaces } from "./text.js";
 
 const FACTS_PER_GROUP = 6; // shown at first
 const FACTS_PER_PAGE = 50; // that a group shows more of
-const MAX_FACTS = 200; // of one request
+const GROUPS_PER_PAGE = 100;
 
 let trail = []; // ids of the entities that led to the shown one, newest last
 let shown = null; // the shown entity: {id, name}
@@ -41,11 +41,23 @@ export function openEntity(id) {
 
 const facts = (query) => call(`entity?${new URLSearchParams(query)}`);
 
+// The facts about an entity by relation, with as many requests as it takes.
+async function allGroups(query) {
+  const answer = await facts(query);
+  const { relations, relations_in_all: all } = answer;
+  for (let added = relations.length; added && relations.length < all; ) {
+    const page = await facts({ ...query, first_relation: relations.length });
+    added = page.relations.length;
+    relations.push(...page.relations);
+  }
+  return answer;
+}
+
 async function showEntity(id) {
   const number = ++requests;
   const q = $("entity-search").value.trim();
   try {
-    const answer = await facts({ id, q, each: FACTS_PER_GROUP, count: MAX_FACTS });
+    const answer = await allGroups({ id, q, relations: GROUPS_PER_PAGE, count: FACTS_PER_GROUP });
     if (number === requests) showFacts(answer, q);
   } catch (error) {
     if (number === requests) showUnknown(id, error.message);
@@ -59,7 +71,7 @@ function showUnknown(id, message) {
 }
 
 function showFacts(answer, q) {
-  const { id, name, types, groups, edges, edges_in_all: all, matching } = answer;
+  const { id, name, types, relations, edges_in_all: all, matching } = answer;
   const other = shown?.id !== id;
   shown = { id, name };
   $("entity-title").textContent = name;
@@ -70,9 +82,7 @@ function showFacts(answer, q) {
   ]
     .filter(Boolean)
     .join(" · ");
-  $("entity-edges").replaceChildren(
-    ...groups.map((group) => groupSection(answer, group, edges, q)),
-  );
+  $("entity-edges").replaceChildren(...relations.map((group) => groupSection(id, group, q)));
   $("entity-count").textContent = countText(matching, all, q);
   $("entity-back").hidden = !trail.length;
   if (other) $("entity-edges").scrollTop = 0;
@@ -85,18 +95,14 @@ function countText(matching, all, q) {
     : "No fact has this text.";
 }
 
-const isOf = (edge, group) => edge.relation === group.relation && edge.inverse === group.inverse;
-
 // The facts with one relation in one direction: the first ones, and a button for more.
-function groupSection({ id }, group, edges, q) {
-  const title = withSpaces(shortRelation(group.relation));
+function groupSection(id, group, q) {
+  const title = withSpaces(shortRelation(group.relation_name));
   const list = element("ul", { class: "ends" });
   const more = element("button", { type: "button", class: "quiet" });
   let count = 0;
   const add = (others) => {
-    list.append(
-      ...others.map(({ other }) => element("li", {}, entityButton(other.id, other.name))),
-    );
+    list.append(...others.map((other) => element("li", {}, entityButton(other.id, other.name))));
     count += others.length;
     more.hidden = count >= group.count;
     more.textContent = `and ${formatCount(group.count - count)} more`;
@@ -105,14 +111,14 @@ function groupSection({ id }, group, edges, q) {
     const { relation, inverse } = group;
     const page = { id, q, relation, inverse, first: count, count: FACTS_PER_PAGE };
     try {
-      const [before, { edges: others }] = [count, await facts(page)];
-      add(others);
+      const [before, answer] = [count, await facts(page)];
+      add(answer.relations[0].neighbours);
       list.children[before]?.querySelector("button").focus();
     } catch (error) {
       $("entity-count").textContent = error.message;
     }
   });
-  add(edges.filter((edge) => isOf(edge, group)));
+  add(group.neighbours);
   const words = group.inverse ? `← ${title}` : `${title} →`;
   return element(
     "section",

@@ -125,7 +125,7 @@ async function attempt(action) {
   }
 }
 
-const ask = (query) => call(`neighbours?${new URLSearchParams(query)}`);
+const ask = (query) => call(`entity?${new URLSearchParams(query)}`);
 
 async function loadKinds() {
   const entities = context.paths.flatMap((path) => path.entities);

@@ -1,4 +1,4 @@
-"""/neighbours: the neighbours of an entity by relation, paged, those with the most edges first."""
+"""/entity: the neighbours of an entity by relation, searched and paged, those with the most edges first."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.server.servers import Known, asking, small
 from fewlink.graph import Graph, TypeTable
 from fewlink.linker import Linker
 from fewlink.server import schema
-from fewlink.server.neighbours import groups_of
+from fewlink.server.entity import groups_of
 
 
 def neighbours(linker: Linker, **query: Any) -> Any:
     with asking(linker) as client:
-        answer = client.get("/neighbours", params=query)
+        answer = client.get("/entity", params=query)
     assert answer.status_code == 200, answer.text
-    schema.NeighboursAnswer(**answer.json())
+    schema.EntityAnswer(**answer.json())
     return answer.json()
 
 
@@ -83,8 +83,21 @@ def test_unknown_names_and_sizes_over_the_limits_are_refused() -> None:
     with asking(hub()) as client:
 
         def status(**query: Any) -> int:
-            return client.get("/neighbours", params=query).status_code
+            return client.get("/entity", params=query).status_code
 
         assert status(id="hbu") == status(id="hub", relation="hsa") == 404
         assert status(id="hub", count=1000) == status(id="hub", relations=1000) == status(id="hub", first=-1) == 422
         assert status() == 422
+
+
+def test_an_entity_has_types_and_edges_that_are_searched() -> None:
+    ann = neighbours(small(), id="ann")
+    assert (ann["name"], ann["types"], ann["edges_in_all"], ann["matching"]) == ("ann", ["person"], 2, 2)
+    for text in ("ANN", "know"):
+        bob = neighbours(small(), id="bob", q=text)
+        assert (bob["edges_in_all"], bob["matching"], bob["relations_in_all"]) == (2, 1, 1)
+        (knows,) = bob["relations"]
+        assert knows["inverse"] and [one["id"] for one in knows["neighbours"]] == ["ann"]
+    assert neighbours(small(), id="bob", q="nothing")["relations"] == []
+    (lives,) = neighbours(small(), id="oslo", q="lives", relation="lives", inverse=True, first=1)["relations"]
+    assert lives["count"] == 2 and len(lives["neighbours"]) == 1

@@ -1,4 +1,4 @@
-"""The neighbours of an entity by relation, some of each: what the page draws as a graph."""
+"""The facts about an entity: its neighbours by relation, some of each, as the page lists and draws them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from fewlink.linker import Linker
 from fewlink.linker.names import entity_of
 from fewlink.linker.phrases import without_kinds
 from fewlink.server.errors import as_json
-from fewlink.server.schema import MAX_NAME_LENGTH, NeighboursAnswer
+from fewlink.server.schema import MAX_NAME_LENGTH, EntityAnswer
 
-MAX_RELATIONS = 50
+MAX_RELATIONS = 100
 MAX_NEIGHBOURS = 100
+MAX_SEARCHED_EDGES = 100_000  # of one entity
 Name = Annotated[str, Query(max_length=MAX_NAME_LENGTH)]
 First = Annotated[int, Query(ge=0)]
 
 
-def install_neighbours(app: FastAPI, linker: Linker) -> None:
-    """Add the route /neighbours."""
+def install_entity(app: FastAPI, linker: Linker) -> None:
+    """Add the route /entity."""
 
-    @app.get("/neighbours", response_model=NeighboursAnswer)
-    def neighbours(
+    @app.get("/entity", response_model=EntityAnswer)
+    def entity(
         id: Annotated[str, Query(max_length=MAX_NAME_LENGTH, description="An id or a name.")],
+        q: Annotated[Name, Query(description="Only edges with this text in the relation or neighbour.")] = "",
         first_relation: Annotated[First, Query(description="The position of the first relation to return.")] = 0,
         relations: Annotated[int, Query(ge=1, le=MAX_RELATIONS)] = 12,
         first: Annotated[First, Query(description="The position of the first neighbour of each relation.")] = 0,
@@ -35,29 +37,47 @@ def install_neighbours(app: FastAPI, linker: Linker) -> None:
         relation: Annotated[Name | None, Query(description="Only this relation, by its id.")] = None,
         inverse: Annotated[bool, Query(description="With `relation`: the heads of its edges to the entity.")] = False,
     ) -> Response:
-        """An entity and its neighbours by relation, those with the most edges first."""
+        """An entity, its types, and its neighbours by relation, those with the most edges first."""
         graph = linker.graph
-        entity = linker.names.find(id)
-        found = groups_of(graph, entity)
-        number = None if relation is None else directed(graph, relation, inverse)
-        chosen = [group for group in found if group[0] == number] if number is not None else found[first_relation:]
+        number = linker.names.find(id)
+        found = groups_of(graph, number, q)
+        only = None if relation is None else directed(graph, relation, inverse)
+        chosen = [group for group in found if group[0] == only] if only is not None else found[first_relation:]
         return as_json(
             {
-                **described(linker, entity),
-                "edges_in_all": int(graph.degrees[entity]),
+                **described(linker, number),
+                "types": linker.names.types_of(number),
+                "edges_in_all": int(graph.degrees[number]),
+                "matching": sum(len(others) for _, others in found),
                 "relations_in_all": len(found),
                 "relations": [
-                    group_facts(linker, entity, each, others, first, count) for each, others in chosen[:relations]
+                    group_facts(linker, number, each, others, first, count) for each, others in chosen[:relations]
                 ],
             }
         )
 
 
-def groups_of(graph: Graph, entity: int) -> list[tuple[int, np.ndarray]]:
-    """The relations of an entity's edges, each with its neighbours (n,); relation r + R is the inverse of r."""
-    edges = slice(*graph.offsets[entity : entity + 2].tolist())
-    relations, begins = np.unique(graph.relation_ids[edges], return_index=True)
-    return list(zip(relations.tolist(), np.split(graph.tail_ids[edges], begins[1:]), strict=False))
+def groups_of(graph: Graph, entity: int, text: str = "") -> list[tuple[int, np.ndarray]]:
+    """The relations of an entity's edges, each with its neighbours (n,); relation r + R is the inverse of r.
+
+    With a text, only edges that have it in the name of the relation, or in the name or id of the neighbour.
+    """
+    begin, end = graph.offsets[entity : entity + 2].tolist()
+    typed = text.strip().casefold()
+    edges = slice(begin, min(end, begin + MAX_SEARCHED_EDGES) if typed else end)
+    relations, others = graph.relation_ids[edges], graph.tail_ids[edges]
+    if typed:
+        ends = zip(relations.tolist(), others.tolist(), strict=True)
+        matches = np.array([typed in edge_text(graph, relation, other) for relation, other in ends], bool)
+        relations, others = relations[matches], others[matches]
+    numbers, begins = np.unique(relations, return_index=True)
+    return list(zip(numbers.tolist(), np.split(others, begins[1:]), strict=False))
+
+
+def edge_text(graph: Graph, relation: int, other: int) -> str:
+    """What a search compares with: the names of the relation and of the other end, and its id."""
+    names = (graph.relation_name(relation % len(graph.relations)), graph.name(other), graph.entities[other])
+    return "\n".join(names).casefold()
 
 
 def directed(graph: Graph, relation: str, inverse: bool) -> int:
