@@ -355,6 +355,7 @@ def by_csv(content: bytes) -> Found:
 
 
 def by_csv_results(content: bytes) -> Found:
+    content = content.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
     rows = csv_rows(b"\n" + content.partition(b"\n")[2])  # below the variables
     return of_rows([[re.sub("^_:(?=.)", "", cell) for cell in row] for row in rows])
 

@@ -36,6 +36,8 @@ class Doubling:
                 os.kill(os.getpid(), signal.SIGKILL)
             if -1 in numbers:
                 raise InputError("numbers.txt", "has a negative number", 3)
+            if -2 in numbers:
+                raise FileNotFoundError("numbers.txt")
         return [2 * number for number in numbers]
 
 
@@ -70,6 +72,8 @@ def test_an_error_of_a_worker_is_raised_here(tmp_path: Path) -> None:
     with pytest.raises(InputError) as raised:
         list(Processes(2, min_seconds=0).run(Doubling(tmp_path), [[1], [-1]]))
     assert (raised.value.path, raised.value.line) == (Path("numbers.txt"), 3)
+    with pytest.raises(FileNotFoundError):
+        list(Processes(2, min_seconds=0).run(Doubling(tmp_path), [[1], [-2]]))
 
 
 def test_short_work_stays_in_this_process(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+import project_damage
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.curation import schema, store
 from fewlink.curation.store import APPLICATION, ProjectFile
@@ -415,6 +416,11 @@ def test_a_plain_copy_and_any_damage_lose_nothing_in_silence(file: ProjectFile, 
             pass
         for path in tmp_path.glob("copy*"):
             path.unlink()
+
+
+def test_no_damage_to_a_file_or_its_journal_is_silent(tmp_path: Path) -> None:
+    found = project_damage.trials(90, 1, tmp_path)
+    assert found["silent"] == 0 and found["same"] > 10 and found["refused"] > 10
 
 
 def test_a_reader_undoes_what_a_killed_writer_has_left(file: ProjectFile, tmp_path: Path) -> None:

@@ -396,7 +396,8 @@ class ProjectFile:
             try:
                 yield
             finally:
-                self._base.execute("COMMIT")
+                if self._base.in_transaction:  # SQLite ends it after some errors
+                    self._base.execute("COMMIT")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -411,10 +412,11 @@ class ProjectFile:
         self._begin("BEGIN IMMEDIATE")
         try:
             yield
+            self._base.execute("COMMIT")
         except BaseException:
-            self._base.execute("ROLLBACK")
+            if self._base.in_transaction:  # SQLite ends it after some errors
+                self._base.execute("ROLLBACK")
             raise
-        self._base.execute("COMMIT")
 
     def _begin(self, *statements: str) -> None:
         """Begin a transaction with these statements, once the locks of others allow it.
@@ -457,6 +459,8 @@ class ProjectFile:
                 ) from None
             if "full" in text:
                 raise InputError(self.path, "cannot be written: the disk is full") from None
+            if "disk I/O" in text:
+                raise InputError(self.path, "cannot be read or written (disk I/O error): check the disk") from None
             if "unable to open" in text:
                 raise InputError(self.path, "cannot be opened: check that its folder is writable") from None
             if "closed" in text:

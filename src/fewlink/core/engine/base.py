@@ -159,6 +159,6 @@ def portable(error: Exception) -> Exception:
 def lost(batch: str) -> FewlinkError:
     """The error for a batch that ended its workers."""
     return FewlinkError(
-        f"{MAX_LOSSES} workers were killed while they worked on {batch}, perhaps because memory ran out: use fewer "
-        "workers, or workers with more memory; what is done is kept"
+        f"one worker after another was killed while it worked on {batch}, perhaps because memory ran out: use fewer "
+        "workers, or workers with more memory"
     )

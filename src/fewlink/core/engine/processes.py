@@ -72,7 +72,7 @@ class Processes(Engine):
                     assert number is not None
                     try:
                         result = process.result()
-                    except (EOFError, OSError):
+                    except WorkerEnded:
                         losses[number] += 1
                         if losses[number] == MAX_LOSSES:
                             raise lost(name(number)) from None
@@ -96,10 +96,14 @@ def _sample_seconds(processes: Sequence[WorkerProcess], sample: Sample) -> list[
     for process in processes:
         try:
             seconds.append(process.result())
-        except (EOFError, OSError):
+        except WorkerEnded:
             process.restart()
             seconds.append(sample.seconds)
     return seconds
+
+
+class WorkerEnded(Exception):
+    """A process ended before its batch was done."""
 
 
 class WorkerProcess:
@@ -124,11 +128,11 @@ class WorkerProcess:
             self.connection.send(batch)
 
     def result(self) -> Any:
-        """The result of the batch, or its error. Raises EOFError or OSError if the process ended."""
+        """The result of the batch, or its error. Raises `WorkerEnded` if the process ended."""
         try:
             succeeded, value = self.connection.recv()
-        except ConnectionError as error:
-            raise EOFError from error
+        except (EOFError, OSError):
+            raise WorkerEnded from None
         if not succeeded:
             raise value
         return value
