@@ -23,6 +23,7 @@ from typing import Any
 from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import recipe_texts
 from fewlink.data import CATALOGUE
+from fewlink.evaluation.curves import ReadingCurve
 from fewlink.evaluation.records import Record, RecordStore, read_records
 from fewlink.linker.calibration import shipped_calibration
 from fewlink.models import families
@@ -31,9 +32,18 @@ from fewlink.studies import Workspace, open_study, published_figures, read_plan,
 from fewlink.studies.attack_tables import stored_tables
 from fewlink.studies.charts import Chart, LineChart, Point, ScatterChart, shots_lines
 from fewlink.studies.later_links import frozen_attack
+from fewlink.studies.readings import curves_of, figures_of, resolve
 from fewlink.studies.tables import SELECTIONS, by_selection, select, spread, values
 from fewlink.studies.unseen_tables import SIZES as REFERENCES
-from fewlink.studies.unseen_tables import UnseenRecord, complete, curve_chart, over_graphs, read_unseen, tables_of
+from fewlink.studies.unseen_tables import (
+    UnseenRecord,
+    complete,
+    curve_chart,
+    of_shared_relations,
+    over_graphs,
+    read_unseen,
+    tables_of,
+)
 from fewlink.studies.workspace import StoredBenchmark
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -291,6 +301,22 @@ def trail_parts() -> str:
     return table.markdown()
 
 
+def own_training() -> str:
+    """TRAIL on unseen graphs before and after a training on the rest of each: the mean over graphs."""
+    rows = json.loads((ROOT / "benchmarks" / "records" / "own-training.json").read_text("utf-8"))["results"]["rows"]
+    graphs = dict.fromkeys(row["graph"] for row in rows)
+
+    def over_graphs(size: str, after: bool) -> float:
+        return mean([mean([row["mrr"][size][after] for row in rows if row["graph"] == graph]) for graph in graphs])
+
+    before, after = ([over_graphs(size, trained) for size in REFERENCES] for trained in (False, True))
+    shares = [f"{100 * b / a:.0f} %" for b, a in zip(before, after, strict=True)]
+    labels = ["as shipped", "trained on the rest of the graph too", "share"]
+    cells = [*([tables.figure(each) for each in row] for row in (before, after)), shares]
+    columns = ["TRAIL", *(f"K = {size}" for size in REFERENCES)]
+    return tables.Table("", columns, [[label, *row] for label, row in zip(labels, cells, strict=True)]).markdown()
+
+
 def trail_figures(model: str) -> str:
     """The records of a version of TRAIL on every benchmark: mean and deviation over seeds."""
     columns = [
@@ -376,8 +402,11 @@ def unseen() -> list[UnseenRecord]:
 
 
 def readme_table() -> str:
-    """A row for each kind of model: its MRR on unseen graphs by the number of references, and on NELL-One."""
-    models, nell = complete(unseen()), main_records("nell-one")
+    """A row for each kind of model: its MRR on unseen graphs by the number of references, and on NELL-One.
+
+    Of the unseen graphs, it has the relations that every model was asked about.
+    """
+    models, nell = of_shared_relations(complete(unseen())), main_records("nell-one")
     rows = []
     for model, label in IN_README.items():
         cells = [spread(over_graphs(models.get(model, []), size)) for size in REFERENCES]
@@ -436,6 +465,7 @@ def stored_figure(query: str) -> str:
     `SELECTION MODEL METRIC`: what learning curves have on test at the step that is selected so.
     `calibration FACT`: of the calibration that comes with fewlink.
     `unseen MODEL K`: MRR on unseen graphs, the mean over graphs.
+    `reading NAME SPLIT`: MRR of a reading of the paper at the step chosen on dev.
     """
     first, *words = query.split()
     if first == "calibration":
@@ -449,6 +479,12 @@ def stored_figure(query: str) -> str:
     if first == "unseen":
         model, size = words
         return spread(over_graphs(complete(unseen())[model], size))
+    if first == "reading":
+        name, split = words
+        plan = read_plan("readings")
+        every = stored("nell-one").read(ReadingCurve)
+        own = curves_of(plan, resolve(plan, name), every, CATALOGUE["nell-one"].fingerprint or "")
+        return spread([figures_of(curve, split, "dev")["mrr"] for curve in own])
     if first in SELECTIONS:
         model, metric = words
         return spread([SELECTIONS[first](curve)[metric] for curve in stored("nell-one").curves if curve.model == model])
@@ -499,6 +535,7 @@ def documents() -> dict[Path, str]:
             "few-shot": few_shot(),
             "links": ordinary_links(),
             "parts": trail_parts(),
+            "own": own_training(),
             **{name: tables_of(unseen())[name].markdown() for name in ("mrr", "skewed")},
         },
         DOCS / "trail-0.2.md": {

@@ -149,7 +149,9 @@ def test_the_code_of_a_card_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(code.splitlines()) == 3
     exec(compile(code, "card", "exec"), {})  # noqa: S102
     shown = capsys.readouterr().out  # type: ignore[attr-defined]
-    assert "ranks only" in shown and "probability" not in shown
+    calibration = Linker.load(tmp_path / "run").calibration
+    assert calibration is not None
+    assert ("ranks only" in shown) == calibration.rough == ("probability" not in shown)
 
 
 def test_a_model_without_a_card_is_saved_with_a_short_one(

@@ -94,12 +94,12 @@ def test_tails_that_are_not_listed_keep_their_share() -> None:
 
 
 def test_leads_are_over_the_background() -> None:
-    count = BACKGROUND + 10
+    count = 2 * BACKGROUND + 10
     tails, scores = np.arange(count, dtype=np.int32), np.arange(count) / 4
     rows = rank_head(0, tails, scores, tails[-1:], 2, with_known=False)  # the best is known and does not compete
     np.testing.assert_allclose(rows.leads, [(BACKGROUND - 1) / 4, (BACKGROUND - 2) / 4])
-    few = rank_head(0, TAILS, np.array([1.0, 4.0, 2.0, 2.0, 3.0]), TAILS[:0], 2, with_known=False)
-    assert few.leads.tolist() == [3.0, 2.0] and few.moved(np.array([1.0, 0.0])).leads.tolist() == [4.0, 2.0]
+    few = rank_head(0, TAILS, np.array([1.0, 4.0, 2.0, 2.0, 3.0]), TAILS[:0], 2, with_known=False)  # over the second
+    assert few.leads.tolist() == [1.0, 0.0] and few.moved(np.array([1.0, 0.0])).leads.tolist() == [2.0, 0.0]
     assert not few.alone.any() and rank_head(0, TAILS, np.zeros(5), TAILS[1:], 5, with_known=True).alone.sum() == 1
 
 

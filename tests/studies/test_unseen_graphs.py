@@ -313,22 +313,29 @@ def test_means_are_over_relations_then_graphs_and_only_whole_models_are_shown(tm
 
     store("rules", "towns", [0.1, 0.3])  # mean .2
     store("rules", "streets", [0.6])  # mean over graphs: .4
-    store("trail", "towns", [0.4])
+    store("trail", "towns", [0.3, 0.5])
     store("trail", "streets", [0.6])
-    store("trail", "towns", [0.6], seed=1)
+    store("trail", "towns", [0.5, 0.7], seed=1)
     store("trail", "streets", [0.8], seed=1)
     store("trail", "towns", [0.9], seed=2)  # lacks a graph
     store("popularity", "towns", [0.9])
+    store("complex", "towns", [0.2])  # was asked about one of two relations
+    store("complex", "streets", [0.4])
     records = read_unseen(tmp_path)
     tables = tables_of(records)
     assert tables["mrr"].rows[0][:2] == ["TRAIL", "**.600 ± .141**"]
     assert tables["mrr"].rows[1][:2] == ["rules", ".400"]
     assert len(tables["mrr"].rows) == 2
+    assert [row[:2] for row in tables["shared"].rows] == [
+        ["TRAIL", "**.550 ± .141**"],
+        ["ComplEx", ".300"],
+        ["rules", ".350"],
+    ]
     assert tables["seen"].rows[0][1] == ""
     assert [row[:2] for row in tables["graphs"].rows] == [["streets", "places"], ["towns", "places"]]
     assert tables["three"].rows[1] == ["towns", "**.500 ± .141**", ".200"]
     chart = curve_chart(records, ["trail", "popularity", "rules"])
-    assert "rules: 1: .400, 3: .400, 10: .400, 30: .400, 100: .400, all: .400" in chart.description()
+    assert "rules: 1: .350, 3: .350, 10: .350, 30: .350, 100: .350, all: .350" in chart.description()
     assert ">all<" in chart.svg()
 
 

@@ -43,7 +43,7 @@ from fewlink.scorers.cached import CachedScorer
 
 WEIGHTS = (0.5, 1.0, 1.5, 2.0, 3.0)  # of the embedding model's scores, to choose from
 EPOCHS, MIN_EPOCHS = 15, 8
-MAX_MODELS = 4
+MAX_MODELS = 8
 DENSE: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200}
 SAMPLED: dict[str, Any] = {"regime": "sampled", "batch_size": 1024, "negatives": 1024}
 LADDER = (

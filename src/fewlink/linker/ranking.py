@@ -14,7 +14,7 @@ from fewlink.core.metrics import realistic_rank
 from fewlink.scorers import Question, Scorer
 
 MAX_MARGIN = 6.0
-BACKGROUND = 50  # the rank whose score stands for tails that are wrong, even if a head has several right ones
+BACKGROUND = 50  # the rank, at most, whose score stands for wrong tails, even if a head has several right ones
 SCORES_PER_CALL = 1 << 23  # 32 MB of float32, and some masks of that shape
 
 
@@ -24,8 +24,8 @@ class RankedPairs:
 
     Shapes: all (n,). `heads`, `tails` entities; `scores`; `ranks` among the candidates that are not known answers, ties
     at their mean, as in evaluation; `log_softmax` over the same candidates and the tail itself; `margins`, the
-    difference between the head's two best scores, at most `MAX_MARGIN`; `leads`, by how much the score exceeds that of
-    rank `BACKGROUND`, or of the last candidate if there are fewer; `known` bool.
+    difference between the head's two best scores, at most `MAX_MARGIN`; `leads`, by how much the score exceeds the
+    `background`; `known` bool.
     """
 
     heads: np.ndarray
@@ -134,10 +134,15 @@ def rank_head(
     precise = values.astype(np.float64)
     log_softmax = precise - np.where(known_best, np.logaddexp(total, precise), total)
     margins = np.full(len(best), _margin(rivals))
-    background = _highest(rivals, min(BACKGROUND, len(rivals)))[-1:].astype(np.float64)  # (1,), or (0,) without rivals
-    leads = precise - background if len(background) else np.zeros(len(best))
+    leads = precise - background(rivals) if len(rivals) else np.zeros(len(best))
     heads = np.full(len(best), head, np.int32)
     return RankedPairs(heads, candidates[best], precise, ranks, log_softmax, margins, leads, known_best)
+
+
+def background(scores: np.ndarray) -> float:
+    """The score of rank `BACKGROUND` or, of fewer than twice as many candidates (c,), of the middle one."""
+    rank = min(BACKGROUND, max(2, len(scores) // 2), len(scores))
+    return float(_highest(scores, rank)[-1])
 
 
 def _margin(scores: np.ndarray) -> float:

@@ -40,6 +40,8 @@ SIGNS = {
     "outside": 0,  # the share of held-out references whose tails are no candidates
     "skew": 0,
     "domain": 0,  # log10 of the entities like the references' heads
+    "few candidates": 0,  # 0 from `MANY_CANDIDATES` on
+    "log odds, few candidates": 1,  # of the softmax, times the last
     "whole": 0,
     "log odds, whole": 1,  # of the softmax over the candidates
     "found first, whole": 0,  # log odds that a held-out reference has rank 1
@@ -47,6 +49,7 @@ SIGNS = {
 FEATURES = tuple(SIGNS)
 Weights = Mapping[str, float]
 Columns = Mapping[str, np.ndarray | float]
+MANY_CANDIDATES = 50
 MAX_LOG_ODDS = 5.0  # beyond which the odds of the softmax make no difference, in either direction twice as far below
 PRIOR = 3.0  # references that must be held out for their share to count half
 USUALLY_OUTSIDE = 0.3  # the share outside that is assumed if no reference was held out
@@ -75,7 +78,7 @@ class Trust:
     known: bool = False
     largest: int = 1
     whole: bool = False
-    candidates: int = 1
+    candidates: int = MANY_CANDIDATES
 
     @property
     def tested(self) -> int:
@@ -234,6 +237,7 @@ def _columns(pairs: RankedPairs, fans: np.ndarray, trust: Trust) -> Columns:
         odds = log_odds(pairs.log_softmax)
         return {"constant": 1.0, "whole": 1.0, "log odds, whole": odds, "found first, whole": _found_first(trust)}
     found, outside = (trust.found() + 0.5) / (trust.tested + 1), trust.ranks.count(np.inf)
+    few = max(0.0, 1 - float(np.log(max(trust.candidates, 1)) / np.log(MANY_CANDIDATES)))
     return {
         "constant": 1.0,
         "log softmax, tails": np.minimum(0, pairs.log_softmax + fans),
@@ -243,6 +247,8 @@ def _columns(pairs: RankedPairs, fans: np.ndarray, trust: Trust) -> Columns:
         "outside": (outside + USUALLY_OUTSIDE) / (trust.tested + 1),
         "skew": trust.skew,
         "domain": np.log10(max(trust.domain, 1)),
+        "few candidates": few,
+        "log odds, few candidates": few * log_odds(pairs.log_softmax),
     }
 
 

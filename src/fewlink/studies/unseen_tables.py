@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -94,6 +95,27 @@ def complete(records: Sequence[UnseenRecord]) -> dict[str, list[list[UnseenRecor
     return found
 
 
+Models = Mapping[str, Sequence[Sequence[UnseenRecord]]]  # the records of each model, seed by seed
+
+
+def of_all_relations(models: Models) -> dict[str, Sequence[Sequence[UnseenRecord]]]:
+    """The models that were asked about every relation of the suite."""
+    counts = {name: sum(len(record.relations) for record in seeds[0]) for name, seeds in models.items()}
+    return {name: seeds for name, seeds in models.items() if counts[name] == max(counts.values())}
+
+
+def of_shared_relations(models: Models) -> dict[str, Sequence[Sequence[UnseenRecord]]]:
+    """All models, with the relations that every model was asked about."""
+    shared: dict[str, set[str]] = {}
+    for record in itertools.chain(*(seeds[0] for seeds in models.values())):
+        shared[record.graph] = shared.get(record.graph, set(record.relations)) & set(record.relations)
+
+    def restricted(record: UnseenRecord) -> UnseenRecord:
+        return replace(record, relations={name: record.relations[name] for name in sorted(shared[record.graph])})
+
+    return {name: [[restricted(record) for record in seed] for seed in seeds] for name, seeds in models.items()}
+
+
 def over_graphs(seeds: Sequence[Sequence[UnseenRecord]], of: str, column: str = "mrr") -> list[float]:
     """The mean over graphs of a column, for each seed."""
     means = [mean_of(record.mean(of, column) for record in seed) for seed in seeds]
@@ -104,7 +126,7 @@ def label(model: str) -> str:
     return LABELS.get(model, model)
 
 
-def curve_table(models: Mapping[str, Any], title: str, column: str) -> Table:
+def curve_table(models: Models, title: str, column: str) -> Table:
     """A column by the number of references: the mean over graphs, ± the deviation over seeds; the best in bold."""
     rows = [
         [label(model), *(spread(over_graphs(seeds, size, column)) for size in SIZES)] for model, seeds in models.items()
@@ -112,7 +134,7 @@ def curve_table(models: Mapping[str, Any], title: str, column: str) -> Table:
     return Table(title, ["model", *(f"K = {size}" for size in SIZES)], emphasise(rows, range(1, 1 + len(SIZES))))
 
 
-def skewed_table(models: Mapping[str, Any]) -> Table:
+def skewed_table(models: Models) -> Table:
     """MRR with three references → with skewed ones, over the relations that have them."""
     rows = []
     for model, seeds in models.items():
@@ -128,7 +150,7 @@ def skewed_table(models: Mapping[str, Any]) -> Table:
     return Table("Skewed references: MRR with three, and with more", ["model", *(f"3 → {of}" for of in SKEWED)], rows)
 
 
-def graph_table(models: Mapping[str, Any], size: str) -> Table:
+def graph_table(models: Models, size: str) -> Table:
     """MRR on each graph with so many references; the best in bold."""
     graphs = sorted({record.graph for seeds in models.values() for record in seeds[0]})
     rows = []
@@ -157,18 +179,25 @@ def graphs_of(records: Sequence[UnseenRecord]) -> Table:
 
 
 def tables_of(records: Sequence[UnseenRecord]) -> dict[str, Table]:
-    """All tables of the page by name; models without a figure on every graph are left out."""
-    models = complete(records)
-    if not models:
+    """All tables of the page by name; models without a figure on every graph are left out.
+
+    A model that was asked about some relations only is in the table `shared`, which has only those.
+    """
+    every = complete(records)
+    if not every:
         raise FewlinkError(
             "no model has a record of every graph: measure one with python -m fewlink.studies.unseen_graphs"
         )
+    models = of_all_relations(every)
     seen = {
         name: curve_table(models, f"MRR if the right tail is {what} of a reference", column)
         for name, what, column in (("seen", "the tail", "mrr seen"), ("unseen", "not the tail", "mrr unseen"))
     }
     return {
         **{column: curve_table(models, title, column) for title, column in METRICS.items()},
+        "shared": curve_table(
+            of_shared_relations(every), "MRR over the relations that all models were asked about", "mrr"
+        ),
         **seen,
         "skewed": skewed_table(models),
         "three": graph_table(models, "3"),
@@ -183,8 +212,8 @@ def stored_tables(folder: Path) -> list[Table]:
 
 
 def curve_chart(records: Sequence[UnseenRecord], models: Sequence[str]) -> LineChart:
-    """MRR of these models by the number of references, mean over graphs."""
-    found = complete(records)
+    """MRR of these models by the number of references, the mean over graphs, on the relations that all models have."""
+    found = of_shared_relations(complete(records))
     series = {
         label(model): [Point(x, *moments(over_graphs(found[model], size))) for x, size in enumerate(SIZES)]
         for model in models
