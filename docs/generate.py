@@ -464,7 +464,7 @@ def stored_figure(query: str) -> str:
     `[BENCHMARK/]MODEL SPLIT CANDIDATES K [METRIC [AVERAGE]]`: from records, on NELL-One by default.
     `SELECTION MODEL METRIC`: what learning curves have on test at the step that is selected so.
     `calibration FACT`: of the calibration that comes with fewlink.
-    `unseen MODEL K`: MRR on unseen graphs, the mean over graphs; `shared MODEL K`: on the relations that all models have.
+    `unseen MODEL K`: MRR on unseen graphs, the mean over graphs; `shared MODEL K`: on relations that all models have.
     `reading NAME SPLIT`: MRR of a reading of the paper at the step chosen on dev.
     """
     first, *words = query.split()
