@@ -464,7 +464,7 @@ def stored_figure(query: str) -> str:
     `[BENCHMARK/]MODEL SPLIT CANDIDATES K [METRIC [AVERAGE]]`: from records, on NELL-One by default.
     `SELECTION MODEL METRIC`: what learning curves have on test at the step that is selected so.
     `calibration FACT`: of the calibration that comes with fewlink.
-    `unseen MODEL K`: MRR on unseen graphs, the mean over graphs.
+    `unseen MODEL K`: MRR on unseen graphs, the mean over graphs; `shared MODEL K`: on relations that all models have.
     `reading NAME SPLIT`: MRR of a reading of the paper at the step chosen on dev.
     """
     first, *words = query.split()
@@ -476,9 +476,10 @@ def stored_figure(query: str) -> str:
             "first": f"{facts.first_error:.2f}".lstrip("0"),
             "over relations": f"{facts.over_relations:.2f}".lstrip("0"),
         }[" ".join(words)]
-    if first == "unseen":
+    if first in ("unseen", "shared"):
         model, size = words
-        return spread(over_graphs(complete(unseen())[model], size))
+        models = complete(unseen())
+        return spread(over_graphs((of_shared_relations(models) if first == "shared" else models)[model], size))
     if first == "reading":
         name, split = words
         plan = read_plan("readings")
