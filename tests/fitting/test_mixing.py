@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -180,6 +181,20 @@ def test_several_models_score_as_their_mean(tmp_path: Path) -> None:
     means = torch.stack([model.score_all(heads, relations) for model in alone]).mean(0)
     torch.testing.assert_close(three.score_all(heads, relations), means, atol=1e-4, rtol=1e-3)
     assert three.dim == 24 and averaged(alone[:1]).digest() == alone[0].digest()
+
+
+def test_training_that_is_slower_than_planned_ends_with_fewer_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = compile_graph([graph_file()])
+    settings = plan_training(graph, 60.0, 5, "cpu").settings.replace(epochs=2, dim=8)
+    clock = itertools.count()  # of which an epoch and the end of a model take a second each
+    monkeypatch.setattr(mixing.time, "monotonic", lambda: float(next(clock)))
+    two = train_embeddings(graph, Plan(settings, 4), tmp_path / "two", lambda line: None, until=6.5)
+    alone = train_embeddings(graph, Plan(settings, 2), tmp_path / "alone", lambda line: None)
+    assert two.dim == 16 and two.digest() == alone.digest()
+    with pytest.raises(FewlinkError, match="longer than a few steps"):
+        train_embeddings(graph, Plan(settings, 4), tmp_path / "none", lambda line: None, until=0.0)
 
 
 def test_training_that_was_interrupted_gives_the_same_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

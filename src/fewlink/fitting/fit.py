@@ -102,6 +102,7 @@ MEASURED_AFTER_TUNING = 0.9  # the same for the fine-tuned weights; 1 for what t
 SLOWDOWN = 1.2  # the expected time of a relation after fine-tuning, as a multiple of that before
 CALIBRATION_SHARE = 0.25  # of the time left
 TRAINING_SHARE = 0.28  # of the time left, for each of two trainings of the embedding model
+MOST_OF_ALLOWED = 1.5  # that the first may take if it is slower than planned
 WEIGHING_SHARE = 0.6  # of the time that is not needed for the second, after which no further relation is asked about
 ENOUGH_TO_RETRAIN = 0.8  # of the time that its first training took
 TOO_FEW = 3  # relations: the error of a gain is not known
@@ -422,8 +423,10 @@ class Fit:
         if (relations := len(held.split("dev"))) <= TOO_FEW:
             raise FewlinkError(f"{relations} relations have {LARGE} pairs or more, too few to be sure of a gain")
         record["too_late"] = True
-        plan = self.embedding_plan(held.graph, TRAINING_SHARE * (self.left - self.card_seconds))
-        embeddings = train_embeddings(held.graph, plan, self.run / WORK / "held-out", self.tell)
+        allowed = TRAINING_SHARE * (self.left - self.card_seconds)
+        plan = self.embedding_plan(held.graph, allowed)
+        late = time.monotonic() + MOST_OF_ALLOWED * allowed
+        embeddings = train_embeddings(held.graph, plan, self.run / WORK / "held-out", self.tell, late)
         seconds = time.monotonic() - begin
         trail = trail_scorer(held, self.settings, load_best(self.run)[0], self.run)
         assert isinstance(trail, TrailScorer)
@@ -442,7 +445,7 @@ class Fit:
         calibration = calibration_of(self.run, open_benchmark(self.run / BENCHMARK), load_best(self.run)[1])
         mixture = dataclasses.replace(mixture, recalibration=recalibrate(held, trail, mixture, calibration, count))
         mixture.save(self.run / WORK / MIXTURE, held.graph.fingerprint)
-        facts = {"settings": plan.settings.as_dict(), "models": plan.models, "seconds": seconds}
+        facts = {"settings": plan.settings.as_dict(), "models": embeddings.dim // plan.settings.dim, "seconds": seconds}
         record["mixture"] = {**facts, **mixture.facts}
 
     def deploy_mixture(self) -> None:

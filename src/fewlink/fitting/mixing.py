@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -98,20 +99,27 @@ def _epoch_seconds(trainer: EmbeddingTrainer) -> float:
     return float(np.mean(seconds[1:] or seconds)) * len(trainer.batches)
 
 
-def train_embeddings(graph: Graph, plan: Plan, state: Path, tell: Log) -> Embeddings:
+def train_embeddings(graph: Graph, plan: Plan, state: Path, tell: Log, until: float = math.inf) -> Embeddings:
     """Train the planned models on all triples of a graph, and average them.
 
-    An interrupted call continues from the files `state`-0, `state`-1 and so on.
+    If training is slower than planned, fewer models are averaged: those that are trained at the time `until` of the
+    monotonic clock. Raises if not even the first will be. An interrupted call continues from the files `state`-0,
+    `state`-1 and so on.
     """
-    models = []
+    models: list[Embeddings] = []
     for number in range(plan.models):
         settings, file = plan.settings.replace(seed=plan.settings.seed + number), Path(f"{state}-{number}")
         title = f"embedding model {number + 1} of {plan.models}"
-        models.append(_trained(graph, settings, file, title, tell))
+        try:
+            models.append(_trained(graph, settings, file, title, tell, until))
+        except FewlinkError:
+            if not models:
+                raise
+            break
     return averaged(models).half_precision()
 
 
-def _trained(graph: Graph, settings: EmbeddingSettings, state: Path, title: str, tell: Log) -> Embeddings:
+def _trained(graph: Graph, settings: EmbeddingSettings, state: Path, title: str, tell: Log, until: float) -> Embeddings:
     trainer = EmbeddingTrainer(graph.triples(), len(graph.entities), len(graph.relations), settings)
     if state.exists():
         trainer.load(state)
@@ -121,8 +129,11 @@ def _trained(graph: Graph, settings: EmbeddingSettings, state: Path, title: str,
         trainer.epoch()
         trainer.save(state)
         now, left = time.monotonic(), settings.epochs - trainer.done
+        pace = (now - begin) / (trainer.done - first)
+        if now + pace * left > until:
+            raise FewlinkError(f"an epoch takes {duration(pace)}, longer than a few steps of it suggested")
         if trainer.done == first + 1 or now - told >= TELL_EVERY:
-            told, pace = now, (now - begin) / (trainer.done - first)
+            told = now
             tell(f"{title}  epoch {trainer.done} of {settings.epochs}, about {duration(pace * left)} more")
     return trainer.result()
 
