@@ -80,7 +80,7 @@ def by_similarity(graph: Graph, ids: np.ndarray, ignored: int = -1) -> tuple[np.
     Similarity counts the types and relation slots, except the slot `ignored`, that an entity shares with any of `ids`;
     rare ones weigh more. Among equally similar entities, those with more edges come first.
     """
-    groups = [graph.slots[slot] for slot in _slots(graph, np.unique(ids)) if slot != ignored]
+    groups = [graph.slots[slot] for slot in _slots(graph, ids) if slot != ignored]
     if graph.types is not None:
         groups += [graph.types.groups[kind] for kind in graph.types.of_entities(np.unique(ids)).tolist()]
     similarity = np.zeros(len(graph.entities))
@@ -129,7 +129,7 @@ def _kinds(graph: Graph, ids: np.ndarray) -> Iterator[tuple[tuple[str, int], np.
 
 def _slots(graph: Graph, ids: np.ndarray) -> list[int]:
     """The relations, inverses included, of any of these entities, except rdf:type, which all typed entities have."""
-    slots: list[int] = np.unique(graph.relation_ids[graph.edges_of(ids)[0]]).tolist()
+    slots: list[int] = np.unique(graph.relation_ids[graph.edges_of(np.unique(ids))[0]]).tolist()
     stated = graph.relations.find(RDF_TYPE) if graph.types is not None else None
     return [slot for slot in slots if slot != stated]
 
