@@ -116,12 +116,17 @@ def test_constraints_are_given_and_named(run: Path) -> None:
 
 def test_card_calibrates_probabilities(run: Path) -> None:
     assert "calibration error" in run_command("card", run).stdout and "| test |" not in (run / "README.md").read_text()
-    words = ("predict", run, *PAIRS, "--head", "alga", "-k", "1")
-    shown = run_command(*words)
-    assert "ranks only" in shown.stderr and "probability" not in shown.stdout
     place = run / "calibration.json"
     content = without_sha256(json.loads(place.read_text()), place)
-    place.write_text(json.dumps(with_sha256({**content, "first_error": 0.1, "over_relations": 0.1, "least": 0.0})))
+
+    def measured(error: float) -> None:
+        facts = {"first_error": error, "over_relations": error, "least": 0.0}
+        place.write_text(json.dumps(with_sha256({**content, **facts})))
+
+    measured(0.4)
+    shown = run_command("predict", run, *PAIRS, "--head", "alga", "-k", "1")
+    assert "ranks only" in shown.stderr and "probability" not in shown.stdout
+    measured(0.1)
     words = ("predict", run, *PAIRS[:2], "--head", "alga", "-k", "1")
     (row,) = json.loads(run_command(*words, "--json").stdout)
     assert 0 <= row["probability"] <= 1

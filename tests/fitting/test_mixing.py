@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -118,14 +120,17 @@ def test_no_relation_is_weighed_with_pairs_that_its_model_was_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graphs: list[Graph] = []
+    seconds: list[float] = []
 
-    def noted(graph: Graph, *args: Any) -> Any:
+    def noted(graph: Graph, plan: Plan, state: Path, tell: Any, until: float = math.inf) -> Any:
         graphs.append(graph)
-        return train_embeddings(graph, *args)
+        seconds.append(until - time.monotonic())
+        return train_embeddings(graph, plan, state, tell, until)
 
     monkeypatch.setattr(module, "train_embeddings", noted)
     monkeypatch.setattr(module, "choose_weight", surely())
-    made = fit(graph_file(MANY), tmp_path / "towns", change=QUICK_FIT)
+    made = fit(graph_file(MANY), tmp_path / "towns", minutes=2.0, change=QUICK_FIT)
+    assert seconds[0] <= 60 < seconds[1]  # the first must leave time for the second
     whole = compile_graph([graph_file(MANY)])
     hidden = hold_out_of_large(whole, "towns", 0)
     asked = {

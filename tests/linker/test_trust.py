@@ -131,6 +131,11 @@ def test_features_by_hand() -> None:
     }
     for place, name in enumerate(FEATURES):
         np.testing.assert_allclose(features[:, place], values.get(name, 0.0), atol=1e-12, err_msg=name)
+    features = row_features(ranked([0.5, 0.1]), np.log([3.0, 3.0]), replace(trust, candidates=10))
+    few = 1 - np.log(10) / np.log(50)
+    values |= {"few candidates": few, "log odds, few candidates": few * odds}
+    for place, name in enumerate(FEATURES):
+        np.testing.assert_allclose(features[:, place], values.get(name, 0.0), atol=1e-12, err_msg=name)
     whole = Trust(10, (1.0, 4.0, 50.0), whole=True)
     features = row_features(ranked([0.5, 0.1]), np.log([3.0, 3.0]), whole)
     values = {"constant": 1.0, "whole": 1.0, "log odds, whole": odds, "found first, whole": np.log(1.5 / 2.5) * 3 / 6}
