@@ -5,6 +5,7 @@ Subcommands import heavy packages in their bodies, so that help pages appear at 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import inspect
@@ -14,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import typer
-from typer import _completion_shared as completion
 
 from fewlink.cli import bridges, common, data, embeddings, evaluate, predict, project, results, stix, train, verify
 from fewlink.cli.help import PlainCommand, PlainGroup
@@ -84,9 +84,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # At the first TAB, zsh loads the script and calls nothing in it: without this, it would complete at the second one.
-completion._completion_scripts["zsh"] += (
-    'if [[ $zsh_eval_context[-1] == loadautofunc ]]; then %(complete_func)s "$@"; fi\n'
-)
+with contextlib.suppress(ImportError, AttributeError, KeyError):  # typer's own table, which may move
+    from typer._completion_shared import _completion_scripts
+
+    _completion_scripts["zsh"] += 'if [[ $zsh_eval_context[-1] == loadautofunc ]]; then %(complete_func)s "$@"; fi\n'
 data.app.command("from-neo4j")(bridges.from_neo4j)
 data.app.command("to-neo4j")(bridges.to_neo4j)
 data.app.command("to-stix")(stix.to_stix)

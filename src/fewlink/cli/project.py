@@ -236,7 +236,7 @@ def back_up(file: Path = FILE, copy: Path = typer.Argument(..., metavar="COPY", 
 
 @app.command("restore")
 def restore(copy: Path = typer.Argument(..., metavar="COPY", help="A copy of `backup`."), file: Path = FILE) -> None:
-    """Check a copy and make it the project file FILE, which must not exist: stop the server and move it away first.
+    """Check a copy and make it the project file FILE. Stop the server and move the old file away first.
 
     Example: `fewlink project restore backup/monday.decisions my-graph.tsv.decisions`
     """

@@ -131,7 +131,9 @@ def _trained(graph: Graph, settings: EmbeddingSettings, state: Path, title: str,
         now, left = time.monotonic(), settings.epochs - trainer.done
         pace = (now - begin) / (trainer.done - first)
         if now + pace * left > until:
-            raise FewlinkError(f"an epoch takes {duration(pace)}, longer than a few steps of it suggested")
+            raise FewlinkError(
+                f"an epoch takes {duration(pace)}, longer than its first steps suggested: no time for all"
+            )
         if trainer.done == first + 1 or now - told >= TELL_EVERY:
             told = now
             tell(f"{title}  epoch {trainer.done} of {settings.epochs}, about {duration(pace * left)} more")

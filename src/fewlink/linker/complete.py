@@ -155,6 +155,17 @@ def undecided(row: Prediction, relation: str) -> ExportRow:
     )
 
 
+def batches_of(heads: Sequence[int]) -> list[Sequence[int]]:
+    """Heads, some at a time, as workers take them."""
+    return [heads[begin : begin + HEADS_PER_BATCH] for begin in range(0, len(heads), HEADS_PER_BATCH)]
+
+
+def batch_name(batches: Sequence[Sequence[int]], number: int) -> str:
+    """The name of one of the batches in errors."""
+    begin = number * HEADS_PER_BATCH
+    return f"heads {begin + 1:,} to {begin + len(batches[number]):,}"
+
+
 def answer_batches(
     heads: Sequence[int],
     answer: Callable[[Sequence[int]], list[Row]],
@@ -170,15 +181,14 @@ def answer_batches(
     after each batch. The workers of the `engine`, by default this process, compute the batches. Raises if `out` exists,
     or if the stored batches have other `facts`.
     """
-    batches = [heads[begin : begin + HEADS_PER_BATCH] for begin in range(0, len(heads), HEADS_PER_BATCH)]
+    batches = batches_of(heads)
     found = {} if out is None else _begin(out, facts, len(batches))
     missing = [number for number in range(len(batches)) if number not in found]
     done = sum(len(batches[number]) for number in found)
     on_heads(done)
 
     def name(place: int) -> str:
-        begin = missing[place] * HEADS_PER_BATCH
-        return f"heads {begin + 1:,} to {begin + len(batches[missing[place]]):,}"
+        return batch_name(batches, missing[place])
 
     results = (engine or ThisProcess()).run(answer, [batches[number] for number in missing], name)
     with contextlib.closing(results):

@@ -24,9 +24,10 @@ from fewlink.linker.calibration import Calibration, calibration_of, shipped_cali
 from fewlink.linker.card import UNKNOWN_LICENSE
 from fewlink.linker.check import CheckedTriple, check
 from fewlink.linker.complete import (
-    HEADS_PER_BATCH,
     Row,
     answered_heads,
+    batch_name,
+    batches_of,
     best_of_batches,
     check_out,
     check_probabilities,
@@ -507,12 +508,9 @@ class Linker:
         """
         self._check_heads(query)
         trust = self.trust(query)
-        batches = [query.heads[at : at + HEADS_PER_BATCH] for at in range(0, len(query.heads), HEADS_PER_BATCH)]
-        rank, kept = functools.partial(self._rank_part, query, trust), max(self._pool(query), MIN_POOL)
-
-        def name(number: int) -> str:
-            return f"heads {number * HEADS_PER_BATCH + 1:,} to {number * HEADS_PER_BATCH + len(batches[number]):,}"
-
+        batches = batches_of(query.heads)
+        rank, name = functools.partial(self._rank_part, query, trust), functools.partial(batch_name, batches)
+        kept = max(self._pool(query), MIN_POOL)
         ranked = list[RankedPairs]()
         for pairs in (engine or ThisProcess()).in_order(rank, batches, name, on_heads):
             ranked.append(pairs)

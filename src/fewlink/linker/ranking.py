@@ -140,7 +140,7 @@ def rank_head(
 
 
 def background(scores: np.ndarray) -> float:
-    """The score of rank `BACKGROUND` or, of fewer than twice as many candidates (c,), of the middle one."""
+    """The score (of c) of rank `BACKGROUND`, or of the middle candidate if there are fewer than twice as many."""
     rank = min(BACKGROUND, max(2, len(scores) // 2), len(scores))
     return float(_highest(scores, rank)[-1])
 

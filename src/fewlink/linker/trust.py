@@ -40,8 +40,8 @@ SIGNS = {
     "outside": 0,  # the share of held-out references whose tails are no candidates
     "skew": 0,
     "domain": 0,  # log10 of the entities like the references' heads
-    "few candidates": 0,  # 0 from `MANY_CANDIDATES` on
-    "log odds, few candidates": 1,  # of the softmax, times the last
+    "few candidates": 0,  # from 1 for a single candidate to 0 for `MANY_CANDIDATES`
+    "log odds, few candidates": 1,  # of the softmax, times the one before
     "whole": 0,
     "log odds, whole": 1,  # of the softmax over the candidates
     "found first, whole": 0,  # log odds that a held-out reference has rank 1

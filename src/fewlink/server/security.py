@@ -104,9 +104,8 @@ class SecurityMiddleware:
         if self.token is not None and not is_open:
             given = headers.get("authorization", "")
             if is_shared(scope) and not given:
-                query = parse_qs(
-                    scope["query_string"].decode("latin-1"), encoding="latin-1"
-                )  # the bytes, as in a header
+                text = scope["query_string"].decode("latin-1")
+                query = parse_qs(text, encoding="latin-1")  # the bytes, as in a header
                 if scope["path"] == SHARED_PATH and scope["method"] == "GET" and not query:
                     return  # the manifest of the reconciliation service
                 given = f"Bearer {query.get('token', [''])[0]}"

@@ -150,7 +150,7 @@ def portable(error: Exception) -> Exception:
     if not isinstance(error, FewlinkError):
         error.add_note(traceback.format_exc())
     try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301
+        pickle.loads(pickle.dumps(error))  # noqa: S301 (what this process pickled)
     except Exception:
         return RuntimeError(f"{describe(error)}\n{traceback.format_exc()}")
     return error

@@ -27,7 +27,7 @@ def packed(work: Work) -> bytes:
 
 def unpacked(pickled: bytes) -> Work:
     """The work that was `packed`, perhaps on another machine."""
-    work: Work = pickle.loads(pickled)  # noqa: S301
+    work: Work = pickle.loads(pickled)  # noqa: S301 (from those that this worker serves)
     return work
 
 
