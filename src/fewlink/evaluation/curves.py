@@ -78,5 +78,4 @@ class ReadingCurve(LearningCurve):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        vectors = {name: value for name, value in self.vectors.items() if name != "sha256"}
-        return (*super().key, self.references, json.dumps(vectors, sort_keys=True))
+        return (*super().key, self.references, json.dumps(self.vectors, sort_keys=True))

@@ -22,6 +22,7 @@ from fewlink.models.settings import ModelSettings
 from fewlink.scorers.cached import CachedScorer
 from fewlink.studies.plan import Plan
 from fewlink.studies.workspace import Workspace
+from fewlink.training.metrics_log import read_metrics
 from fewlink.training.run import RunConfig, open_run
 from fewlink.training.trainer import Watch, train_runs
 
@@ -167,7 +168,8 @@ def run_models(
     prepared = {}
     for seed, result in zip(runs, results, strict=True):
         config = RunConfig.read(runs[seed])
-        measured = {"best_step": result.best_step, "seconds": round(result.seconds, 1)}
+        curve = [[line["step"], round(line["dev"]["mrr"], 4)] for line in read_metrics(runs[seed])]
+        measured = {"best_step": result.best_step, "seconds": round(result.seconds, 1), "dev_mrr": curve}
         facts = {"settings": config.settings.as_dict(), "embeddings": config.embeddings, "measured": measured}
         prepared[seed] = Prepared(open_run(runs[seed], workspace.data, device=workspace.device), facts, runs[seed])
     return prepared

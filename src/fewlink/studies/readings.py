@@ -8,6 +8,7 @@ figures would be after fewer steps, or with a step chosen otherwise, follows fro
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -123,13 +124,13 @@ def best_combination(plan: Plan, base: str, curves: Sequence[ReadingCurve], fing
         dev = {}
         for reading in (own, *readings):
             found = curves_of(plan, reading, curves, fingerprint)
-            if len(found) < plan.seeds:
+            if len({curve.seed for curve in found}) < plan.seeds:
                 return None
             dev[reading.name] = statistics.fmean(curve.best("dev").dev["mrr"] for curve in found)
         best = max(dev, key=lambda name: dev[name])
         if best != base:
             chosen += best.split("+")[1:]
-    return "+".join([base, *chosen]) if chosen else None
+    return "+".join([base, *dict.fromkeys(chosen)]) if chosen else None
 
 
 def readings_of(plan: Plan, curves: Sequence[ReadingCurve], fingerprint: str) -> Iterator[tuple[str, Resolved]]:
@@ -148,12 +149,12 @@ def readings_of(plan: Plan, curves: Sequence[ReadingCurve], fingerprint: str) ->
 
 
 def curves_of(plan: Plan, reading: Resolved, curves: Sequence[ReadingCurve], fingerprint: str) -> list[ReadingCurve]:
-    """The stored curves of a reading, by seed, as far as its steps; of several for a seed, the longest."""
-    by_seed: dict[int, ReadingCurve] = {}
+    """The stored curves of a reading as far as its steps, by seed and table of vectors; of several, the longest."""
+    by_run: dict[tuple[int, str], ReadingCurve] = {}
     for curve in sorted(curves, key=lambda each: each.points[-1].step):
         if _is_of(curve, reading, fingerprint) and curve.seed < plan.seeds:
-            by_seed[curve.seed] = curve.up_to(reading.settings.steps)
-    return [by_seed[seed] for seed in sorted(by_seed) if by_seed[seed].points]
+            by_run[curve.seed, curve.vectors["sha256"]] = curve.up_to(reading.settings.steps)
+    return [curve for _, curve in sorted(by_run.items(), key=lambda each: each[0]) if curve.points]
 
 
 def _is_of(curve: ReadingCurve, reading: Resolved, fingerprint: str) -> bool:
@@ -203,7 +204,7 @@ def _by_reading(found: Found, split: str, published: Mapping[str, Mapping[str, F
         for title, reading, curves in found
     ]
     rows += _published_rows(found, split, published)
-    columns = ["question", "reading", "seeds", "steps", *COLUMNS]
+    columns = ["question", "reading", "runs", "steps", *COLUMNS]
     return Table(f"{split}, step chosen on dev", columns, rows, _verdict(found, split))
 
 
@@ -215,7 +216,7 @@ def _by_choice(found: Found, split: str, published: Mapping[str, Mapping[str, Fi
         for choice, label in CHOICES.items()
     ]
     rows += [row[1:] for row in _published_rows(found, split, published)]
-    columns = ["reading", "step chosen on", "seeds", *COLUMNS]
+    columns = ["reading", "step chosen on", "runs", *COLUMNS]
     note = "mean of the five best: of each metric's five best evaluations on this split, as the authors' script has it"
     return Table(f"{split}, by what the step is chosen on", columns, rows, note)
 
@@ -233,7 +234,7 @@ def _by_steps(found: Found) -> Table:
             ]
             if sum(map(bool, cells)) > 1:
                 rows.append([reading.name, split, str(len(curves)), *cells])
-    columns = ["reading", "split", "seeds", *(f"{steps // 1000}k steps" for steps in STEPS)]
+    columns = ["reading", "split", "runs", *(f"{steps // 1000}k steps" for steps in STEPS)]
     return Table("MRR after fewer steps, step chosen on dev", columns, rows)
 
 
@@ -306,16 +307,22 @@ def run(plan: Plan, workspace: Workspace) -> None:
 
 
 def _jobs(plan: Plan, workspace: Workspace) -> list[Job]:
-    """The runs to train. Readings with the same settings and vectors share a run."""
+    """The runs to train. Readings with the same settings and vectors share a run, which has the steps of the longest."""
     stored, fingerprint = workspace.store.read(ReadingCurve), workspace.data.fingerprint
     rankings: dict[tuple[FewShotSettings, Vectors], list[Ranking]] = {}
+    steps: dict[tuple[FewShotSettings, Vectors], int] = {}
     for _, reading in readings_of(plan, stored, fingerprint):
         finished = {curve.seed for curve in curves_of(plan, reading, stored, fingerprint)}
         for seed in range(plan.seeds):
             if seed not in finished:
-                settings = reading.settings.replace(seed=seed, device=workspace.device)
-                rankings.setdefault((settings, reading.vectors), []).append(reading.ranking)
-    return [Job(*run, tuple(dict.fromkeys(own))) for run, own in rankings.items()]
+                settings = reading.settings.replace(seed=seed, device=workspace.device, steps=1)
+                run = settings, reading.vectors
+                rankings.setdefault(run, []).append(reading.ranking)
+                steps[run] = max(steps.get(run, 1), reading.settings.steps)
+    return [
+        Job(settings.replace(steps=steps[settings, vectors]), vectors, tuple(dict.fromkeys(own)))
+        for (settings, vectors), own in rankings.items()
+    ]
 
 
 def _groups(jobs: Sequence[Job], device: str) -> list[list[Job]]:
@@ -346,7 +353,7 @@ def _run_group(group: Sequence[Job], workspace: Workspace, title: str) -> float:
     vectors = {job.vectors: _vectors(job, workspace) for job in group}
     progress_of = GroupProgress(workspace.work / "readings" / _digest(group, benchmark))
     began = time.monotonic()
-    with deterministic(workspace.device):
+    with deterministic(workspace.device), _tf32():
         learner = FewShotLearner(benchmark, [LearnerRun(vectors[job.vectors], job.settings) for job in group])
         points = _train(learner, group, benchmark, progress_of, title, workspace.log)
     for job, of_job in zip(group, points, strict=True):
@@ -371,6 +378,17 @@ def _run_group(group: Sequence[Job], workspace: Workspace, title: str) -> float:
             )
     progress_of.remove()
     return time.monotonic() - began
+
+
+@contextlib.contextmanager
+def _tf32() -> Iterator[None]:
+    """Let a GPU multiply in TF32, which changes figures by less than another seed does."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _vectors(job: Job, workspace: Workspace) -> Embeddings:

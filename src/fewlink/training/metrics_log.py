@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,21 +17,21 @@ METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
 
 
-def truncate_metrics(run: Path, last: dict[str, Any]) -> None:
-    """Truncate metrics.jsonl to the last committed evaluation, whose line is `last`; add that line if it is missing."""
-    lines: list[dict[str, Any]] = []
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl up to the first that is incomplete or damaged; none if there is no file."""
     path = run / METRICS
     with reading(path, "remove it, and training starts a new one"):
         texts = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
-    for text in texts:
-        line = metrics_line(text)
-        if line is None:
-            break
-        if line["step"] <= last.get("step", 0):
-            lines.append(line)
+    lines = (metrics_line(text) for text in texts)
+    return list(itertools.takewhile(lambda line: line is not None, lines))  # type: ignore[arg-type]
+
+
+def truncate_metrics(run: Path, last: dict[str, Any]) -> None:
+    """Truncate metrics.jsonl to the last committed evaluation, whose line is `last`; add that line if it is missing."""
+    lines = [line for line in read_metrics(run) if line["step"] <= last.get("step", 0)]
     if last and (not lines or lines[-1]["step"] != last["step"]):
         lines.append(last)
-    write_bytes(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    write_bytes(run / METRICS, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
 def metrics_line(text: str) -> dict[str, Any] | None:
