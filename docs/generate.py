@@ -524,6 +524,8 @@ def documents() -> dict[Path, str]:
         DOCS / "leaderboard.md": {"leaderboard": leaderboard()},
         DOCS / "unseen-graphs.md": {name: table.markdown() for name, table in tables_of(unseen()).items()},
         DOCS / "findings.md": {},
+        DOCS / "fsrl.md": {},
+        DOCS / "between.md": {"between": stored_study("between")[0].markdown()},
         DOCS / "trail-0.1.md": {},
         DOCS / "concepts" / "calibration.md": {
             "references": record_table("calibration", "by references", ("references", *ERRORS)),
@@ -606,11 +608,15 @@ def pair_maps() -> dict[str, ScatterChart]:
 
 def study_tables(name: str) -> str:
     """The tables of a study of NELL-One, from its stored records."""
+    shown = [f"### {table.title}\n\n{table.markdown()}" for table in stored_study(name) if table.rows]
+    return "\n".join(shown) or NOTHING_STORED
+
+
+def stored_study(name: str) -> Sequence[tables.Table]:
     fingerprint = CATALOGUE["nell-one"].fingerprint or ""
     stored = StoredBenchmark("nell-one", fingerprint, FewlinkError("only stored records are shown"))
-    output = open_study(name).show(read_plan(name), Workspace(stored, ROOT / "results" / "nell-one", ROOT / "runs"))
-    shown = [f"### {table.title}\n\n{table.markdown()}" for table in output.tables if table.rows]
-    return "\n".join(shown) or NOTHING_STORED
+    workspace = Workspace(stored, ROOT / "results" / "nell-one", ROOT / "runs")
+    return open_study(name).show(read_plan(name), workspace).tables
 
 
 # Pages that only the site has

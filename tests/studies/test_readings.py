@@ -120,6 +120,11 @@ def test_the_curves_of_a_reading() -> None:
     short = PLAN.model_copy(update={"overrides": ["steps=4000"]})
     (cut,) = curves_of(short, resolve(short, "paper"), [long], "0")
     assert [point.step for point in cut.points] == [2000, 4000]
+    again = curve("paper", 0, 0.4, vectors={**long.vectors, "sha256": "2"})  # the same seed with another table
+    assert [each.points[0].dev["mrr"] for each in curves_of(PLAN, resolve(PLAN, "paper"), [again, long], "0")] == [
+        0.1,
+        0.4,
+    ]
 
 
 def test_choices_of_the_step_by_hand() -> None:
@@ -194,6 +199,14 @@ def test_readings_that_are_only_ranked_otherwise_share_their_runs(tmp_path: Path
     assert sorted(map(len, groups)) == [2, 2, 4]  # vectors may differ side by side; dropout and model may not
     assert all(len({(model, dropout) for model, _, dropout in group}) == 1 for group in names)
     assert [len(group) for group in study._groups(jobs, "cpu")] == [1] * len(jobs)
+
+
+def test_readings_of_fewer_steps_share_the_longest_run(tmp_path: Path) -> None:
+    questions = [{"title": "steps", "readings": ["paper", "paper+long", "paper+lists-released"]}]
+    workspace = Workspace(open_benchmark("umls"), tmp_path / "results", tmp_path / "work")
+    jobs = study._jobs(small_plan(questions=questions), workspace)
+    assert [(job.settings.seed, job.settings.steps) for job in jobs] == [(0, 200_000), (1, 200_000)]
+    assert {r.candidates for r in jobs[0].rankings} == {"paper", "released"}
 
 
 @pytest.fixture(scope="module")

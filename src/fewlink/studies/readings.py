@@ -307,7 +307,7 @@ def run(plan: Plan, workspace: Workspace) -> None:
 
 
 def _jobs(plan: Plan, workspace: Workspace) -> list[Job]:
-    """The runs to train. Readings with the same settings and vectors share a run, which has the steps of the longest."""
+    """The runs to train. Readings with the same settings and vectors share a run with the steps of the longest."""
     stored, fingerprint = workspace.store.read(ReadingCurve), workspace.data.fingerprint
     rankings: dict[tuple[FewShotSettings, Vectors], list[Ranking]] = {}
     steps: dict[tuple[FewShotSettings, Vectors], int] = {}
