@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -284,3 +285,15 @@ def test_a_run_that_diverges_keeps_its_points(tmp_path: Path, monkeypatch: pytes
         STUDY.run(TINY.with_readings(["paper"], None), workspace)
     (found,) = workspace.store.read(ReadingCurve)
     assert [point.step for point in found.points] == [2, 4]
+
+
+@pytest.mark.slow
+def test_several_processes_store_the_same_curves(whole: Workspace, tmp_path: Path) -> None:
+    lines: list[str] = []
+    shutil.copytree(whole.work, tmp_path / "work")  # with its vectors
+    shared = Workspace(whole.benchmark, tmp_path / "results", tmp_path / "work", processes=2, log=lines.append)
+    STUDY.run(TINY.with_readings(["paper", "paper+negatives-released"], None), shared)
+    found = {curve.key: curve.points for curve in shared.store.read(ReadingCurve)}
+    one_process = {curve.key: curve.points for curve in whole.store.read(ReadingCurve)}
+    assert len(found) == 2 and found == {key: one_process[key] for key in found}
+    assert "fsrl, 1 run: done after" in lines[-1]

@@ -254,6 +254,7 @@ def study(
         [], help="For the study readings: only this one, a base and changes such as paper+transe; repeatable."
     ),
     steps: int = typer.Option(None, min=1, help="For the study readings: steps of every run, instead of its own."),
+    processes: int = typer.Option(1, min=1, help="For the study readings: train in so many processes at once."),
     tiny: bool = typer.Option(False, "--tiny", help="A small version on built-in data, in half a minute."),
     todo: bool = typer.Option(False, "--todo", help="Only list unfinished jobs."),
     show_only: bool = typer.Option(False, "--show", help="Only show stored results."),
@@ -309,6 +310,7 @@ def study(
         work / benchmark.name,
         common.resolve_device(device),
         checkpoint,
+        processes,
         log=tell,
         on_epoch=common.epoch_reporter,
         on_step=lambda title: common.step_reporter(title, selected.seeds),

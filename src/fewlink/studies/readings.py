@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import multiprocessing
 import shutil
 import statistics
 import time
@@ -25,8 +26,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fewlink.core.engine import Engine, Processes, ThisProcess
 from fewlink.core.errors import FewlinkError, choose
-from fewlink.core.progress import duration, progress
+from fewlink.core.progress import duration, progress, set_quiet
 from fewlink.core.recipes import Vectors, same_settings
 from fewlink.core.storage import exists, new_folder, read_folder
 from fewlink.data.benchmark import Benchmark
@@ -295,15 +297,45 @@ def pending(plan: Plan, workspace: Workspace) -> list[str]:
 def run(plan: Plan, workspace: Workspace) -> None:
     """Train the runs that have no curve, and store their curves; the best combinations follow when they are known."""
     while jobs := _jobs(plan, workspace):
-        groups = _groups(jobs, workspace.device)
-        left = sum(len(group) * group[0].settings.steps for group in groups)
+        groups = sorted(_groups(jobs, workspace.device), key=_steps_of, reverse=True)
+        whole = left = sum(map(_steps_of, groups))
         workspace.log(f"{len(jobs)} runs in {len(groups)} groups: {training_time(left, workspace.device)}")
-        for number, group in enumerate(groups, 1):
-            title = f"[{number}/{len(groups)}] {group[0].settings.model}, {len(group)} runs"
-            seconds, done = _run_group(group, workspace, title), len(group) * group[0].settings.steps
-            left -= done
-            rest = f", about {duration(seconds / done * left)} left" if left else ""
-            workspace.log(f"{title}: done in {duration(seconds)}{rest}")
+        engine: Engine = ThisProcess()
+        inside = workspace
+        if workspace.processes > 1:
+            engine, inside = Processes(workspace.processes, min_seconds=0), workspace.without_reporters()
+        tables = list({job.vectors: job for job in jobs}.values())
+        for _ in engine.run(Worker(inside, _vectors), [[job] for job in tables]):
+            pass
+        began = time.monotonic()
+        for number, _ in engine.run(Worker(inside, _run_group), [[group] for group in groups]):
+            left -= _steps_of(groups[number])
+            seconds = time.monotonic() - began
+            rest = f", about {duration(seconds / (whole - left) * left)} left" if left else ""
+            workspace.log(f"{_title(groups[number])}: done after {duration(seconds)}{rest}")
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Does `work` on groups of jobs, or on jobs, in this process or in another."""
+
+    workspace: Workspace
+    work: Callable[[Any, Workspace], Any]
+
+    def __call__(self, batch: Sequence[Any]) -> None:
+        if multiprocessing.parent_process() is not None:
+            set_quiet(True)
+        for item in batch:
+            self.work(item, self.workspace)
+
+
+def _steps_of(group: Sequence[Job]) -> int:
+    """The steps of all runs of a group."""
+    return sum(job.settings.steps for job in group)
+
+
+def _title(group: Sequence[Job]) -> str:
+    return f"{group[0].settings.model}, {len(group)} {'run' if len(group) == 1 else 'runs'}"
 
 
 def _jobs(plan: Plan, workspace: Workspace) -> list[Job]:
@@ -347,12 +379,11 @@ def evaluation_steps(settings: FewShotSettings) -> list[int]:
     return sorted({step for step in (*early, *range(every, steps, every)) if step < steps} | {steps})
 
 
-def _run_group(group: Sequence[Job], workspace: Workspace, title: str) -> float:
-    """Train a group of jobs, or continue it, and store the curves; return the seconds that it took without vectors."""
-    benchmark = workspace.data
+def _run_group(group: Sequence[Job], workspace: Workspace) -> None:
+    """Train a group of jobs, or continue it, and store the curves."""
+    benchmark, title = workspace.data, _title(group)
     vectors = {job.vectors: _vectors(job, workspace) for job in group}
     progress_of = GroupProgress(workspace.work / "readings" / _digest(group, benchmark))
-    began = time.monotonic()
     with deterministic(workspace.device), _tf32():
         learner = FewShotLearner(benchmark, [LearnerRun(vectors[job.vectors], job.settings) for job in group])
         points = _train(learner, group, benchmark, progress_of, title, workspace.log)
@@ -377,7 +408,6 @@ def _run_group(group: Sequence[Job], workspace: Workspace, title: str) -> float:
                 )
             )
     progress_of.remove()
-    return time.monotonic() - began
 
 
 @contextlib.contextmanager

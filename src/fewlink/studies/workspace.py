@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +42,10 @@ def _silent(title: str) -> Reporter:
     return lambda event: None
 
 
+def _unheard(line: str) -> None:
+    """Log nothing."""
+
+
 @dataclass(frozen=True)
 class Workspace:
     """The workspace of a study.
@@ -49,6 +53,7 @@ class Workspace:
     results     a folder of records
     work        a folder of runs and vectors
     checkpoint  a file of weights that a model needs, such as ULTRA's
+    processes   how many may work at once, where a study can share its work
     log         receives a line about each job
     on_epoch    makes a reporter of pretraining epochs from a title
     on_step     makes a reporter of training events from a title
@@ -59,7 +64,8 @@ class Workspace:
     work: Path
     device: str = "cpu"
     checkpoint: Path | None = None
-    log: Callable[[str], None] = lambda line: None
+    processes: int = 1
+    log: Callable[[str], None] = _unheard
     on_epoch: Callable[[str], Reporter] = _silent
     on_step: Callable[[str], Reporter] = _silent
 
@@ -74,6 +80,10 @@ class Workspace:
     def store(self) -> RecordStore:
         """The store of the records in `results`."""
         return RecordStore(self.results)
+
+    def without_reporters(self) -> Workspace:
+        """The same workspace for a worker, which reports nothing."""
+        return replace(self, log=_unheard, on_epoch=_silent, on_step=_silent)
 
     def run_folder(self, name: str, settings: Settings) -> Path:
         """A folder for runs with these settings, independent of seed and device."""
