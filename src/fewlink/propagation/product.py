@@ -87,7 +87,7 @@ def relation_sums(x: Tensor, y: Tensor, edges: EdgeTable, norms: Norms = Norms.F
     if (kernels := kernels_for(x)) is not None:
         return kernels.relation_sums(edges.by_relation, x, y, edges.relations, norms.value)  # type: ignore[no-any-return]
     order, (_, tasks, _, width) = edges.by_relation, x.shape
-    kept = _rows_with_states(x)[order.first] & _rows_with_states(y)[order.second]
+    kept = _rows_with_states(x).index_select(0, order.first) & _rows_with_states(y).index_select(0, order.second)
     at, offsets = kept.nonzero().squeeze(1), counts_before(kept)[order.offsets]
     products = x.new_empty(len(at), tasks, width)
     for part in _parts(len(at), x):

@@ -116,9 +116,10 @@ class Rows(NamedTuple):
         return Rows(self.entities[changed], reached, own[changed], edges, self.given[inside], given[inside], targets)
 
     def bytes(self) -> int:
-        edges = self.edges
-        ids = self.entities, self.before, self.own, self.given, self.sources, self.targets
-        return sum(each.nbytes for each in (*ids, edges.sources, edges.source_fans, edges.relations))
+        """The bytes of all arrays, with the powers of fans and the offsets of chunks that are made of the edges."""
+        edges, ids = self.edges, (self.entities, self.before, self.own, self.given, self.sources, self.targets)
+        twice = edges.source_fans, edges.fans, edges.edges, edges.pairs
+        return sum(each.nbytes for each in (*ids, edges.sources, edges.relations, *twice, *twice))
 
 
 def all_rows(table: EdgeTable, extra: ReferenceEdges, layers: int) -> list[Rows]:

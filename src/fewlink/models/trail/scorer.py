@@ -109,8 +109,9 @@ class Reach(NamedTuple):
         return torch.searchsorted(self.rows[-1].entities, nodes).where(nodes >= 0, -1)
 
     def bytes(self) -> int:
-        distinct = {id(rows): rows for rows in self.rows}
-        return sum(rows.bytes() for rows in distinct.values())
+        """The bytes of the rows, without those that read the edges of the whole table."""
+        every = self.table.by_tail.row_edges(False)
+        return sum(rows.bytes() for rows in self.rows if rows.edges is not every)
 
 
 class TrailScorer:
