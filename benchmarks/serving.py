@@ -21,7 +21,7 @@ import json
 import random
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -207,11 +207,6 @@ def measured(mode: str, options: argparse.Namespace, bodies: Iterator[bytes], se
     }
 
 
-def shown(rows: Sequence[dict[str, Any]]) -> None:
-    """Print rows without their lists."""
-    print_table([{name: value for name, value in row.items() if not isinstance(value, list)} for row in rows])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run")
@@ -229,13 +224,16 @@ def main() -> None:
         kinds = {kind: ({kind: bodies}, options.seconds) for kind, bodies in requests.items()}
         kinds[MIXED] = requests, options.memory_seconds
         rows = [measured(kind, options, in_turn(some), seconds) for kind, (some, seconds) in kinds.items() if seconds]
-        shown(rows)
+        memory = {row["server"]: row.pop("MiB") for row in rows}
+        print_table(rows)
         about = {"graph": Path(options.run).name, "hardware": hardware(), "clients": options.clients}
-        write_record("serving-shared", {**about, "rows": rows})
+        write_record("serving-shared", {**about, "rows": rows, f"MiB every {SAMPLE_SECONDS:.0f} s": memory})
         return
     requests = {"": questions(options.run, options.bench)}
     rows = [measured(mode, options, in_turn(requests), options.seconds) for mode in ("batched", "one by one")]
-    shown(rows)
+    for row in rows:
+        del row["MiB"]
+    print_table(rows)
     ratio = rows[0]["answers/s"] / rows[1]["answers/s"]
     print(f"batching: {ratio:.2f} times as many requests per second")
     from fewlink.core.memory import hardware
