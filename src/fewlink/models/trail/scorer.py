@@ -32,7 +32,7 @@ from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.references import SAMPLE, References, distinct_pairs, padded, read_references, stacked
 from fewlink.models.trail.remembered import Remembered
 from fewlink.models.trail.removal import Pair
-from fewlink.models.trail.walks import read_walks
+from fewlink.models.trail.walks import Walks, read_walks
 from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
 from fewlink.scorers import Capabilities, Question, Reasons
 
@@ -300,31 +300,34 @@ class TrailScorer:
 
     @torch.no_grad()
     def read_tasks(self, tasks: Sequence[np.ndarray]) -> list[KnownTask]:
-        """What follows from distinct references (K, 2) of each task; of a part of the graph, and on a GPU, of one."""
-        on_gpu = self.device.type != "cpu"
+        """What follows from distinct references (K, 2) of each task; of a part of the graph, and on a GPU, of one.
+
+        The walks are read side by side. The rest is computed for each task alone, so that a task with the most
+        references has the same numbers in any company.
+        """
+        graph, part, on_gpu = self.graph, None, self.device.type != "cpu"
         references = [
-            read_references(self.graph, pairs, size=len(pairs) if on_gpu else None).to(self.device) for pairs in tasks
+            read_references(graph, pairs, size=len(pairs) if on_gpu else None).to(self.device) for pairs in tasks
         ]
-        local, graph, part = references, self.graph, None
+        local = references
         if self.part_edges is not None:
-            part = graph_part(self.graph.graph, references[0].ends[0].numpy(), self.part_edges)
-            graph = self.graph.part(part)
+            part = graph_part(graph.graph, references[0].ends[0].numpy(), self.part_edges)
+            graph = graph.part(part)
             local = [references[0]._replace(ends=torch.from_numpy(part.places(references[0].ends.numpy())))]
-        every = local[0]
+        together = local[0]
         if len(tasks) > 1:
             size, sample = (max(getattr(each, name).shape[1] for each in local) for name in ("pairs", "sample"))
-            every = stacked([padded(each, size, sample, graph.edges.nodes) for each in local])
-        encoded = self.network.encode(graph, every, read_walks(graph, every, self.dtype))
-        split = zip(*(each.split(1, dim) for each, dim in zip(encoded, TASK_DIMENSIONS, strict=True)), strict=True)
+            together = stacked([padded(each, size, sample, graph.edges.nodes) for each in local])
+        walks = (each.split(1) for each in read_walks(graph, together, self.dtype))
         return [
             KnownTask(
                 pairs.tobytes(),
                 own,
                 ReferenceEdges.of(own, self.network.shape.width),
-                Encoded(*(each.clone() for each in of_task)),
+                self.network.encode(graph, of_part, Walks(*walked)),
                 part,
             )
-            for pairs, own, of_task in zip(tasks, references, split, strict=True)
+            for pairs, own, of_part, *walked in zip(tasks, references, local, *walks, strict=True)
         ]
 
     def reference_states(self, tasks: Sequence[KnownTask], entities: Sequence[np.ndarray]) -> list[Tensor]:
@@ -367,10 +370,10 @@ class TrailScorer:
         if part is not None:
             ends = [ids(part.places(each.numpy())) for each in ends]
         every = torch.cat(ends).unique()
-        marks = self.network.marks(together.encoded.task).unflatten(-1, (3, -1))[:, 1:]  # of their heads and tails
-        states = marks.new_zeros(len(every), len(tasks), marks.shape[-1])
+        states = torch.zeros(len(every), len(tasks), self.network.shape.width)
         for number, (own, task) in enumerate(zip(ends, tasks, strict=True)):
-            states[torch.searchsorted(every, own), number] = task.references.marks[0].T @ marks[number]
+            of_ends = self.network.marks(task.encoded.task[0]).view(3, -1)[1:]  # of the references' heads and tails
+            states[torch.searchsorted(every, own), number] = task.references.marks[0].T @ of_ends
         stream = Stream.of(self.network, together.encoded, REFERENCES, edges)
         rows = rows or all_rows(table, edges, self.network.shape.layers)
         return propagate(table, stream, Reached(every, states), rows)
@@ -400,7 +403,7 @@ class TrailScorer:
         reach = self._reach(together.edges, candidates, np.append(heads, sampled_ends(tasks)))
         edges = together.edges if reach.part is None else together.edges.within(reach.part)
         rows, which = np.unique(reach.nodes(heads), return_inverse=True)
-        marks = self.network.marks(together.encoded.task)[:, : self.network.shape.width]
+        marks = torch.stack([self.network.marks(task.encoded.task[0])[: self.network.shape.width] for task in tasks])
         states = marks.new_zeros(len(rows), len(heads), marks.shape[1])
         states[which, np.arange(len(heads))] = marks[numbers]
         stream = Stream.of(self.network, together.encoded, HEAD, edges).of_columns(ids(numbers))
