@@ -9,7 +9,8 @@ python benchmarks/serving.py GRAPH --shared
 
 measures instead the same question from all clients, distinct heads of one relation, and distinct relations, with
 answers kept as `fewlink serve` keeps them; then all of these in turn for `--memory-seconds`, with the memory of the
-server every few seconds. The record is records/serving-shared.json.
+server every few seconds. `cores, other work` is what other processes of the machine took. The record is
+records/serving-shared.json.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import random
 import socket
 import time
@@ -61,6 +63,18 @@ def serve(listener: socket.socket, run: str, bench: str | None, mode: str) -> No
     app = make_app(load(run, bench=bench), settings)
     tune_process()
     uvicorn.Server(uvicorn.Config(app, **UVICORN_OPTIONS)).run(sockets=[listener])
+
+
+def busy_seconds() -> float:
+    """Seconds that the cores of the machine have worked."""
+    counts = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]]
+    return (sum(counts) - sum(counts[3:5])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(process: BaseProcess) -> float:
+    """Seconds that the cores have worked for a process."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(process: BaseProcess) -> int:
@@ -178,11 +192,12 @@ def measured(mode: str, options: argparse.Namespace, bodies: Iterator[bytes], se
     memory: list[float] = []  # MiB
     try:
         asyncio.run(load_of(port, bodies, 2, min(3.0, seconds)))  # warm
-        start = time.perf_counter()
+        start, own, busy, spent = time.perf_counter(), time.process_time(), busy_seconds(), cpu_seconds(process)
         responses = asyncio.run(
             load_of(port, bodies, options.clients, seconds, look=lambda: memory.append(resident(process) / 2**20))
         )
-        passed = time.perf_counter() - start
+        passed, spent = time.perf_counter() - start, cpu_seconds(process) - spent
+        others = busy_seconds() - busy - spent - (time.process_time() - own)
     finally:
         process.terminate()
         process.join(60)
@@ -199,6 +214,9 @@ def measured(mode: str, options: argparse.Namespace, bodies: Iterator[bytes], se
         "answers": len(responses.seconds),
         "errors": len(responses.errors),
         "seconds": seconds,
+        "CPU ms an answer": 1000 * spent / max(1, len(responses.seconds)),
+        "cores, server": spent / passed,
+        "cores, other work": others / passed,
         "MiB, first half": mean(memory[: len(memory) // 2]),
         "MiB, second half": mean(memory[len(memory) // 2 :]),
         "most MiB, first half": max(memory[: len(memory) // 2]),

@@ -30,7 +30,7 @@ from fewlink.models.trail.explanation import EVIDENCE, explain, likeness_of_name
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.references import SAMPLE, References, distinct_pairs, padded, read_references, stacked
-from fewlink.models.trail.remembered import Remembered
+from fewlink.models.trail.remembered import Remembered, apart
 from fewlink.models.trail.removal import Pair
 from fewlink.models.trail.walks import Walks, read_walks
 from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
@@ -41,7 +41,7 @@ HEADS = 4  # heads side by side on a CPU
 FEW = 64  # candidates up to which a CPU computes the references' states for them alone
 TASKS = 1 << 27  # bytes of the tasks that are remembered
 STATES = 1 << 28  # bytes of the references' states that are remembered
-REACHES = 1 << 27  # bytes of the ways to candidates that are remembered
+REACHES = 1 << 25  # bytes of the ways to candidates that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
 EDGE_BYTES = 100  # that an edge of a part takes in its table
@@ -319,12 +319,17 @@ class TrailScorer:
             size, sample = (max(getattr(each, name).shape[1] for each in local) for name in ("pairs", "sample"))
             together = stacked([padded(each, size, sample, graph.edges.nodes) for each in local])
         walks = (each.split(1) for each in read_walks(graph, together, self.dtype))
+
+        def encoded(references: References, walked: Sequence[Tensor]) -> Encoded:
+            found = self.network.encode(graph, references, Walks(*walked))
+            return found if on_gpu else found._replace(relations=apart(found.relations))
+
         return [
             KnownTask(
                 pairs.tobytes(),
                 own,
                 ReferenceEdges.of(own, self.network.shape.width),
-                self.network.encode(graph, of_part, Walks(*walked)),
+                encoded(of_part, walked),
                 part,
             )
             for pairs, own, of_part, *walked in zip(tasks, references, local, *walks, strict=True)
@@ -342,10 +347,13 @@ class TrailScorer:
         if len(new) > 1:
             for group in in_groups(list(new.values()), HEADS):
                 columns = self._all_reference_states(group).unbind(1)
-                made |= {task.key: own.clone() for task, own in zip(group, columns, strict=True)}
+                made |= {task.key: apart(own) for task, own in zip(group, columns, strict=True)}
 
         def make(task: KnownTask) -> Tensor:
-            return made[task.key] if task.key in made else self._all_reference_states([task])[:, 0]
+            if task.key in made:
+                return made[task.key]
+            states = self._all_reference_states([task])[:, 0]
+            return apart(states) if self.device.type == "cpu" else states
 
         found = []
         for task, wanted in zip(tasks, entities, strict=True):
