@@ -54,7 +54,7 @@ def test_what_could_not_be_made_is_asked_for_again() -> None:
 
 @pytest.mark.parametrize("shape", [(3, 5), (2, 0, 4), ()])
 def test_a_tensor_apart_is_an_equal_copy(shape: tuple[int, ...]) -> None:
-    tensor = torch.randn(*shape)
+    tensor = torch.randn(shape)
     copy = apart(tensor)
     assert torch.equal(copy, tensor) and copy.shape == tensor.shape
     copy.zero_()
