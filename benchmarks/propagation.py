@@ -159,8 +159,8 @@ def questions(graph: Graph, network: TrailNetwork, options: Any) -> list[dict[st
         return torch.as_tensor(scorer(Question("", pairs[first : first + 3], heads[:1], candidates)))
 
     works: dict[str, Callable[[], Any]] = {
-        "a new relation with 3 references": lambda: scorer.read_task(references),
-        f"a new relation with {len(pairs):,} references": lambda: scorer.read_task(pairs),
+        "a new relation with 3 references": lambda: scorer.read_tasks([references]),
+        f"a new relation with {len(pairs):,} references": lambda: scorer.read_tasks([pairs]),
         f"propagation, {queries} heads": lambda: network.head_states(
             read, known.references, known.encoded, some, scorer.dtype
         ),

@@ -8,7 +8,9 @@ connection; the servers with and without batching run in turn, and keep no answe
 python benchmarks/serving.py GRAPH --shared
 
 measures instead the same question from all clients, distinct heads of one relation, and distinct relations, with
-answers kept as `fewlink serve` keeps them. The record is records/serving-shared.json.
+answers kept as `fewlink serve` keeps them; then all of these in turn for `--memory-seconds`, with the memory of the
+server every few seconds. `cores, other work` is what other processes of the machine took. The record is
+records/serving-shared.json.
 """
 
 from __future__ import annotations
@@ -17,19 +19,23 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import random
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from measure import print_table, write_record
 
 RELATIONS = 5  # in concurrent requests
+SAMPLE_SECONDS = 5.0  # between two looks at the memory of a server
+MIXED = "all of these"
 
 
 @dataclass
@@ -57,6 +63,18 @@ def serve(listener: socket.socket, run: str, bench: str | None, mode: str) -> No
     app = make_app(load(run, bench=bench), settings)
     tune_process()
     uvicorn.Server(uvicorn.Config(app, **UVICORN_OPTIONS)).run(sockets=[listener])
+
+
+def busy_seconds() -> float:
+    """Seconds that the cores of the machine have worked."""
+    counts = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]]
+    return (sum(counts) - sum(counts[3:5])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(process: BaseProcess) -> float:
+    """Seconds that the cores have worked for a process."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(process: BaseProcess) -> int:
@@ -98,11 +116,22 @@ async def client(port: int, bodies: Iterator[bytes], until: float, responses: Re
         responses.errors.append(repr(error))
 
 
-async def load_of(port: int, bodies: Iterator[bytes], clients: int, seconds: float) -> Responses:
-    """Run all clients for some seconds; return their responses. Each request has the next body."""
+async def load_of(
+    port: int, bodies: Iterator[bytes], clients: int, seconds: float, look: Callable[[], None] = lambda: None
+) -> Responses:
+    """Run all clients for some seconds; return their responses. Each request has the next body.
+
+    `look` is called every few seconds.
+    """
     responses = Responses()
     until = time.perf_counter() + seconds
-    await asyncio.gather(*(client(port, bodies, until, responses) for _ in range(clients)))
+
+    async def watch() -> None:
+        while time.perf_counter() < until:
+            await asyncio.sleep(min(SAMPLE_SECONDS, seconds / 4))
+            look()
+
+    await asyncio.gather(watch(), *(client(port, bodies, until, responses) for _ in range(clients)))
     return responses
 
 
@@ -148,25 +177,27 @@ def shared_questions(graph: str) -> dict[str, list[bytes]]:
     return {"the same question": heads[:1], "heads of one relation": heads, "distinct relations": relations}
 
 
-def measured(mode: str, options: argparse.Namespace, requests: Sequence[bytes]) -> dict[str, Any]:
-    """Start a server and put it under load: answers per second, latency, errors, memory."""
-    bodies = itertools.cycle(random.Random(0).sample(requests, len(requests)))
+def in_turn(requests: dict[str, list[bytes]]) -> Iterator[bytes]:
+    """Bodies of each kind in turn."""
+    kinds = [itertools.cycle(random.Random(0).sample(bodies, len(bodies))) for bodies in requests.values()]
+    return itertools.chain.from_iterable(zip(*kinds, strict=True))
+
+
+def measured(mode: str, options: argparse.Namespace, bodies: Iterator[bytes], seconds: float) -> dict[str, Any]:
+    """Start a server and put it under load: answers per second, latency, errors, memory in both halves of the time."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     process = get_context("spawn").Process(target=serve, args=(listener, options.run, options.bench, mode))
     process.start()
     port = listener.getsockname()[1]
+    memory: list[float] = []  # MiB
     try:
-        asyncio.run(load_of(port, bodies, 2, min(3.0, options.seconds)))  # warm
-        memory = [resident(process)]
-        passed = 0.0
-        responses = Responses()
-        for _ in range(2):
-            start = time.perf_counter()
-            half = asyncio.run(load_of(port, bodies, options.clients, options.seconds / 2))
-            passed += time.perf_counter() - start
-            responses.seconds += half.seconds
-            responses.errors += half.errors
-            memory.append(resident(process))
+        asyncio.run(load_of(port, bodies, 2, min(3.0, seconds)))  # warm
+        start, own, busy, spent = time.perf_counter(), time.process_time(), busy_seconds(), cpu_seconds(process)
+        responses = asyncio.run(
+            load_of(port, bodies, options.clients, seconds, look=lambda: memory.append(resident(process) / 2**20))
+        )
+        passed, spent = time.perf_counter() - start, cpu_seconds(process) - spent
+        others = busy_seconds() - busy - spent - (time.process_time() - own)
     finally:
         process.terminate()
         process.join(60)
@@ -182,9 +213,15 @@ def measured(mode: str, options: argparse.Namespace, requests: Sequence[bytes]) 
         "most ms": 1000 * ordered[-1],
         "answers": len(responses.seconds),
         "errors": len(responses.errors),
-        "MiB at start": memory[0] / 2**20,
-        "MiB halfway": memory[1] / 2**20,
-        "MiB at end": memory[2] / 2**20,
+        "seconds": seconds,
+        "CPU ms an answer": 1000 * spent / max(1, len(responses.seconds)),
+        "cores, server": spent / passed,
+        "cores, other work": others / passed,
+        "MiB, first half": mean(memory[: len(memory) // 2]),
+        "MiB, second half": mean(memory[len(memory) // 2 :]),
+        "most MiB, first half": max(memory[: len(memory) // 2]),
+        "most MiB, second half": max(memory[len(memory) // 2 :]),
+        "MiB": [round(each) for each in memory],
     }
 
 
@@ -195,18 +232,25 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--shared", action="store_true")
+    parser.add_argument("--memory-seconds", type=float, default=600)
     options = parser.parse_args()
 
     if options.shared:
         from fewlink.core.memory import hardware
 
-        rows = [measured(mode, options, bodies) for mode, bodies in shared_questions(options.run).items()]
+        requests = shared_questions(options.run)
+        kinds = {kind: ({kind: bodies}, options.seconds) for kind, bodies in requests.items()}
+        kinds[MIXED] = requests, options.memory_seconds
+        rows = [measured(kind, options, in_turn(some), seconds) for kind, (some, seconds) in kinds.items() if seconds]
+        memory = {row["server"]: row.pop("MiB") for row in rows}
         print_table(rows)
         about = {"graph": Path(options.run).name, "hardware": hardware(), "clients": options.clients}
-        write_record("serving-shared", {**about, "seconds": options.seconds, "rows": rows})
+        write_record("serving-shared", {**about, "rows": rows, f"MiB every {SAMPLE_SECONDS:.0f} s": memory})
         return
-    bodies = questions(options.run, options.bench)
-    rows = [measured(mode, options, bodies) for mode in ("batched", "one by one")]
+    requests = {"": questions(options.run, options.bench)}
+    rows = [measured(mode, options, in_turn(requests), options.seconds) for mode in ("batched", "one by one")]
+    for row in rows:
+        del row["MiB"]
     print_table(rows)
     ratio = rows[0]["answers/s"] / rows[1]["answers/s"]
     print(f"batching: {ratio:.2f} times as many requests per second")

@@ -210,8 +210,8 @@ def test_a_task_is_read_once_for_many_heads(monkeypatch: pytest.MonkeyPatch) -> 
     linker = Linker(umls().benchmark, umls().scorer)
     model = linker.model_for(linker.find_references(None, "affects"))
     read: list[int] = []
-    own: Callable[[np.ndarray], object] = model.read_task  # type: ignore[attr-defined]
-    monkeypatch.setattr(model, "read_task", lambda pairs: read.append(len(pairs)) or own(pairs))
+    own: Callable[[Sequence[np.ndarray]], object] = model.read_tasks  # type: ignore[attr-defined]
+    monkeypatch.setattr(model, "read_tasks", lambda tasks: read.extend(map(len, tasks)) or own(tasks))
     heads = [linker.graph.entities[place] for place in range(40)]
     linker.predict(heads=heads, relation="affects")
     linker.complete(relation="affects", heads=heads)

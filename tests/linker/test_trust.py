@@ -13,7 +13,7 @@ from tests.linker.linkers import REFERENCES, umls
 from fewlink.data import Benchmark
 from fewlink.graph import Graph
 from fewlink.graph.vocabulary import Vocabulary
-from fewlink.linker import Linker
+from fewlink.linker import Linker, ranking
 from fewlink.linker.answer_sets import Coverage
 from fewlink.linker.calibration import Sample, fitted
 from fewlink.linker.query import References, find_relation, open_candidates
@@ -31,7 +31,8 @@ from fewlink.linker.trust import (
     row_features,
     trust_note,
 )
-from fewlink.scorers import Question
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.scorers import Question, Scorer, SeveralQuestionsScorer
 
 
 class Numbers:
@@ -89,6 +90,39 @@ def test_many_references_are_held_out_together() -> None:
     assert scorer.asked[0].heads.tolist() == [0, 4, 8] and len(scorer.asked[0].references) == 6
     assert trust.ranks == (50.0, 46.0, 42.0)
     assert "none of 3 references that were held out" in trust.sentence()
+
+
+class Alone:
+    """A scorer that answers one question at a time."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.name, self.scorer = scorer.name, scorer
+
+    def __call__(self, question: Question) -> Any:
+        return self.scorer(question)
+
+
+@pytest.mark.parametrize("shots", [2, 3, 5, 9])
+def test_references_held_out_side_by_side_have_the_ranks_of_each_alone(shots: int) -> None:
+    linker = Linker.shipped(umls())
+    for task in umls().split("dev")[:4]:
+        asked = References(tuple(map(tuple, task.pairs[:shots].tolist())))
+        for candidates in (None, task.range):
+            assert isinstance(linker.scorer, SeveralQuestionsScorer)
+            together = measure_trust(linker.scorer, linker.graph, asked, candidates)
+            alone = measure_trust(Alone(Linker.shipped(umls()).scorer), linker.graph, asked, candidates)
+            assert together == alone and together.tested == min(max(shots // 3, 2), TOGETHER)
+
+
+def test_questions_whose_scores_take_much_memory_are_asked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, asked, together = umls().graph, references((0, 9), (1, 9), (1, 8)), list[int]()
+    each = TrailScorer.each
+    monkeypatch.setattr(TrailScorer, "each", lambda own, asked: together.append(len(asked)) or each(own, asked))
+    expected = measure_trust(Linker.shipped(umls()).scorer, graph, asked)
+    assert together.pop() == 3 and not together
+    monkeypatch.setattr(ranking, "SCORES_PER_CALL", 4)
+    assert measure_trust(Linker.shipped(umls()).scorer, graph, asked) == expected
+    assert together == [1, 1]
 
 
 def test_the_references_that_are_held_out() -> None:

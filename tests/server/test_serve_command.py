@@ -31,6 +31,7 @@ from fewlink.server.process import (
     exit_soon,
     inherited_listener,
     read_worker_config,
+    trim_every,
 )
 
 
@@ -254,3 +255,15 @@ def test_a_stopping_process_exits() -> None:
     codes: list[int] = []
     exit_soon(0.05, lambda code: (codes.append(code), exited.set()))
     assert exited.wait(20) and codes == [EXIT_CODE]
+
+
+def test_freed_memory_goes_back_to_the_system_again_and_again() -> None:
+    trimmed = threading.Semaphore(0)
+
+    def trim(pad: int) -> None:
+        assert pad == 0
+        trimmed.release()
+
+    thread = trim_every(0.001, trim)
+    assert all(trimmed.acquire(timeout=20) for _ in range(3))
+    assert thread.daemon

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from typing import Any
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 from tests.server.servers import Known, asking, eventually, small
 
+from fewlink.linker.query import Query, References
 from fewlink.linker.ranking import RankedPairs
-from fewlink.server.sharing import KeptRankings, SharedAnswers, size_of, split_by_head
+from fewlink.server.sharing import KeptRankings, SharedAnswers, size_of, size_of_task, split_by_head
 
 QUERY = {"references": [["ann", "rome"]], "heads": ["bob"]}
 
@@ -72,18 +74,35 @@ def test_rankings_are_kept_within_a_bound_those_of_the_last_tasks() -> None:
     def ranking(head: int) -> RankedPairs:
         return RankedPairs(*(np.full(3, head) for _ in fields(RankedPairs)))
 
-    rankings = KeptRankings(max_bytes=4 * size_of(ranking(0)))
-    for task in ("a", "b"):
-        rankings.keep(task, None, {head: ranking(head) for head in (1, 2)})
-    assert rankings.of("a") is not None  # used last
-    rankings.keep("c", None, {3: ranking(3)})
-    assert rankings.of("b") is None and rankings.kept_bytes == 3 * size_of(ranking(0))
-    kept = rankings.of("a")
+    a, b, c, d = (Query(References(((number, 0),)), (), 3) for number in range(4))
+    one, task = size_of(ranking(0)), size_of_task(a)
+    rankings = KeptRankings(max_bytes=2 * task + 4 * one)
+    for query in (a, b):
+        rankings.keep(query, None, {head: ranking(head) for head in (1, 2)})
+    assert rankings.of(a.ranking_key) is not None  # used last
+    rankings.keep(c, None, {3: ranking(3)})
+    assert rankings.of(b.ranking_key) is None and rankings.kept_bytes == 2 * task + 3 * one
+    kept = rankings.of(a.ranking_key)
     assert kept is not None and kept.by_head.keys() == {1, 2}
-    rankings.keep("c", None, {3: ranking(3)})  # the same again
-    assert rankings.kept_bytes == 3 * size_of(ranking(0))
-    rankings.keep("d", None, {head: ranking(head) for head in range(9)})
+    rankings.keep(c, None, {3: ranking(3)})  # the same again
+    assert rankings.kept_bytes == 2 * task + 3 * one
+    rankings.keep(d, None, {head: ranking(head) for head in range(9)})
     assert rankings.kept_bytes == 0
+
+
+def test_kept_rankings_count_the_pairs_of_their_tasks() -> None:
+    """Thousands of references take more memory than the ranking of one head."""
+    rankings = KeptRankings(max_bytes=1 << 20)
+    tracemalloc.start()
+    for number in range(20):
+        pairs = tuple((1_000 * number + place, 2_000 * number + place) for place in range(1_000, 3_000))
+        query = Query(References(pairs, rejected=pairs[:100]), (), 3)
+        assert len(query.references.ids) == 2_000
+        rankings.keep(query, None, {1: RankedPairs(*(np.zeros(3) for _ in fields(RankedPairs)))})
+    del query, pairs
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.5 * taken < rankings.kept_bytes <= 1 << 20
 
 
 def test_rankings_are_split_and_joined_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -11,6 +12,7 @@ import numpy as np
 
 A = TypeVar("A")
 T = TypeVar("T")
+_two_threads = threading.Lock()  # of the parallel map that has them
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
@@ -59,13 +61,18 @@ def torch_threads(count: int) -> Iterator[None]:
 def parallel_map(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
     """Return `work(item)` for each item, computed in two threads if torch may use two; more are not faster.
 
-    Each call uses one torch thread, so the results do not depend on the number of threads.
+    One call at a time has two threads; another one meanwhile computes in its own thread. Each thread uses one torch
+    thread, so the results do not depend on the number of threads.
     """
     import torch
 
     threads = torch.get_num_threads()
+    if threads == 1 or len(items) < 2 or not _two_threads.acquire(blocking=False):
+        with torch_threads(1):
+            return [work(item) for item in items]
     try:
-        with ThreadPoolExecutor(min(2, threads), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(work, items))
     finally:
+        _two_threads.release()
         torch.set_num_threads(threads)  # new threads take the number that was set last

@@ -11,7 +11,8 @@ import torch
 
 from fewlink.core.errors import ScoreError
 from fewlink.core.metrics import realistic_rank
-from fewlink.scorers import Question, Scorer
+from fewlink.core.threads import parallel_map
+from fewlink.scorers import Question, Scorer, SeveralQuestionsScorer, capabilities
 
 MAX_MARGIN = 6.0
 BACKGROUND = 50  # the rank, at most, whose score stands for wrong tails, even if a head has several right ones
@@ -102,13 +103,32 @@ def score_heads(scorer: Scorer, question: Question) -> Iterator[tuple[int, np.nd
     """Yield the index of each head and its scores (c,); as many heads are scored together as memory allows."""
     most = max(1, SCORES_PER_CALL // max(1, len(question.candidates)))
     for begin in range(0, len(question.heads), most):
-        heads = question.heads[begin : begin + most]
-        answer = scorer(Question(question.relation, question.references, heads, question.candidates))
-        scores = answer.detach().cpu().numpy() if isinstance(answer, torch.Tensor) else np.asarray(answer)
-        if scores.shape != (len(heads), len(question.candidates)) or not np.isfinite(scores).all():
-            count = len(question.candidates)
-            raise ScoreError(f"scorer '{scorer.name}' did not return a finite score for each of {count} candidates")
-        yield from enumerate(scores, begin)
+        part = replace(question, heads=question.heads[begin : begin + most])
+        yield from enumerate(_checked(scorer, part, scorer(part)), begin)
+
+
+def score_questions(scorer: Scorer, questions: Sequence[Question]) -> list[list[np.ndarray]]:
+    """For each question the scores (c,) of its heads, side by side if the scorer can and memory allows."""
+    if isinstance(scorer, SeveralQuestionsScorer):
+        count = sum(len(question.heads) * len(question.candidates) for question in questions)
+        if count <= SCORES_PER_CALL:
+            answers = scorer.each(questions)
+            return [[*_checked(scorer, *each)] for each in zip(questions, answers, strict=True)]
+
+    def answer(question: Question) -> list[np.ndarray]:
+        return [scores for _, scores in score_heads(scorer, question)]
+
+    side_by_side = len(questions) > 1 and capabilities(scorer).thread_safe
+    return parallel_map(answer, questions) if side_by_side else [answer(question) for question in questions]
+
+
+def _checked(scorer: Scorer, question: Question, answer: torch.Tensor | np.ndarray) -> np.ndarray:
+    """The answer (h, c) of a scorer, if it has a finite score for each head and candidate."""
+    scores = answer.detach().cpu().numpy() if isinstance(answer, torch.Tensor) else np.asarray(answer)
+    if scores.shape != (len(question.heads), len(question.candidates)) or not np.isfinite(scores).all():
+        count = len(question.candidates)
+        raise ScoreError(f"scorer '{scorer.name}' did not return a finite score for each of {count} candidates")
+    return scores
 
 
 def rank_head(

@@ -7,21 +7,19 @@ off.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from fewlink.core.metrics import realistic_rank
-from fewlink.core.threads import parallel_map
 from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.graph.components import joined
 from fewlink.linker.predictions import TrustNote
 from fewlink.linker.query import References, Relation
-from fewlink.linker.ranking import RankedPairs, score_heads
-from fewlink.scorers import EvidenceScorer, Question, Scorer, capabilities
+from fewlink.linker.ranking import RankedPairs, score_questions
+from fewlink.scorers import EvidenceScorer, Question, Scorer
 
 IN_TURN, MAX_IN_TURN = 5, 2  # of up to five references, the first two are held out one after the other
 TOGETHER = 16  # of more, up to sixteen, evenly spaced, are held out at once
@@ -120,40 +118,41 @@ def measure_trust(
     """Hold out some references, and rank the tail of each among the candidates (c,) of the question.
 
     Up to `IN_TURN` references are held out one at a time; of more, up to `TOGETHER` are held out at once, because each
-    set of references costs as much as a new relation. By default the candidates are the entities like the tails of the
+    set of references costs as much as a new relation. The scorer may read all of these sets, and the references
+    themselves, side by side. By default the candidates are the entities like the tails of the
     references that are left. A tail that is not a candidate has an infinite rank.
     """
     pairs, relation = references.ids, references.relation
-    tails, heads = (len(open_candidates(graph, each)) for each in (pairs, pairs[:, ::-1]))
+    tails, heads = (open_candidates(graph, each) for each in (pairs, pairs[:, ::-1]))
     known = relation is not None and (relation.number >= 0 or relation.trained)
     whole = relation is not None and not known and is_whole(len(pairs), relation)
 
-    def ranks_of(places: np.ndarray) -> list[float]:
+    sets = [] if known else held_out(len(pairs))
+    questions = []
+    for places in sets:
         rest = np.delete(pairs, places, axis=0)
         among = open_candidates(graph, rest) if candidates is None else candidates
-        question = Question("", rest, np.unique(pairs[places, 0]), among)
-        scores_of = {int(question.heads[at]): scores for at, scores in score_heads(scorer, question)}
-        ranks = []
+        questions.append(Question("", rest, np.unique(pairs[places, 0]), among))
+    next_one = Question("", pairs, pairs[:0, 0], tails if candidates is None else candidates)
+    found = score_questions(scorer, [*questions, next_one]) if questions else []
+    ranks = []
+    for places, question, rows in zip(sets, questions, found, strict=False):
+        scores_of = dict(zip(question.heads.tolist(), rows, strict=True))
         for head, tail in pairs[places].tolist():
-            scores = scores_of[head]
+            scores, among = scores_of[head], question.candidates
             rivals = scores[~np.isin(among, references.known_tails(head))]
             score = scores[among == tail]  # (1,), or (0,) if the tail is not a candidate
             rank = realistic_rank((rivals > score).sum(), (rivals == score).sum()) if len(score) else np.inf
             ranks.append(float(rank))
-        return ranks
-
-    sets = [] if known else held_out(len(pairs))
-    side_by_side = len(sets) > 1 and capabilities(scorer).thread_safe
-    found = parallel_map(ranks_of, sets) if side_by_side else [ranks_of(places) for places in sets]
     return Trust(
         shots=len(pairs),
-        ranks=tuple(itertools.chain(*found)),
-        domain=heads,
-        fan=float(np.log(max(tails, 1) / max(heads, 1))),
+        ranks=tuple(ranks),
+        domain=len(heads),
+        fan=float(np.log(max(len(tails), 1) / max(len(heads), 1))),
         known=known,
         largest=int(np.unique(pairs[:, 1], return_counts=True)[1].max()),
         whole=whole,
-        candidates=tails if candidates is None else len(candidates),
+        candidates=len(tails) if candidates is None else len(candidates),
     )
 
 

@@ -95,16 +95,17 @@ class RowEdges(Memo):
         )
 
     def only(self, kept: Tensor, sources: Tensor) -> RowEdges:
-        """Those at which `kept` (e,) is true, with other numbers of their sources."""
-        edges = counts_before(kept)[self.edges]
-        left = edges.diff() > 0  # pairs that have edges
+        """Those at which `kept` (e,) is true, with other numbers (e,) of their sources."""
+        edges = counts_before(kept).index_select(0, self.edges)
+        has_edges = edges.diff() > 0
+        at, pairs = (chosen.nonzero().squeeze(1) for chosen in (kept, has_edges))
         return RowEdges(
-            sources,
-            self.source_fans[kept],
-            self.relations[left],
-            self.fans[left],
-            torch.cat([edges[:-1][left], edges[-1:]]),
-            counts_before(left)[self.pairs],
+            sources.index_select(0, at),
+            self.source_fans.index_select(0, at),
+            self.relations.index_select(0, pairs),
+            self.fans.index_select(0, pairs),
+            torch.cat([edges.index_select(0, pairs), edges[-1:]]),
+            counts_before(has_edges).index_select(0, self.pairs),
         )
 
     @property

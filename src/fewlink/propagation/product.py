@@ -23,6 +23,7 @@ from torch.nn.functional import embedding_bag
 from fewlink.propagation.edges import EdgeOrder, EdgeTable, RowEdges, counts_before
 
 NUMBERS_AT_ONCE = 1 << 19  # of a block of messages, which a processor's cache holds
+SIDE_BY_SIDE = 128  # numbers of a node's states, up to which tasks are added up together
 
 
 class Norms(enum.Enum):
@@ -86,7 +87,7 @@ def relation_sums(x: Tensor, y: Tensor, edges: EdgeTable, norms: Norms = Norms.F
     if (kernels := kernels_for(x)) is not None:
         return kernels.relation_sums(edges.by_relation, x, y, edges.relations, norms.value)  # type: ignore[no-any-return]
     order, (_, tasks, _, width) = edges.by_relation, x.shape
-    kept = _rows_with_states(x)[order.first] & _rows_with_states(y)[order.second]
+    kept = _rows_with_states(x).index_select(0, order.first) & _rows_with_states(y).index_select(0, order.second)
     at, offsets = kept.nonzero().squeeze(1), counts_before(kept)[order.offsets]
     products = x.new_empty(len(at), tasks, width)
     for part in _parts(len(at), x):
@@ -143,14 +144,15 @@ def _sums(edges: EdgeTable, x: Tensor, w: Tensor, norms: Norms, *, transposed: b
     order = edges.by_head if transposed else edges.by_tail
     if (kernels := kernels_for(x)) is not None:
         return kernels.row_sums(order, x, w, edges.nodes, norms.value)  # type: ignore[no-any-return]
-    out = torch.empty_like(x)
-    for task in range(x.shape[1]):
+    out, tasks = torch.empty_like(x), max(1, SIDE_BY_SIDE // max(1, x.shape[2] * x.shape[3]))
+    for own, weights, found in zip(x.split(tasks, 1), w.split(tasks), out.split(tasks, 1), strict=True):
         row_edges = order.row_edges(transposed)
-        kept = _rows_with_states(x[:, task])[row_edges.sources]
+        kept = _rows_with_states(own).index_select(0, row_edges.sources)
         if 2 * int(kept.sum()) < len(kept):
-            row_edges = row_edges.only(kept, row_edges.sources[kept])
-        for rows, sums in row_sums(row_edges, x[:, task], w[task], norms, transposed=transposed):
-            out[rows, task] = sums
+            row_edges = row_edges.only(kept, row_edges.sources)
+        of_columns = weights.transpose(0, 1).repeat_interleave(x.shape[2], 1)  # (relations, tasks · queries, width)
+        for rows, sums in row_sums(row_edges, own.flatten(1, 2), of_columns, norms, transposed=transposed):
+            found[rows] = sums.view(-1, *own.shape[1:])
     return out
 
 
@@ -159,7 +161,7 @@ def row_sums(
 ) -> Iterator[tuple[slice, Tensor]]:
     """The sums (rows, queries, width) of some rows after the others.
 
-    Shapes: states x (nodes, queries, width), weights w (relations, width).
+    Shapes: states x (nodes, queries, width), weights w (relations, queries, width) or (relations, 1, width).
 
     A constant is a power of the source's fan times a power of the row's. For each block of the width, states times the
     source's part are added up for each pair of a row and a relation, multiplied with the weights, and added up for each
@@ -167,7 +169,7 @@ def row_sums(
     """
     queries = x.shape[1]
     blocks = [block.flatten(1) for block in x.chunk(norms.value, -1)]
-    weights = [block[:, None].expand(-1, queries, -1).flatten(1) for block in w.chunk(norms.value, -1)]
+    weights = [block.expand(-1, queries, -1).flatten(1) for block in w.chunk(norms.value, -1)]
     powers = [(of_in, of_out) if transposed else (of_out, of_in) for of_out, of_in in POWERS[norms]]
     fans = [(edges.source_power(source, x.dtype), edges.row_power(row, x.dtype)) for source, row in powers]
     for chunk in edges.chunks:

@@ -12,6 +12,7 @@ from fewlink.scorers.base import (
     Recalibration,
     RelationScorer,
     Scorer,
+    SeveralQuestionsScorer,
     best_tails,
     capabilities,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "Recalibration",
     "RelationScorer",
     "Scorer",
+    "SeveralQuestionsScorer",
     "best_tails",
     "capabilities",
 ]

@@ -156,6 +156,19 @@ class GraphScorer(Protocol):
 
 
 @runtime_checkable
+class SeveralQuestionsScorer(Protocol):
+    """A scorer that answers several questions, each with references of its own, faster than one after the other."""
+
+    name: str
+
+    def __call__(self, question: Question) -> torch.Tensor | np.ndarray: ...
+
+    def each(self, questions: Sequence[Question]) -> Sequence[torch.Tensor | np.ndarray]:
+        """The scores (h, c) of each question; one without heads only announces that it may be asked next."""
+        ...
+
+
+@runtime_checkable
 class EvidenceScorer(Protocol):
     """A scorer that tells for which heads it has any evidence."""
 

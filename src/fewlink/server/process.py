@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -38,6 +39,7 @@ EXIT_CODE = 143  # the shell's code for SIGTERM
 M_TRIM_THRESHOLD, M_ARENA_MAX = -1, -8  # parameters of mallopt, from malloc.h
 MAX_ARENAS = 2
 TRIM_BYTES = 64 << 20
+TRIM_SECONDS = 20.0  # after which freed memory goes back to the system again
 
 
 @dataclass(frozen=True)
@@ -182,15 +184,30 @@ def make_process_app(linker: Linker, options: ServeOptions, settings: ServerSett
 def tune_process() -> None:
     """Keep the event loop responsive, and keep memory from growing over months.
 
-    Threads yield often, the garbage collector skips the loaded graph and model, and threads share freed memory.
+    Threads yield often, the garbage collector skips the loaded graph and model, threads share freed memory, and it goes
+    back to the system: else it would lie in ever more gaps between the arrays that are kept.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()  # else a full collection would stop all threads for tenths of a second
-    with contextlib.suppress(OSError, AttributeError):  # the C library has no mallopt
+    with contextlib.suppress(OSError, AttributeError):  # the C library has no mallopt or malloc_trim
         library = ctypes.CDLL(None)
         library.mallopt(M_ARENA_MAX, MAX_ARENAS)
         library.mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
+        trim_every(TRIM_SECONDS, library.malloc_trim)
+
+
+def trim_every(seconds: float, trim: Callable[[int], Any]) -> threading.Thread:
+    """Give freed memory back to the system again and again, in a thread."""
+
+    def run() -> None:
+        while True:
+            time.sleep(seconds)
+            trim(0)
+
+    thread = threading.Thread(target=run, name="fewlink-trim", daemon=True)
+    thread.start()
+    return thread
 
 
 def exit_soon(seconds: float, exit: Callable[[int], Any] = os._exit) -> None:

@@ -374,7 +374,7 @@ class Service:
             begin += len(turn.heads)
             if task is not None:
                 new = split_by_head(ranked[-1], turn.heads)
-                self.rankings.keep(task, trust, new)
+                self.rankings.keep(query, trust, new)
                 by_head.update(new)
             if len(ranked) == 1:
                 self.admission.started(job)

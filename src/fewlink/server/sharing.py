@@ -10,10 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from fewlink.linker.query import Query
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 
 ARRAY_BYTES = 112  # of a numpy array without its values
+RANKING_BYTES = 500  # of a ranking without its arrays
+TASK_BYTES = 2_000  # of a task without its pairs
+PAIR_BYTES = 136  # of a pair of ids in a tuple and in an array
 
 
 @dataclass
@@ -89,8 +93,12 @@ class KeptRankings:
             self._tasks.move_to_end(task)
         return self._tasks.get(task)
 
-    def keep(self, task: Hashable, trust: Trust | None, rankings: Mapping[int, RankedPairs]) -> None:
-        kept = self._tasks.setdefault(task, TaskRankings(trust))
+    def keep(self, query: Query, trust: Trust | None, rankings: Mapping[int, RankedPairs]) -> None:
+        task = query.ranking_key
+        if task not in self._tasks:
+            self._tasks[task] = TaskRankings(trust, bytes=size_of_task(query))
+            self.kept_bytes += self._tasks[task].bytes
+        kept = self._tasks[task]
         for head, ranking in rankings.items():
             if head not in kept.by_head:
                 kept.by_head[head] = ranking
@@ -103,7 +111,13 @@ class KeptRankings:
 
 def size_of(ranking: RankedPairs) -> int:
     """The bytes of a ranking."""
-    return sum(ARRAY_BYTES + int(getattr(ranking, each.name).nbytes) for each in fields(ranking))
+    return RANKING_BYTES + sum(ARRAY_BYTES + int(getattr(ranking, each.name).nbytes) for each in fields(ranking))
+
+
+def size_of_task(query: Query) -> int:
+    """The bytes of the references and candidates of a query, about."""
+    ids = 0 if isinstance(query.candidates, str) else len(query.candidates)
+    return TASK_BYTES + PAIR_BYTES * (len(query.references.pairs) + len(query.references.rejected) + ids)
 
 
 def split_by_head(ranked: RankedPairs, heads: Sequence[int]) -> dict[int, RankedPairs]:

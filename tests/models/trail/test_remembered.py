@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+import torch
 
-from fewlink.models.trail.remembered import Remembered
+from fewlink.models.trail.remembered import Remembered, apart
 
 
 def test_the_values_used_longest_ago_are_forgotten() -> None:
@@ -48,3 +50,24 @@ def test_what_could_not_be_made_is_asked_for_again() -> None:
     with pytest.raises(ZeroDivisionError):
         values.get(b"key", lambda: str(1 / 0))
     assert values.get(b"key", lambda: "value") == "value"
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 0, 4), ()])
+def test_a_tensor_apart_is_an_equal_copy(shape: tuple[int, ...]) -> None:
+    tensor = torch.randn(shape)
+    copy = apart(tensor)
+    assert torch.equal(copy, tensor) and copy.shape == tensor.shape
+    copy.zero_()
+    assert not tensor.numel() or tensor.any()
+    assert torch.equal(apart(torch.arange(6).view(2, 3).T), torch.arange(6).view(2, 3).T)
+
+
+def test_the_pages_of_a_tensor_apart_go_back_with_it() -> None:
+    def mapped() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+
+    size = 1 << 28
+    before, copy = mapped(), apart(torch.zeros(1).expand(size // 4))
+    assert mapped() - before >= size
+    del copy
+    assert mapped() - before < size // 2

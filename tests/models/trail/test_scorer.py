@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pickle
 import threading
@@ -20,6 +21,9 @@ from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.references import distinct_pairs, read_references
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.propagation import edges as edges_module
+from fewlink.propagation import product as product_module
+from fewlink.propagation.edges import RowEdges
+from fewlink.propagation.product import Norms, row_sums
 from fewlink.scorers import Question, Reasons
 
 SHAPE = Shape(width=16, layers=4, relation_layers=2)
@@ -80,6 +84,55 @@ def test_tails_outside_of_a_small_part_share_the_lowest_evidence(monkeypatch: py
     assert counts.max() > 1 and len(values) < scores.shape[1]
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("push", [0.0, 2.0, math.inf])
+@pytest.mark.parametrize("most", [0.0, 0.5, 1.0])
+def test_questions_side_by_side_have_the_scores_of_the_network(
+    seed: int, push: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """References of their own or shared ones, other heads and candidates, and groups with heads of two questions."""
+    monkeypatch.setattr(answering, "PUSH", push)
+    monkeypatch.setattr(answering, "MOST", most)
+    monkeypatch.setattr(answering, "REACHED", most)
+    monkeypatch.setattr(edges_module, "CHUNK", 5)
+    monkeypatch.setattr(product_module, "SIDE_BY_SIDE", 40)
+    monkeypatch.setattr(module, "HEADS", 3)
+    scorer, whole = scorer_of(seed), question_of(seed, 6)
+    questions = [
+        whole,
+        dataclasses.replace(whole, references=whole.references[1:], heads=whole.heads[:1]),
+        dataclasses.replace(whole, references=whole.references[:2], candidates=whole.candidates[:5]),
+        question_of(seed + 10, 1),
+        dataclasses.replace(whole, heads=whole.heads[:0]),
+    ]
+    found = scorer.each(questions)
+    assert [each.shape for each in found] == [(len(q.heads), len(q.candidates)) for q in questions]
+    for scores, question in zip(found[:-1], questions, strict=False):
+        torch.testing.assert_close(scores, by_network(scorer, question), rtol=1e-4, atol=1e-5)
+
+
+def test_questions_about_parts_of_a_graph_have_the_same_scores_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WHOLE", 0)
+    monkeypatch.setattr(module, "PART", 50)
+    scorer, questions = scorer_of(1, triples=400, entities=80), [question_of(seed, entities=80) for seed in range(3)]
+    for scores, question in zip(scorer.each(questions), questions, strict=True):
+        torch.testing.assert_close(scores, scorer_of(1, triples=400, entities=80)(question))
+    assert scorer.each([]) == []
+
+
+def test_a_question_without_heads_is_prepared_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, question = scorer_of(0), question_of(0)
+    expected, calls = scorer_of(0)(question), []
+    rest = dataclasses.replace(question, references=question.references[1:])
+    scorer.each([rest, dataclasses.replace(question, heads=question.heads[:0])])
+    read, states, reach = scorer.read_tasks, scorer._all_reference_states, module.Reach.of
+    monkeypatch.setattr(scorer, "read_tasks", lambda *given: calls.append(1) or read(*given))
+    monkeypatch.setattr(scorer, "_all_reference_states", lambda *given: calls.append(1) or states(*given))
+    monkeypatch.setattr(module.Reach, "of", lambda *given: calls.append(1) or reach(*given))
+    torch.testing.assert_close(scorer(question), expected, rtol=1e-4, atol=1e-5)
+    assert not calls
+
+
 def test_scores_do_not_depend_on_other_heads_and_candidates() -> None:
     scorer, question = scorer_of(3), question_of(3)
     all_scores = scorer(question)
@@ -106,6 +159,26 @@ def test_what_is_kept_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> No
             scorer(question_of(seed)), by_network(scorer, question_of(seed)), rtol=1e-4, atol=1e-5
         )
     assert len(scorer._tasks) == len(scorer._states) == len(scorer._reaches) == 1
+
+
+def test_the_bytes_of_a_way_to_candidates_are_those_of_its_arrays() -> None:
+    scorer, question = scorer_of(0, triples=300, entities=200), question_of(0, entities=200)
+    scorer(question)
+    reach = scorer._reach(scorer.known_task(question.references).edges, np.unique(question.candidates))
+    last = reach.rows[-1]
+    list(row_sums(last.edges, torch.zeros(len(last.before), 1, 16), torch.zeros(8, 1, 16), Norms.FOUR))  # keeps powers
+
+    def tensors(value: object) -> list[torch.Tensor]:
+        if isinstance(value, torch.Tensor):
+            return [value]
+        held = (
+            vars(value).values() if isinstance(value, RowEdges) else value.values() if isinstance(value, dict) else ()
+        )
+        return [each for one in (value if isinstance(value, (tuple, list)) else held) for each in tensors(one)]
+
+    distinct = {each.data_ptr(): each.untyped_storage().nbytes() for each in tensors(last)}
+    assert len(distinct) > 12 and sum(distinct.values()) <= last.bytes() + 100
+    assert last.bytes() <= reach.bytes()
 
 
 def test_threads_that_ask_about_one_task_read_it_once(monkeypatch: pytest.MonkeyPatch) -> None:

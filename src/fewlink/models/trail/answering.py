@@ -1,4 +1,4 @@
-"""Propagation on a CPU for one task: from what is reached so far, and to what the wanted entities depend on."""
+"""Propagation on a CPU, tasks side by side: from what is reached so far, and to what wanted entities depend on."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ REACHED = 0.7  # share of all edges from which those of reached entities are not
 
 
 class ReferenceEdges(NamedTuple):
-    """The references of one task as edges of the new relation (`kinds` 0) and of its inverse (1).
+    """The references of T tasks, each once, as edges of the new relation (`kinds` 0) and of its inverse (1).
 
-    Shapes: `sources`, `targets`, `kinds` (m,); `constants` (m, W).
+    Shapes: `sources`, `targets`, `kinds` (m,); `constants` (m, T, W), zeros where it is no reference of a task.
     """
 
     sources: Tensor
@@ -33,10 +33,23 @@ class ReferenceEdges(NamedTuple):
 
     @classmethod
     def of(cls, references: References, width: int) -> ReferenceEdges:
+        """Those of one task."""
         extra = references.edges()
         kinds = torch.arange(2).repeat_interleave(references.pairs.shape[1])
         scales = references.constants(width, Norms.FOUR).flatten(0, 2)
-        return cls(extra.rows[extra.sources], extra.rows[extra.targets], kinds, scales)
+        return cls(extra.rows[extra.sources], extra.rows[extra.targets], kinds, scales[:, None]).joined([])
+
+    def joined(self, others: Sequence[ReferenceEdges]) -> ReferenceEdges:
+        """Those of these tasks and of others, sorted."""
+        tasks = [self, *others]
+        every = torch.cat([torch.stack([each.kinds, each.sources, each.targets], 1) for each in tasks])
+        edges, places = every.unique(dim=0, return_inverse=True)
+        kinds, sources, targets = edges.T.contiguous()
+        spread = [
+            each.constants.new_zeros(len(edges), *each.constants.shape[1:]).index_copy_(0, own, each.constants)
+            for each, own in zip(tasks, places.split([len(each.kinds) for each in tasks]), strict=True)
+        ]
+        return ReferenceEdges(sources, targets, kinds, torch.cat(spread, 1))
 
     def within(self, part: GraphPart) -> ReferenceEdges:
         """Those between entities of a part of the graph, as places there."""
@@ -53,20 +66,23 @@ class Reached(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """One stream of one task: its layers, with the weights of relations (2R, W) and of the edges of references (m, W)
-    in each."""
+    """One stream of T tasks: its layers, with the weights of relations (2R, T, W) and of the new one and its inverse
+    (2, T, W) in each. Each of Q columns of states has its task, or T is 1."""
 
     layers: list[tuple[Layer, Tensor, Tensor]]
     edges: ReferenceEdges
 
     @classmethod
     def of(cls, network: TrailNetwork, encoded: Encoded, stream: int, edges: ReferenceEdges) -> Stream:
-        relations, new = encoded.relations[stream, :, 0], encoded.new[stream, :, 0]
-        layers = [
-            (layer, w, of_new[edges.kinds] * edges.constants)
-            for layer, w, of_new in zip(network.layers_of(stream), relations, new, strict=True)
-        ]
-        return cls(layers, edges)
+        weights = (each[stream].transpose(1, 2) for each in (encoded.relations, encoded.new))
+        return cls([*zip(network.layers_of(stream), *weights, strict=True)], edges)
+
+    def of_columns(self, tasks: Tensor) -> Stream:
+        """The stream for columns of states of these tasks (Q,)."""
+        if self.edges.constants.shape[1] == 1:
+            return self
+        layers = [(layer, w[:, tasks], new[:, tasks]) for layer, w, new in self.layers]
+        return Stream(layers, self.edges._replace(constants=self.edges.constants[:, tasks]))
 
 
 class Rows(NamedTuple):
@@ -89,9 +105,10 @@ class Rows(NamedTuple):
     def from_reached(self, reached: Tensor, nodes: int) -> Rows:
         """Those that can have a state other than zeros if only the `reached` entities (m,) have one before."""
         before = places_of(reached, nodes)[self.before]
-        own, sources, given = before[self.own], before[self.edges.sources], before[self.sources]
-        kept, inside = sources >= 0, given >= 0
-        edges = self.edges.only(kept, sources[kept].int())
+        own, given = before[self.own], before[self.sources]
+        sources = before.int().index_select(0, self.edges.sources)
+        inside = given >= 0
+        edges = self.edges.only(sources >= 0, sources)
         changed = (own >= 0) | (edges.pairs.diff() > 0)
         changed[self.targets[inside]] = True
         edges = dataclasses.replace(edges, pairs=torch.cat([edges.pairs[:-1][changed], edges.pairs[-1:]]))
@@ -99,9 +116,10 @@ class Rows(NamedTuple):
         return Rows(self.entities[changed], reached, own[changed], edges, self.given[inside], given[inside], targets)
 
     def bytes(self) -> int:
-        edges = self.edges
-        ids = self.entities, self.before, self.own, self.given, self.sources, self.targets
-        return sum(each.nbytes for each in (*ids, edges.sources, edges.source_fans, edges.relations))
+        """The bytes of all arrays, with the powers of fans and the offsets of chunks that are made of the edges."""
+        edges, ids = self.edges, (self.entities, self.before, self.own, self.given, self.sources, self.targets)
+        twice = edges.source_fans, edges.fans, edges.edges, edges.pairs
+        return sum(each.nbytes for each in (*ids, edges.sources, edges.relations, *twice, *twice))
 
 
 def all_rows(table: EdgeTable, extra: ReferenceEdges, layers: int) -> list[Rows]:
@@ -120,7 +138,8 @@ def rows_to(table: EdgeTable, extra: ReferenceEdges, wanted: Tensor, layers: int
     while len(found) < layers and int(counts[needed].sum()) <= MOST * table.edges:
         entities, given = (each.nonzero().squeeze(1) for each in (needed, needed[extra.targets]))
         own = edges.of(entities)
-        needed[own.sources] = needed[extra.sources[given]] = True
+        needed.index_fill_(0, own.sources.long(), True)
+        needed[extra.sources[given]] = True
         if int(counts[needed].sum()) > MOST * table.edges:
             needed[:] = True
         places = needed.cumsum(0) - 1
@@ -129,7 +148,7 @@ def rows_to(table: EdgeTable, extra: ReferenceEdges, wanted: Tensor, layers: int
                 entities,
                 needed.nonzero().squeeze(1),
                 places[entities],
-                dataclasses.replace(own, sources=places[own.sources].int()),
+                dataclasses.replace(own, sources=places.int().index_select(0, own.sources)),
                 given,
                 places[extra.sources[given]],
                 torch.searchsorted(entities, extra.targets[given]),
@@ -142,7 +161,8 @@ def rows_to(table: EdgeTable, extra: ReferenceEdges, wanted: Tensor, layers: int
 def propagate(table: EdgeTable, stream: Stream, begin: Reached, rows: Sequence[Rows]) -> Tensor:
     """States (n, Q, W) of the entities of the last rows after the last layer, those of Q heads side by side."""
     x: Reached | Tensor = begin  # a tensor has the states of `rows.before`
-    for (layer, w, over), here in zip(stream.layers, rows, strict=True):
+    for (layer, w, new), here in zip(stream.layers, rows, strict=True):
+        over = new[stream.edges.kinds] * stream.edges.constants  # (m, T, W)
         if isinstance(x, Reached):
             begins, ends = (table.by_head.offsets[x.rows + step].numpy() for step in (0, 1))
             count = int((ends - begins).sum())
@@ -174,7 +194,8 @@ def _push(
     given = places[extra.sources]
     inside = given >= 0
     targets = torch.cat([order.first[at].long(), extra.targets[inside]])
-    weights = torch.cat([w[order.second[at]] * constants(order, at, w.shape[1], Norms.FOUR), over[inside]])
+    fans = constants(order, at, w.shape[2], Norms.FOUR)[:, None]
+    weights = torch.cat([w[order.second[at]] * fans, over[inside]])
     owners = torch.cat([owners, given[inside]])
     reached = torch.zeros(table.nodes, dtype=torch.bool)
     reached[x.rows] = reached[targets] = True
@@ -182,13 +203,13 @@ def _push(
     places[rows] = torch.arange(len(rows))
     states = x.states.new_zeros(len(rows), *x.states.shape[1:])
     states[places[x.rows]] = x.states
-    sums = torch.zeros_like(states).index_add_(0, places[targets], x.states[owners] * weights[:, None])
+    sums = torch.zeros_like(states).index_add_(0, places[targets], x.states[owners] * weights)
     return Reached(rows, layer.updated(states, sums))
 
 
 def _pull(layer: Layer, w: Tensor, over: Tensor, x: Tensor, rows: Rows) -> Tensor:
     """A layer along the edges into `rows`, given the states (m, Q, W) of the entities before it."""
-    messages = x[rows.sources] * over[rows.given, None]
+    messages = x[rows.sources] * over[rows.given]
     moved = x.new_empty(len(rows.own), *x.shape[1:])
     for part, sums in row_sums(rows.edges, x, w, Norms.FOUR):
         inside = (rows.targets >= part.start) & (rows.targets < part.stop)

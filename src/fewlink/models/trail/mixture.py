@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,9 @@ class MixedScorer:
 
     def __call__(self, question: Question) -> Tensor:
         return self.trail(question)
+
+    def each(self, questions: Sequence[Question]) -> list[Tensor]:
+        return self.trail.each(questions)
 
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         return self.trail.explain(references, head, tail, most)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from fewlink.core.seeds import generator
 from fewlink.graph.groups import spans
@@ -124,19 +125,28 @@ def read_references(
         "named": np.array(named),
     }
     ids = {"ends": ends, "pairs": places, "sample": chosen}
-    if size is not None:
-        more_pairs, more_ends, more_samples = size - count, 2 * size - len(ends), sample - len(chosen)
-        numbers["marks"] = np.pad(numbers["marks"], ((0, 0), (0, more_ends)))
-        numbers["fans"] = np.pad(numbers["fans"], ((0, more_pairs), (0, 0)))
-        numbers["used"] = np.pad(numbers["used"], (0, more_pairs))
-        numbers["sampled"] = np.pad(numbers["sampled"], (0, more_samples))
-        ids["sample"] = np.pad(chosen, (0, more_samples))
-        # padding is spread over many rows, since additions to one row wait for each other on a GPU
-        ids["ends"] = np.append(ends, np.arange(more_ends) * 7919 % len(graph.graph.entities))
-        ids["pairs"] = np.concatenate([places, np.tile(np.arange(more_pairs)[:, None] % (2 * size), 2)])
     tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in numbers.items()}
     tensors |= {name: torch.from_numpy(array.astype(np.int64)) for name, array in ids.items()}
-    return References(**{name: tensor[None] for name, tensor in tensors.items()})
+    read = References(**{name: tensor[None] for name, tensor in tensors.items()})
+    return read if size is None else padded(read, size, sample, graph.edges.nodes)
+
+
+def padded(references: References, size: int, sample: int, nodes: int) -> References:
+    """One task with `size` pairs, twice as many ends, and a sample of `sample`."""
+    more_pairs, more_ends = size - references.pairs.shape[1], 2 * size - references.ends.shape[1]
+    more_samples = sample - references.sample.shape[1]
+    # padding is spread over many rows, since additions to one row wait for each other on a GPU
+    spread = torch.arange(more_ends)[None] * 7919 % nodes
+    places = (torch.arange(more_pairs) % (2 * size))[None, :, None].expand(-1, -1, 2)
+    return references._replace(
+        ends=torch.cat([references.ends, spread], 1),
+        marks=pad(references.marks, (0, more_ends)),
+        pairs=torch.cat([references.pairs, places], 1),
+        fans=pad(references.fans, (0, 0, 0, more_pairs)),
+        used=pad(references.used, (0, more_pairs)),
+        sample=pad(references.sample, (0, more_samples)),
+        sampled=pad(references.sampled, (0, more_samples)),
+    )
 
 
 def stacked(tasks: Sequence[References]) -> References:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
 
 V = TypeVar("V")
 
@@ -51,3 +55,11 @@ class Remembered(Generic[V]):
     def clear(self) -> None:
         with self._lock:
             self._values.clear()
+
+
+def apart(tensor: Tensor) -> Tensor:
+    """A copy on the CPU in pages of its own: freed, they go back to the system and leave no gap between others."""
+    if not tensor.nbytes:
+        return tensor.clone()
+    pages = mmap.mmap(-1, tensor.nbytes)
+    return torch.frombuffer(pages, dtype=tensor.dtype).view(tensor.shape).copy_(tensor)

@@ -83,7 +83,7 @@ class Cone:
         is_own = place >= table.edges
         fans = torch.empty(len(used), 4)
         fans[~is_own] = constants(order, place[~is_own], 4, Norms.FOUR)
-        fans[is_own] = own.constants[place[is_own] - table.edges, :: own.constants.shape[1] // 4]
+        fans[is_own] = own.constants[place[is_own] - table.edges, 0, :: own.constants.shape[2] // 4]
         left = to_tail[nodes]
 
         def layer(begun: np.ndarray, number: int) -> ConeLayer:

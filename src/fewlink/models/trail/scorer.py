@@ -1,12 +1,13 @@
-"""TRAIL as a scorer: what follows from references once for a task, then several heads side by side."""
+"""TRAIL as a scorer: what follows from references once for a task; then tasks and heads side by side."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -28,10 +29,10 @@ from fewlink.models.trail.answering import (
 from fewlink.models.trail.explanation import EVIDENCE, explain, likeness_of_names
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trail.references import References, distinct_pairs, read_references
-from fewlink.models.trail.remembered import Remembered
+from fewlink.models.trail.references import SAMPLE, References, distinct_pairs, padded, read_references, stacked
+from fewlink.models.trail.remembered import Remembered, apart
 from fewlink.models.trail.removal import Pair
-from fewlink.models.trail.walks import read_walks
+from fewlink.models.trail.walks import Walks, read_walks
 from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
 from fewlink.scorers import Capabilities, Question, Reasons
 
@@ -40,14 +41,17 @@ HEADS = 4  # heads side by side on a CPU
 FEW = 64  # candidates up to which a CPU computes the references' states for them alone
 TASKS = 1 << 27  # bytes of the tasks that are remembered
 STATES = 1 << 28  # bytes of the references' states that are remembered
-REACHES = 1 << 27  # bytes of the ways to candidates that are remembered
+REACHES = 1 << 25  # bytes of the ways to candidates that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
 EDGE_BYTES = 100  # that an edge of a part takes in its table
 MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
 ALIKE = 0.3  # cosine of two names from which one resembles the other
 MIN_LIKENESS = 0.01  # what a likeness of names must add to be named
+TASK_DIMENSIONS = (2, 2, 0)  # of each part of `Encoded`
 LikeName = tuple[str, int, float]
+Features = list[tuple[int, Tensor]]  # of questions, by their number
+S = TypeVar("S", np.ndarray, list[np.ndarray], list["KnownTask"])
 
 
 class KnownTask(NamedTuple):
@@ -64,32 +68,50 @@ class KnownTask(NamedTuple):
         return self.encoded.relations.nbytes + self.edges.constants.nbytes + of_part
 
 
-class Reach(NamedTuple):
-    """The way of propagation to candidates (C,), over the whole graph or a part of it.
+class SideBySide(NamedTuple):
+    """T tasks together: the `edges` of their references, each once, and what the network makes of them."""
 
-    `edges` of the references; `rows` that each layer computes; `places` (C,) of the candidates among the last of them,
-    or -1 outside of the part.
-    """
+    edges: ReferenceEdges
+    encoded: Encoded
+
+    @classmethod
+    def of(cls, tasks: Sequence[KnownTask]) -> SideBySide:
+        first, *others = tasks
+        if not others:
+            return cls(first.edges, first.encoded)
+        columns = zip(*(task.encoded for task in tasks), strict=True)
+        encoded = (torch.cat(each, dim) for each, dim in zip(columns, TASK_DIMENSIONS, strict=True))
+        return cls(first.edges.joined([task.edges for task in others]), Encoded(*encoded))
+
+
+class Reach(NamedTuple):
+    """The way of propagation to candidates, over the whole graph or a part of it, and the `rows` that each layer
+    computes."""
 
     table: EdgeTable
     part: GraphPart | None
-    edges: ReferenceEdges
     rows: Sequence[Rows]
-    places: Tensor
 
     @classmethod
     def of(
         cls, table: EdgeTable, part: GraphPart | None, edges: ReferenceEdges, tails: np.ndarray, layers: int
     ) -> Reach:
-        over = edges if part is None else edges.within(part)
         nodes = ids(tails if part is None else part.places(tails))
-        rows = rows_to(table, over, nodes[nodes >= 0], layers)
-        places = torch.searchsorted(rows[-1].entities, nodes)
-        return cls(table, part, over, rows, places.where(nodes >= 0, -1))
+        return cls(table, part, rows_to(table, edges, nodes[nodes >= 0], layers))
+
+    def nodes(self, entities: np.ndarray) -> np.ndarray:
+        """Entities (n,) as nodes of the table, or -1 outside of the part."""
+        return entities if self.part is None else self.part.places(entities)
+
+    def places(self, candidates: np.ndarray) -> Tensor:
+        """Some of the candidates (C,) among the rows of the last layer, or -1 outside of the part."""
+        nodes = ids(self.nodes(candidates))
+        return torch.searchsorted(self.rows[-1].entities, nodes).where(nodes >= 0, -1)
 
     def bytes(self) -> int:
-        distinct = {id(rows): rows for rows in self.rows}
-        return self.places.nbytes + sum(rows.bytes() for rows in distinct.values())
+        """The bytes of the rows, without those that read the edges of the whole table."""
+        every = self.table.by_tail.row_edges(False)
+        return sum(rows.bytes() for rows in self.rows if rows.edges is not every)
 
 
 class TrailScorer:
@@ -165,23 +187,37 @@ class TrailScorer:
         self.__dict__.update(state)
         self._remember()
 
-    @torch.no_grad()
     def __call__(self, question: Question) -> Tensor:
-        if not len(question.heads):
-            return torch.zeros(0, len(question.candidates), device=self.device)
+        return self.each([question])[0]
+
+    @torch.no_grad()
+    def each(self, questions: Sequence[Question]) -> list[Tensor]:
+        """Scores (H, C) of several questions. On a CPU, tasks on the whole graph are computed side by side, and those
+        of questions without heads are remembered."""
         if self.device.type == "cuda":
             with self._gpu:
-                return self._on_gpu(self.known_task(question.references), question)
-        with torch_threads(1):
-            known = self.known_task(question.references)
-        candidates, groups = question.candidates, self._groups(question.heads)
+                return [self._on_gpu(question) for question in questions]
+        if self.part_edges is not None and len(questions) > 1:
+            return parallel_map(self, questions)
+        if len(questions) < 2 and not any(len(question.heads) for question in questions):
+            return [torch.zeros(0, len(question.candidates)) for question in questions]
+        tasks = self.known_tasks([question.references for question in questions])
+        groups = self._groups(questions)
         if len(groups) == 1:  # both streams at once
-            streams = [lambda: self._base(known, candidates), lambda: self._features(known, groups[0], candidates)]
-            return self._scores(*parallel_map(lambda stream: stream(), streams))
-        with torch_threads(1):
-            base = self._base(known, candidates)
-        answers = parallel_map(lambda heads: self._scores(base, self._features(known, heads, candidates)), groups)
-        return torch.cat(answers)
+            streams: list[Callable[[], Any]] = [
+                lambda: self._bases(tasks, questions),
+                lambda: self._features(tasks, questions, groups[0]),
+            ]
+            bases, features = parallel_map(lambda stream: stream(), streams)
+            found = [self._scores(bases, features)]
+        else:
+            with torch_threads(1):
+                bases = self._bases(tasks, questions)
+            found = parallel_map(lambda asked: self._scores(bases, self._features(tasks, questions, asked)), groups)
+        scores = [[torch.zeros(0, len(question.candidates))] for question in questions]
+        for number, some in itertools.chain(*found):
+            scores[number].append(some)
+        return [torch.cat(parts) for parts in scores]
 
     @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
@@ -192,17 +228,14 @@ class TrailScorer:
             known = self.known_task(references)
             pair, nodes = self._pair(known, head, tail)
 
-        def score(pairs: np.ndarray) -> float:
-            return float(self(Question("", pairs, np.array([head]), np.array([tail]))))
-
-        work: list[Callable[[], Any]] = [lambda: explain(pair, most)]
-        work += [functools.partial(score, pairs) for pairs in left_out(references)]
-        found, *scores = parallel_map(lambda each: each(), work)
+        left = [Question("", pairs, np.array([head]), np.array([tail])) for pairs in left_out(references)]
+        work: list[Callable[[], Any]] = [lambda: explain(pair, most), lambda: self.each(left)]
+        found, scores = parallel_map(lambda each: each(), work)
         reasons: Reasons = found
         return dataclasses.replace(
             reasons,
             entities=[tuple(nodes[list(walked)].tolist()) for walked in reasons.entities],
-            references=[reasons.score - left for left in scores],
+            references=[reasons.score - float(each) for each in scores],
             names=self._like_names(known, pair, reasons.score, head, tail),
             graph=self.graph.graph,
         )
@@ -245,105 +278,180 @@ class TrailScorer:
         network.load_state_dict(self.network.state_dict())
         return TrailScorer(self.name, network, self.graph.to("cpu"))
 
-    @torch.no_grad()
     def known_task(self, references: np.ndarray) -> KnownTask:
         """The task with these references, new or remembered."""
-        pairs = distinct_pairs(references)
-        return self._tasks.get(pairs.tobytes(), lambda: self.read_task(pairs))
+        return self.known_tasks([references])[0]
+
+    def known_tasks(self, references: Sequence[np.ndarray]) -> list[KnownTask]:
+        """The tasks with these references, new or remembered; new ones are read side by side."""
+        distinct = [distinct_pairs(pairs) for pairs in references]
+        new = {pairs.tobytes(): pairs for pairs in distinct if pairs.tobytes() not in self._tasks}
+        read: dict[bytes, KnownTask] = {}
+        if len(new) > 1:
+            size = 1 if self.part_edges is not None else max(1, SAMPLE // max(map(len, new.values())))
+            groups = parallel_map(self.read_tasks, in_groups(list(new.values()), size))
+            read = {task.key: task for task in itertools.chain(*groups)}
+
+        def make(pairs: np.ndarray) -> KnownTask:
+            with torch_threads(1):
+                return read.get(pairs.tobytes()) or self.read_tasks([pairs])[0]
+
+        return [self._tasks.get(pairs.tobytes(), functools.partial(make, pairs)) for pairs in distinct]
 
     @torch.no_grad()
-    def read_task(self, pairs: np.ndarray) -> KnownTask:
-        """What follows from distinct references (K, 2)."""
-        size = None if self.device.type == "cpu" else len(pairs)
-        references = read_references(self.graph, pairs, size=size).to(self.device)
-        graph, local, part = self.graph, references, None
+    def read_tasks(self, tasks: Sequence[np.ndarray]) -> list[KnownTask]:
+        """What follows from distinct references (K, 2) of each task; of a part of the graph, and on a GPU, of one.
+
+        The walks are read side by side. The rest is computed for each task alone, so that a task with the most
+        references has the same numbers in any company.
+        """
+        graph, part, on_gpu = self.graph, None, self.device.type != "cpu"
+        references = [
+            read_references(graph, pairs, size=len(pairs) if on_gpu else None).to(self.device) for pairs in tasks
+        ]
+        local = references
         if self.part_edges is not None:
-            part = graph_part(self.graph.graph, references.ends[0].numpy(), self.part_edges)
-            graph = self.graph.part(part)
-            local = references._replace(ends=torch.from_numpy(part.places(references.ends.numpy())))
-        encoded = self.network.encode(graph, local, read_walks(graph, local, self.dtype))
-        edges = ReferenceEdges.of(references, self.network.shape.width)
-        return KnownTask(pairs.tobytes(), references, edges, encoded, part)
+            part = graph_part(graph.graph, references[0].ends[0].numpy(), self.part_edges)
+            graph = graph.part(part)
+            local = [references[0]._replace(ends=torch.from_numpy(part.places(references[0].ends.numpy())))]
+        together = local[0]
+        if len(tasks) > 1:
+            size, sample = (max(getattr(each, name).shape[1] for each in local) for name in ("pairs", "sample"))
+            together = stacked([padded(each, size, sample, graph.edges.nodes) for each in local])
+        walks = (each.split(1) for each in read_walks(graph, together, self.dtype))
 
-    def reference_states(self, known: KnownTask, entities: np.ndarray) -> Tensor:
-        """States (n, W) of entities in the stream that begins at the references; zeros outside of the task's part."""
-        if len(entities) <= FEW and self.device.type == "cpu" and known.part is None and known.key not in self._states:
-            reach = self._reach(known, entities[:0], entities)
-            return at_places(self._from_references(known, reach.table, reach.edges, reach.rows), reach.places)
-        states = self._states.get(known.key, lambda: self._all_reference_states(known))
-        places = ids(entities if known.part is None else known.part.places(entities))
-        return at_places(states, places.to(self.device))
+        def encoded(references: References, walked: Sequence[Tensor]) -> Encoded:
+            found = self.network.encode(graph, references, Walks(*walked))
+            return found if on_gpu else found._replace(relations=apart(found.relations))
 
-    def _all_reference_states(self, known: KnownTask) -> Tensor:
+        return [
+            KnownTask(
+                pairs.tobytes(),
+                own,
+                ReferenceEdges.of(own, self.network.shape.width),
+                encoded(of_part, walked),
+                part,
+            )
+            for pairs, own, of_part, *walked in zip(tasks, references, local, *walks, strict=True)
+        ]
+
+    def reference_states(self, tasks: Sequence[KnownTask], entities: Sequence[np.ndarray]) -> list[Tensor]:
+        """For each task the states (n, W) of some entities in the stream that begins at the references; zeros outside
+        of the task's part."""
+        new = {task.key: task for task in tasks if task.key not in self._states}
+        alone = len(tasks) == 1 and self.device.type == "cpu" and self.part_edges is None
+        if alone and new and len(entities[0]) <= FEW:
+            reach = self._reach(tasks[0].edges, entities[0])
+            return [at_places(self._from_references(tasks, reach.table, reach.rows)[:, 0], reach.places(entities[0]))]
+        made: dict[bytes, Tensor] = {}
+        if len(new) > 1:
+            for group in in_groups(list(new.values()), HEADS):
+                columns = self._all_reference_states(group).unbind(1)
+                made |= {task.key: apart(own) for task, own in zip(group, columns, strict=True)}
+
+        def make(task: KnownTask) -> Tensor:
+            if task.key in made:
+                return made[task.key]
+            states = self._all_reference_states([task])[:, 0]
+            return apart(states) if self.device.type == "cpu" else states
+
+        found = []
+        for task, wanted in zip(tasks, entities, strict=True):
+            states = self._states.get(task.key, functools.partial(make, task))
+            places = ids(wanted if task.part is None else task.part.places(wanted))
+            found.append(at_places(states, places.to(self.device)))
+        return found
+
+    def _all_reference_states(self, tasks: Sequence[KnownTask]) -> Tensor:
+        """States (nodes, T, W) of all entities, or of those of the part of a single task."""
+        first = tasks[0]
         if self.device.type != "cpu":
-            found = self.network.reference_states(self.graph, known.references, known.encoded, self.dtype)
-            return found[:, 0, 0]
-        table, edges = self.graph.edges, known.edges
-        if known.part is not None:
-            table, edges = known.part.edges, edges.within(known.part)
-        return self._from_references(known, table, edges, all_rows(table, edges, self.network.shape.layers))
+            return self.network.reference_states(self.graph, first.references, first.encoded, self.dtype)[:, 0]
+        table = self.graph.edges if first.part is None else first.part.edges
+        return self._from_references(tasks, table, None)
 
-    def _from_references(
-        self, known: KnownTask, table: EdgeTable, edges: ReferenceEdges, rows: Sequence[Rows]
-    ) -> Tensor:
-        """States (n, W) of the last rows in the stream that begins at the references, on a CPU."""
-        ends, marks = known.references.ends[0], known.references.marks[0]
-        if known.part is not None:
-            ends = ids(known.part.places(ends.numpy()))
-        of_ends = self.network.marks(known.encoded.task[0]).view(3, -1)[1:]  # of the references' heads and tails
-        stream = Stream.of(self.network, known.encoded, REFERENCES, edges)
-        return propagate(table, stream, Reached(ends, (marks.T @ of_ends)[:, None]), rows)[:, 0]
+    def _from_references(self, tasks: Sequence[KnownTask], table: EdgeTable, rows: Sequence[Rows] | None) -> Tensor:
+        """States (n, T, W) of the last rows, or of all, in the stream that begins at the references, on a CPU."""
+        together, part = SideBySide.of(tasks), tasks[0].part
+        edges = together.edges if part is None else together.edges.within(part)
+        ends = [task.references.ends[0] for task in tasks]
+        if part is not None:
+            ends = [ids(part.places(each.numpy())) for each in ends]
+        every = torch.cat(ends).unique()
+        states = torch.zeros(len(every), len(tasks), self.network.shape.width)
+        for number, (own, task) in enumerate(zip(ends, tasks, strict=True)):
+            of_ends = self.network.marks(task.encoded.task[0]).view(3, -1)[1:]  # of the references' heads and tails
+            states[torch.searchsorted(every, own), number] = task.references.marks[0].T @ of_ends
+        stream = Stream.of(self.network, together.encoded, REFERENCES, edges)
+        rows = rows or all_rows(table, edges, self.network.shape.layers)
+        return propagate(table, stream, Reached(every, states), rows)
 
-    def _groups(self, heads: np.ndarray) -> list[np.ndarray]:
-        """Heads that are answered together: side by side on the whole graph, one by one on parts."""
-        size = HEADS if self.part_edges is None else 1
-        return [heads[at : at + size] for at in range(0, len(heads), size)]
+    def _groups(self, questions: Sequence[Question]) -> list[np.ndarray]:
+        """The number of the question and the head (n, 2) of those that are answered together: side by side on the whole
+        graph, one by one on parts."""
+        asked = [np.stack([np.full_like(q.heads, number), q.heads], 1) for number, q in enumerate(questions)]
+        return in_groups(np.concatenate(asked), HEADS if self.part_edges is None else 1)
 
     @torch.no_grad()
-    def _base(self, known: KnownTask, candidates: np.ndarray) -> Tensor:
-        """What the references add to the hidden layer of each candidate's score: (C, 2W)."""
+    def _bases(self, tasks: Sequence[KnownTask], questions: Sequence[Question]) -> list[Tensor]:
+        """For each question, what the references add to the hidden layer of each candidate's score: (C, 2W)."""
         of_references = self.network.of_state.weight.chunk(2, 1)[1]
-        of_task: Tensor = self.network.of_task(known.encoded.task)
-        return self.reference_states(known, candidates) @ of_references.T + of_task
+        found = self.reference_states(tasks, [question.candidates for question in questions])
+        return [
+            states @ of_references.T + self.network.of_task(task.encoded.task)
+            for states, task in zip(found, tasks, strict=True)
+        ]
 
     @torch.no_grad()
-    def _features(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
-        """The states of candidates in the streams of some heads on a CPU, and the cosines of names: (H, C, n)."""
-        reach = self._reach(known, heads, candidates)
-        places = heads if reach.part is None else reach.part.places(heads)
-        rows, which = np.unique(places, return_inverse=True)
-        mark = self.network.marks(known.encoded.task[0])[: self.network.shape.width]
-        states = mark.new_zeros(len(rows), len(heads), len(mark))
-        states[which, np.arange(len(heads))] = mark
-        stream = Stream.of(self.network, known.encoded, HEAD, reach.edges)
+    def _features(self, tasks: Sequence[KnownTask], questions: Sequence[Question], asked: np.ndarray) -> Features:
+        """The states of candidates in the streams of some heads on a CPU, and the cosines of names: (H, C, n) for each
+        question that has such heads, by its number. `asked` (Q, 2) is as in `_groups`."""
+        numbers, heads = asked.T
+        together, candidates = SideBySide.of(tasks), np.unique(np.concatenate([q.candidates for q in questions]))
+        reach = self._reach(together.edges, candidates, np.append(heads, sampled_ends(tasks)))
+        edges = together.edges if reach.part is None else together.edges.within(reach.part)
+        rows, which = np.unique(reach.nodes(heads), return_inverse=True)
+        marks = torch.stack([self.network.marks(task.encoded.task[0])[: self.network.shape.width] for task in tasks])
+        states = marks.new_zeros(len(rows), len(heads), marks.shape[1])
+        states[which, np.arange(len(heads))] = marks[numbers]
+        stream = Stream.of(self.network, together.encoded, HEAD, edges).of_columns(ids(numbers))
         found = propagate(reach.table, stream, Reached(ids(rows), states), reach.rows)
-        features = at_places(found, reach.places).transpose(0, 1)  # (H, C, W)
-        cosines = self.network.cosines(self.graph, known.references, ids(heads)[None], ids(candidates)[None])
-        return features if cosines is None else torch.cat([features, cosines[0]], 2)
+        features = []
+        for number in np.unique(numbers).tolist():
+            own, tails = numbers == number, questions[number].candidates
+            states = at_places(found[:, own], reach.places(tails)).transpose(0, 1)  # (H, C, W)
+            given = ids(heads[own])[None], ids(tails)[None]
+            cosines = self.network.cosines(self.graph, tasks[number].references, *given)
+            features.append((number, states if cosines is None else torch.cat([states, cosines[0]], 2)))
+        return features
 
     @torch.no_grad()
-    def _scores(self, base: Tensor, features: Tensor) -> Tensor:
-        """Scores (H, C)."""
-        weights = torch.cat([self.network.of_state.weight.chunk(2, 1)[0], self.network.of_names.weight], 1)
-        weights = weights[:, : features.shape[2]]
-        hidden = (torch.addmm(base, own, weights.T).relu_() for own in features)
-        return torch.stack([self.network.last(each).squeeze(-1) for each in hidden])
+    def _scores(self, bases: Sequence[Tensor], features: Features) -> Features:
+        """Scores (H, C) for each question."""
+        every = torch.cat([self.network.of_state.weight.chunk(2, 1)[0], self.network.of_names.weight], 1)
+        scores = []
+        for number, states in features:
+            weights = every[:, : states.shape[2]]
+            hidden = (torch.addmm(bases[number], own, weights.T).relu_() for own in states)
+            scores.append((number, torch.stack([self.network.last(each).squeeze(-1) for each in hidden])))
+        return scores
 
-    def _reach(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Reach:
-        """The way to candidates: over the whole graph, or over the part around the heads and the sampled references."""
+    def _reach(self, edges: ReferenceEdges, candidates: np.ndarray, around: np.ndarray | None = None) -> Reach:
+        """The way to candidates: over the whole graph, or over the part around some entities."""
         layers = self.network.shape.layers
-        if self.part_edges is not None:
-            sample = known.references.sampled_entities[0].flatten().numpy()
-            part = graph_part(self.graph.graph, np.append(heads, sample), self.part_edges)
-            return Reach.of(part.edges, part, known.edges, candidates, layers)
-        ends = (known.edges.sources, known.edges.targets)
-        key = b"".join(each.numpy().tobytes() for each in ends) + candidates.tobytes()
-        return self._reaches.get(key, lambda: Reach.of(self.graph.edges, None, known.edges, candidates, layers))
+        if self.part_edges is not None and around is not None:
+            part = graph_part(self.graph.graph, around, self.part_edges)
+            return Reach.of(part.edges, part, edges.within(part), candidates, layers)
+        key = b"".join(each.numpy().tobytes() for each in (edges.sources, edges.targets)) + candidates.tobytes()
+        return self._reaches.get(key, lambda: Reach.of(self.graph.edges, None, edges, candidates, layers))
 
-    def _on_gpu(self, known: KnownTask, question: Question) -> Tensor:
+    def _on_gpu(self, question: Question) -> Tensor:
         """Scores (H, C) on a GPU, several heads at once."""
+        if not len(question.heads):
+            return torch.zeros(0, len(question.candidates), device=self.device)
+        known = self.known_task(question.references)
         candidates, encoded = ids(question.candidates).to(self.device), known.encoded
-        from_references = self.reference_states(known, question.candidates)
+        (from_references,) = self.reference_states([known], [question.candidates])
         scores = []
         for some in ids(question.heads).to(self.device).split(HEADS_ON_GPU):
             heads = torch.cat([some, some[-1:].expand(HEADS_ON_GPU - len(some))])[None]
@@ -362,6 +470,16 @@ def left_out(references: np.ndarray) -> list[np.ndarray]:
     pairs = distinct_pairs(references)
     few = 2 <= len(pairs) <= MAX_LEFT_OUT
     return [np.delete(pairs, place, axis=0) for place in range(len(pairs))] if few else []
+
+
+def sampled_ends(tasks: Sequence[KnownTask]) -> np.ndarray:
+    """The ends of the sampled references of tasks, in ids of the whole graph."""
+    return np.concatenate([task.references.sampled_entities[0].flatten().numpy() for task in tasks])
+
+
+def in_groups(items: S, size: int) -> list[S]:
+    """Items in their order, so many at a time."""
+    return [items[at : at + size] for at in range(0, len(items), size)]
 
 
 def ids(array: np.ndarray | Sequence[int]) -> Tensor:

@@ -128,7 +128,7 @@ class CpuPropagation:
 
         The messages (m, W) to `targets` (m,) are added to those along the edges.
         """
-        for rows, found in row_sums(self.edges.by_tail.row_edges(False), x[:, None], w, Norms.ONE):
+        for rows, found in row_sums(self.edges.by_tail.row_edges(False), x[:, None], w[:, None], Norms.ONE):
             sums = found[:, 0]
             inside = (targets >= rows.start) & (targets < rows.stop)
             sums.index_add_(0, targets[inside] - rows.start, messages[inside])
