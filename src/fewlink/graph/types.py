@@ -120,15 +120,30 @@ def types_from_triples(
         return None
     rows = triples[triples[:, 1] == relation]
     classes, places = np.unique(rows[:, 2], return_inverse=True)
+    found = class_names(entities, labels, classes)
+    if found is None:
+        return None
+    names, numbers, kept = found
+    chosen = kept[places]
+    return TypeTable.of(names, rows[chosen, 0], numbers[places[chosen]], len(entities))
+
+
+def class_names(
+    entities: Vocabulary, labels: Vocabulary | None, classes: np.ndarray
+) -> tuple[Interner, np.ndarray, np.ndarray] | None:
+    """The names of types, the number of each class (n,), and whether it says what an entity is (n,); None if none does.
+
+    Classes that share a readable name keep their ids.
+    """
     ids = [entities[kind] for kind in classes.tolist()]
-    kept = np.array([not name.startswith(VOCABULARIES) for name in ids], bool)[places]
+    kept = np.array([not name.startswith(VOCABULARIES) for name in ids], bool)
     if not kept.any():
         return None
     short = [labels[kind] for kind in classes.tolist()] if labels is not None else ids
-    uses = Counter(short)  # classes that share a name keep their ids
+    uses = Counter(short)
     interner = Interner()
     numbers = [interner[(text if uses[text] == 1 else name).encode()] for text, name in zip(short, ids, strict=True)]
-    return TypeTable.of(interner, rows[kept, 0], np.array(numbers, np.int32)[places[kept]], len(entities))
+    return interner, np.array(numbers, np.int32), kept
 
 
 def described_types(entities: Vocabulary, descriptions: Mapping[bytes, tuple[bytes, bytes]]) -> TypeTable:
