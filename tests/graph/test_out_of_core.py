@@ -10,8 +10,7 @@ import pytest
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.storage import MANIFEST
-from fewlink.graph import CompileReport, Graph
-from fewlink.graph import out_of_core
+from fewlink.graph import CompileReport, Graph, out_of_core
 from fewlink.graph.compile import read_files
 from fewlink.graph.out_of_core import compile_out_of_core, compile_to_folder
 from fewlink.graph.source import Reading
@@ -27,7 +26,10 @@ def large(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     return int(request.param)
 
 
-def both(tmp_path: Path, files: list[Path], reading: Reading = Reading(), **side: Path) -> Graph:
+PLAIN = Reading()
+
+
+def both(tmp_path: Path, files: list[Path], reading: Reading = PLAIN, **side: Path) -> Graph:
     """The graph, after both ways to compile it have written the same bytes and reports."""
     reports = CompileReport(), CompileReport()
     read_files(files, reading, report=reports[0], **side).save(tmp_path / "a")
@@ -101,9 +103,10 @@ def test_rdf_with_labels_and_types(tmp_path: Path) -> None:
     (tmp_path / "more.nt").write_text(f'<{entity}b> {label} "Another B" .\n<{entity}c> <{entity}r> <{entity}b> .\n')
     graph = both(tmp_path, [tmp_path / "graph.nt.bz2", tmp_path / "more.nt"])
     assert [graph.name(number) for number in range(2)] == ["The A", "B"]
-    assert graph.types is not None and list(graph.types.names) == ["Letter", f"{entity}owl#Thing"][:1] + list(
-        graph.types.names
-    )[1:]
+    assert (
+        graph.types is not None
+        and list(graph.types.names) == ["Letter", f"{entity}owl#Thing"][:1] + list(graph.types.names)[1:]
+    )
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from tests.conftest import graph_of
 
 from fewlink.core.errors import FewlinkError, UnknownName
 from fewlink.graph import Graph, TypeTable, Vocabulary, compile_graph
-from fewlink.linker import Names
 from fewlink.graph.name_index import NameIndex, fold
+from fewlink.linker import Names
 from fewlink.linker.names import entity_of
 
 

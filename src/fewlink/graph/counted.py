@@ -6,16 +6,13 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
 from fewlink.core.progress import Advance, progress
 from fewlink.graph.groups import Groups, spans
 from fewlink.graph.vocabulary import check_ids, check_offsets, load_array
-
-if TYPE_CHECKING:
-    from fewlink.graph.graph import Graph
 
 POPULAR = 20_000  # entities with most edges
 EDGES_AT_ONCE = 1 << 22
@@ -62,14 +59,23 @@ def file_of(folder: Path, name: str) -> Path:
     return folder / f"counted.{name}.npy"
 
 
-def count(graph: Graph, folder: Path) -> None:
+class Edges(NamedTuple):
+    """The edges of a graph with so many relations; the arrays are those of `Graph`."""
+
+    offsets: np.ndarray
+    relation_ids: np.ndarray
+    positions: np.ndarray
+    relations: int
+
+
+def count(graph: Edges, folder: Path) -> None:
     """Count a graph, some edges at a time, and write the arrays of `Counted` to a folder."""
-    with progress("counting edges", 4.0) as advance:
+    with progress("counting edges", 3.0) as advance:
         _count(graph, folder, advance)
 
 
-def _count(graph: Graph, folder: Path, advance: Advance) -> None:
-    relations, edges, entities = len(graph.relations), len(graph.tail_ids), len(graph.entities)
+def _count(graph: Edges, folder: Path, advance: Advance) -> None:
+    relations, edges, entities = graph.relations, len(graph.relation_ids), len(graph.offsets) - 1
     scratch = [folder / f"scratch.{name}.npy" for name in ("out", "in", "relations", "ends")]
     runs = [_new(path, edges // 2, np.int32) for path in scratch[:2]]  # of a triple: its tails, its heads
     sizes, counts = np.zeros(2 * relations, np.int64), np.zeros(2 * relations, np.int64)
@@ -89,13 +95,13 @@ def _count(graph: Graph, folder: Path, advance: Advance) -> None:
     np.save(file_of(folder, "sizes"), sizes)
     offsets = np.append(0, np.cumsum(counts))
     np.save(file_of(folder, "slot_offsets"), offsets)
-    found, members = _new(file_of(folder, "fans"), edges, np.int32), None
+    found = _new(file_of(folder, "fans"), edges, np.int32)
     members = _new(file_of(folder, "slot_members"), int(offsets[-1]), np.int32)
     by_entity, free = _new(scratch[2], int(offsets[-1]), np.int32), offsets[:-1].copy()
     for part in _parts(graph):
-        inverse = part.relations >= relations
+        back = part.relations >= relations
         fans = runs[1][part.positions]
-        fans[inverse] = runs[0][part.positions[inverse]]
+        fans[back] = runs[0][part.positions[back]]
         found[part.first : part.last] = fans
         of, heads = part.relations[part.firsts], part.heads[part.firsts]
         by_entity[int(slot_ends[part.begin]) : int(slot_ends[part.end])] = of
@@ -107,9 +113,7 @@ def _count(graph: Graph, folder: Path, advance: Advance) -> None:
         free += here
         advance(1 + part.last / edges)
     most = np.inf if squares <= MAX_PAIRS else SAMPLE
-    together = np.lib.format.open_memmap(
-        file_of(folder, "together"), "w+", np.float32, (2 * relations, 2 * relations)
-    )
+    together = np.lib.format.open_memmap(file_of(folder, "together"), "w+", np.float32, (2 * relations, 2 * relations))
     for relation in range(2 * relations):
         own = members[offsets[relation] : offsets[relation + 1]]
         if len(own) > most:
@@ -121,9 +125,7 @@ def _count(graph: Graph, folder: Path, advance: Advance) -> None:
         together[relation] = row / max(row.sum(), 1)
         advance(2 + relation / (2 * relations))
     np.save(file_of(folder, "popular"), most_popular(graph.offsets))
-    for array in (found, members, together):
-        array.flush()
-    del runs, slot_ends, by_entity
+    del runs, slot_ends, by_entity, found, members, together
     for path in scratch:
         path.unlink()
 
@@ -153,8 +155,8 @@ class _Part:
     firsts: np.ndarray
 
 
-def _parts(graph: Graph) -> Iterator[_Part]:
-    begin, entities = 0, len(graph.entities)
+def _parts(graph: Edges) -> Iterator[_Part]:
+    begin, entities = 0, len(graph.offsets) - 1
     while begin < entities:
         first = int(graph.offsets[begin])
         end = max(begin + 1, int(np.searchsorted(graph.offsets, first + EDGES_AT_ONCE, "right")) - 1)

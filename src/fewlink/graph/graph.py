@@ -17,7 +17,7 @@ import numpy as np
 from fewlink.core.errors import reading
 from fewlink.core.memo import Memo
 from fewlink.core.storage import new_folder, read_folder
-from fewlink.graph.counted import Counted, count, file_of, most_popular
+from fewlink.graph.counted import Counted, Edges, count, file_of, most_popular
 from fewlink.graph.groups import Groups, offsets_of, spans
 from fewlink.graph.name_index import NameIndex, Sorter, write_index
 from fewlink.graph.types import TypeTable
@@ -64,7 +64,7 @@ class Graph(Memo):
         """The number of edges of each entity, inverse ones included: (entities,)."""
         return np.diff(self.offsets)
 
-    def degrees_of(self, entities: np.ndarray) -> np.ndarray:
+    def degrees_of(self, entities: np.ndarray | int) -> np.ndarray:
         """The number of edges of these entities (n,); unlike `degrees`, it reads nothing else."""
         return np.asarray(self.offsets[np.asarray(entities) + 1] - self.offsets[entities])
 
@@ -84,12 +84,12 @@ class Graph(Memo):
         entities = np.asarray(entities)
         degrees = self.degrees_of(entities)
         few = np.flatnonzero(degrees <= FEW_EDGES)
-        edges, owners = self.edges_of(entities[few])
+        edges, of_edges = self.edges_of(entities[few])
         relations = self.relation_ids[edges]
         begins = np.ones(len(edges), bool)
-        begins[1:] = (owners[1:] != owners[:-1]) | (relations[1:] != relations[:-1])
+        begins[1:] = (of_edges[1:] != of_edges[:-1]) | (relations[1:] != relations[:-1])
         at = np.flatnonzero(begins)
-        firsts, counts, owners = [edges[at]], [np.diff(at, append=len(edges))], [few[owners[at]]]
+        firsts, counts, owners = [edges[at]], [np.diff(at, append=len(edges))], [few[of_edges[at]]]
         for place in np.flatnonzero(degrees > FEW_EDGES).tolist():
             own = self._runs(int(self.offsets[entities[place]]), int(self.offsets[entities[place] + 1]))
             firsts.append(own[:-1])
@@ -230,8 +230,10 @@ class Graph(Memo):
             if self.labels:
                 self.labels.save(draft, "labels")
             if self.triple_count > LARGE:
-                count(self, draft)
+                self.write_counted(draft)
                 self.write_indexes(draft)
+                if self.types:
+                    self.types.save_groups(draft)
         return Path(folder)
 
     @property
@@ -239,6 +241,10 @@ class Graph(Memo):
         """What the manifest of a folder says about the graph."""
         facts = {"entities": len(self.entities), "relations": len(self.relations), "triples": self.triple_count}
         return {**facts, "fingerprint": self.fingerprint}
+
+    def write_counted(self, folder: Path) -> None:
+        """Write what is counted of the graph to a folder."""
+        count(Edges(self.offsets, self.relation_ids, self.positions, len(self.relations)), folder)
 
     def write_indexes(self, folder: Path, sorter: Sorter | None = None) -> None:
         """Write the indexes of readable names and of ids to a folder."""

@@ -18,7 +18,8 @@ from fewlink.graph.vocabulary import Vocabulary, load_array
 SORTED_BYTES = 16  # word starts are sorted by these; longer queries are then filtered byte by byte
 CHUNK_BYTES = 1 << 22  # processed together
 CHUNK_NAMES = 1 << 18
-SEARCHED_BYTES = 1 << 28  # of names, up to which all of them are searched for a part of a word or a similar name
+CONTAINING_BYTES = 1 << 28  # of names, up to which all of them are searched for a part of a word
+SIMILAR_BYTES = 1 << 26  # up to which they are searched for a similar name
 ALIKE_WORDS = 2_000  # of more names, so many that begin like each word of a misspelt one are compared with it
 SHORTEST = 3  # letters that they have in common with it
 NEWLINE = 10
@@ -73,7 +74,6 @@ class NameIndex:
 
     def __init__(self, bytes: np.ndarray, begins: np.ndarray, starts: np.ndarray) -> None:
         self.bytes, self.begins, self.starts = bytes, begins, starts
-        self.searchable = len(bytes) <= SEARCHED_BYTES  # whether all names are searched
 
     @classmethod
     def of(cls, lines: str, *, words: bool) -> NameIndex:
@@ -129,7 +129,7 @@ class NameIndex:
         """The first names that contain this text, at most `limit`; none if there is too much text to search."""
         names: list[int] = []
         pattern = text.encode(errors="surrogatepass")
-        if not pattern or not self.searchable:
+        if not pattern or len(self.bytes) > CONTAINING_BYTES:
             return names
         raw = self._raw
         at = raw.find(pattern)
@@ -150,15 +150,18 @@ class NameIndex:
         pattern = np.frombuffer(f"\n{text}\n".encode(errors="replace"), np.uint8)
         table = np.zeros(1 << 24, bool)
         table[_trigrams(pattern)] = True
-        names = np.arange(len(self)) if self.searchable else self._alike(text)
-        counts, lengths = (self._common if self.searchable else self._common_of)(table, names)
+        if len(self.bytes) <= SIMILAR_BYTES:
+            names, (counts, lengths) = np.arange(len(self)), self._common(table)
+        else:
+            names = self._alike(text)
+            counts, lengths = self._common_of(table, names)
         shares = 2 * counts / (lengths + len(pattern))
         best = np.argpartition(-shares, limit)[:limit] if limit < len(shares) else np.arange(len(shares))
         best = best[shares[best] > 0]
         return np.asarray(names[best[np.lexsort((names[best], -shares[best]))]])
 
-    def _common(self, table: np.ndarray, names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The number of trigrams of each name (n,) that are in a table, and its length with the line break."""
+    def _common(self, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The number of trigrams of each name (names,) that are in a table, and its length with the line break."""
         counts = np.zeros(len(self), np.int32)
         for begin in range(0, len(self.bytes), CHUNK_BYTES):
             hits = np.flatnonzero(table[_trigrams(self.bytes[begin : begin + CHUNK_BYTES + 2])]) + begin
@@ -193,15 +196,17 @@ def write_index(
 
     With `words` it is over readable names, and finds each word; otherwise over the names as they are.
     """
-    with ArrayWriter(folder / f"{prefix}.bytes.npy", np.uint8) as text:
-        with ArrayWriter(folder / f"{prefix}.begins.npy", np.int64) as begins:
-            text.write(np.array([NEWLINE], np.uint8))
-            for first in range(0, count, CHUNK_NAMES):
-                lines = lines_of(names, first, min(first + CHUNK_NAMES, count))
-                part = np.frombuffer(fold(readable(lines) if words else lines).encode(), np.uint8)
-                ends = np.flatnonzero(part == NEWLINE) + 1
-                begins.write(text.count + np.append(0, ends[:-1]))
-                text.write(part)
+    with (
+        ArrayWriter(folder / f"{prefix}.bytes.npy", np.uint8) as text,
+        ArrayWriter(folder / f"{prefix}.begins.npy", np.int64) as begins,
+    ):
+        text.write(np.array([NEWLINE], np.uint8))
+        for first in range(0, count, CHUNK_NAMES):
+            lines = lines_of(names, first, min(first + CHUNK_NAMES, count))
+            part = np.frombuffer(fold(readable(lines) if words else lines).encode(), np.uint8)
+            ends = np.flatnonzero(part == NEWLINE) + 1
+            begins.write(text.count + np.append(0, ends[:-1]))
+            text.write(part)
     whole = np.load(folder / f"{prefix}.bytes.npy", mmap_mode="r")
     kind = _kind(len(whole))
     with ArrayWriter(folder / f"{prefix}.starts.npy", kind) as starts:

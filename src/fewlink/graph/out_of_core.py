@@ -7,6 +7,7 @@ stage writes files into a work folder beside the result, once; the same command 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import time
@@ -25,7 +26,6 @@ from fewlink.core.storage.checksums import sha256_json
 from fewlink.core.storage.places import beside, real
 from fewlink.graph.compile import in_order, read_files
 from fewlink.graph.compression import reading_source
-from fewlink.graph.counted import count
 from fewlink.graph.formats import format_of, read_triples
 from fewlink.graph.graph import EDGE_ARRAYS, FORMAT, LARGE, Graph
 from fewlink.graph.labels import readable_name
@@ -42,7 +42,15 @@ LEAST_BYTES = 1 << 29  # that DuckDB gets
 MAX_TRIPLES = 2**31 - 1  # positions are 32-bit integers
 REST = 2.0  # time that everything else takes, in times of reading
 LABELS_AT_ONCE = 1 << 18
-NOTHING = {"report": {}, "rdf": False, "rows": 0, "labels": 0, "blocks": [], "relations": [], "ends": {}}
+NOTHING: dict[str, Any] = {
+    "report": {},
+    "rdf": False,
+    "rows": 0,
+    "labels": 0,
+    "blocks": [],
+    "relations": [],
+    "ends": {},
+}
 DEFAULT_BYTES = 4 << 30
 BYTES_OF_TEXT = 8  # that a byte of text takes if it is read at once
 UNPACKED = {".gz": 8, ".zst": 8, ".bz2": 12, ".xz": 12, ".parquet": 6, ".pq": 6}  # bytes of text in a byte of a file
@@ -63,12 +71,11 @@ def compile_to_folder(
     If reading them at once would take more than `memory` bytes, it is done out of core. The folder is the same.
     """
     report, paths = report or CompileReport(), [Path(path) for path in paths]
-    how = {"types": types, "names": names, "report": report}
     in_memory = sum(map(estimated_bytes, paths)) <= memory or any(format_of(path).name == "STIX" for path in paths)
     if in_memory:
-        read_files(paths, reading, **how).save(out)
+        read_files(paths, reading, types=types, names=names, report=report).save(out)
     else:
-        compile_out_of_core(paths, out, reading, memory=memory, **how)
+        compile_out_of_core(paths, out, reading, types=types, names=names, memory=memory, report=report)
     return Graph.open(out)
 
 
@@ -154,8 +161,8 @@ class Work:
     def graph(self) -> Graph:
         """The graph in the result, without what is counted of it."""
         entities, relations = (Vocabulary.open(self.result, each) for each in ("entities", "relations"))
-        edges = {array: load_array(self.result / f"{array}.npy") for array in EDGE_ARRAYS}
         labels = Vocabulary.open(self.result, "labels") if (self.result / "labels.text.npy").exists() else None
+        edges: dict[str, Any] = {array: load_array(self.result / f"{array}.npy") for array in EDGE_ARRAYS}
         return Graph(entities, relations, **edges, labels=labels)
 
     def remove(self) -> None:
@@ -175,7 +182,7 @@ class Compiler:
         """Run all stages that are not finished, and fill the report."""
         begin, read = time.monotonic(), dict(NOTHING)
         for number in range(len(self.paths)):
-            read = self.work.once(f"read-{number}", lambda number=number, before=read: self.read(number, before))
+            read = self.work.once(f"read-{number}", functools.partial(self.read, number, read))
         seconds = time.monotonic() - begin
         if seconds > 60:
             tell(f"read in {duration(seconds)}; the rest takes about {duration(REST * seconds)}")
@@ -201,7 +208,9 @@ class Compiler:
         self.work.once("labels", lambda: self.write_labels(relations, rdf=read["rdf"]))
         self.work.once("types", lambda: self.write_types(relations))
         if found.triples - found.duplicates > LARGE:
-            self.work.once("counted", lambda: count(self.work.graph(), self.result))
+            self.work.once("counted", lambda: self.work.graph().write_counted(self.result))
+            if (self.result / "types.offsets.npy").exists():
+                self.work.once("groups", self.write_groups)
             self.work.once("index", lambda: self.work.graph().write_indexes(self.result, self.sorted_words))
         for each in dataclasses.fields(report):
             setattr(report, each.name, getattr(found, each.name))
@@ -293,17 +302,15 @@ class Compiler:
         import pyarrow
         from pyarrow.parquet import ParquetWriter
 
-        for names in self.folder.glob("names-*.parquet"):
-            names.unlink()
+        for file in self.folder.glob("names-*.parquet"):
+            file.unlink()
         ids = np.memmap(self.folder / "map.bin", np.int32, "r") if (self.folder / "map.bin").stat().st_size else None
         schema = pyarrow.schema([(name, pyarrow.int32()) for name in "hrt"])
         first, files, done = 0, dict[int, Any](), 0
         total = sum(size for _, size, _ in blocks)
         with (
             ExitStack() as kept,
-            ParquetWriter(
-                self.folder / "triples.parquet", schema, compression="lz4", use_dictionary=False
-            ) as writer,
+            ParquetWriter(self.folder / "triples.parquet", schema, compression="lz4", use_dictionary=False) as writer,
             progress("writing triples", total) as advance,
         ):
             for number, size, names in blocks:
@@ -341,7 +348,7 @@ class Compiler:
         self.engine.execute(f"CREATE OR REPLACE TABLE kept AS {kept}")
         used = self._rows("SELECT DISTINCT r FROM kept ORDER BY r")
         self.engine.execute(
-            f"CREATE OR REPLACE TABLE used AS SELECT id, (row_number() OVER (ORDER BY id) - 1)::INTEGER AS new "
+            "CREATE OR REPLACE TABLE used AS SELECT id, (row_number() OVER (ORDER BY id) - 1)::INTEGER AS new "
             "FROM (SELECT h AS id FROM kept UNION SELECT t FROM kept)"
         )
         new_relations = ", ".join(f"({number}, {place})" for place, (number,) in enumerate(used))
@@ -455,7 +462,9 @@ class Compiler:
         if self.names is None and not rdf:
             return
         files = [str(path) for path in self.folder.glob("labels-*.parquet")]
-        best = f"SELECT name, arg_min(text, rank * {1 << 40} + seq) AS text FROM read_parquet({_text(files)}) GROUP BY 1"
+        best = (
+            f"SELECT name, arg_min(text, rank * {1 << 40} + seq) AS text FROM read_parquet({_text(files)}) GROUP BY 1"
+        )
         self.engine.execute(f"CREATE OR REPLACE TABLE stated AS {best}")
         self.engine.execute("CREATE OR REPLACE TABLE given (name BLOB, text BLOB)")
         if self.names is not None:
@@ -546,6 +555,10 @@ class Compiler:
                 np.add.at(counts, owners + 1, 1)
                 members.write(_numbers(batch.column(1)))
         np.save(self.result / "types.offsets.npy", np.cumsum(counts), allow_pickle=False)
+
+    def write_groups(self) -> None:
+        """Write the entities of each type."""
+        TypeTable.open(self.result, len(self.work.graph().entities)).save_groups(self.result)
 
     def sorted_words(self, keys: Iterator[Keys]) -> Iterator[np.ndarray]:
         """The offsets of words, sorted by their keys."""

@@ -69,6 +69,11 @@ class TypeTable:
         np.save(folder / "types.offsets.npy", self.offsets, allow_pickle=False)
         np.save(folder / "types.members.npy", self.types, allow_pickle=False)
 
+    def save_groups(self, folder: Path) -> None:
+        """Write the entities of each type, too, so that they need not be found again."""
+        np.save(folder / "types.groups.offsets.npy", self.groups.offsets, allow_pickle=False)
+        np.save(folder / "types.groups.members.npy", self.groups.members, allow_pickle=False)
+
     @classmethod
     def open(cls, folder: Path, entities: int) -> TypeTable:
         names = Vocabulary.open(folder, "types")
@@ -76,7 +81,13 @@ class TypeTable:
         members = load_array(folder / "types.members.npy")
         check_offsets(offsets, len(members), "types", entities + 1)
         check_ids(members, len(names), "types")
-        return cls(names, offsets, members)
+        table = cls(names, offsets, members)
+        if (folder / "types.groups.offsets.npy").exists():
+            groups = Groups(*(load_array(folder / f"types.groups.{array}.npy") for array in ("offsets", "members")))
+            check_offsets(groups.offsets, len(groups.members), "types", len(names) + 1)
+            check_ids(groups.members, entities, "types")
+            table.groups = groups
+        return table
 
 
 def types_from_file(path: Path, entities: Vocabulary) -> TypeTable:

@@ -21,6 +21,7 @@ SHORTLIST = 200  # names to choose suggestions from
 MIN_SIMILARITY = 0.6  # of a suggestion, from 0 to 1
 MANY_WORDS = 100_000  # if more words match, the entities with most edges are searched first
 
+
 @dataclass(frozen=True)
 class Entity:
     """The id and the readable name of an entity."""

@@ -212,9 +212,11 @@ class TrailScorer:
         entities of its nodes (n,)."""
         asked = ids([head])[None], ids([tail])[None]
         cosines = self.network.cosines(self.graph, known.references, *asked)
-        edges, references, table = known.edges, known.references, self.graph.edges
-        nodes = np.arange(table.nodes)
-        if self.part_edges is not None:
+        edges, references = known.edges, known.references
+        if self.part_edges is None:
+            table = self.graph.edges
+            nodes = np.arange(table.nodes)
+        else:
             ends = references.ends[0].numpy()
             part = graph_part(self.graph.graph, np.append(ends, [head, tail]), self.part_edges)
             references = references._replace(ends=ids(part.places(ends))[None])
@@ -278,9 +280,10 @@ class TrailScorer:
         if self.device.type != "cpu":
             found = self.network.reference_states(self.graph, known.references, known.encoded, self.dtype)
             return found[:, 0, 0]
-        table, edges = self.graph.edges, known.edges
-        if known.part is not None:
-            table, edges = known.part.edges, edges.within(known.part)
+        if known.part is None:
+            table, edges = self.graph.edges, known.edges
+        else:
+            table, edges = known.part.edges, known.edges.within(known.part)
         return self._from_references(known, table, edges, all_rows(table, edges, self.network.shape.layers))
 
     def _from_references(
