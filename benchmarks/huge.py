@@ -5,12 +5,26 @@ python benchmarks/huge.py [--triples 5000000 50000000 500000000] [--memory 8GB] 
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import itertools
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
+
+from measure import print_table, read_record, write_record
 
 RELATIONS, KINDS, COMMON = 5_000, 64, 72  # of relations, 72 are of all kinds of entities, the others of one
 USUAL = 0.4  # share of triples with a relation of all kinds
@@ -205,13 +219,18 @@ def measure(triples: int, folder: Path, memory: str) -> dict[str, Any]:
     program = [sys.executable, "-m", "fewlink", "data", "compile"]
     options = ["--names", str(names_file), "--out", str(out), "--memory", memory]
     compiling = run([*program, str(triples_file), *options], folder / f".{triples}.work")
-    asking = run([sys.executable, __file__, "--ask", str(out)])
-    found = json.loads(asking["output"].splitlines()[-1])
-    found["peak GB"], found["peak GB of mapped files"] = asking["peak GB"], asking["peak GB of mapped files"]
+    found = measure_asking(out)
     compiling.pop("output")
     sizes = {"input GB": triples_file.stat().st_size / 1e9, "folder GB": size_of(out) / 1e9}
     files = {file.name: file.stat().st_size for file in sorted(out.iterdir())}
     return {"written": triples, **sizes, "memory": memory, "compile": compiling, "ask": found, "files": files}
+
+
+def measure_asking(folder: Path) -> dict[str, Any]:
+    """Ask a graph in a new process."""
+    asking = run([sys.executable, __file__, "--ask", str(folder)])
+    found = json.loads(asking["output"].splitlines()[-1])
+    return {**found, **{name: asking[name] for name in ("peak GB", "peak GB of mapped files")}}
 
 
 def growth(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -242,6 +261,7 @@ def main() -> None:
     parser.add_argument("--memory", default="8GB", help="for compiling")
     parser.add_argument("--folder", type=Path, help="to keep files in; by default a temporary one")
     parser.add_argument("--note", default="", help="about the machine, for the record")
+    parser.add_argument("--asking", action="store_true", help="measure asking again, of graphs in the folder")
     parser.add_argument("--ask", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ask:
@@ -250,10 +270,12 @@ def main() -> None:
     with contextlib.ExitStack() as kept:
         folder = options.folder or Path(kept.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        old = read_record(RECORD)["results"]["sizes"] if (RECORDS / f"{RECORD}.json").exists() else []
-        found = {entry["written"]: entry for entry in old}
+        found = {entry["written"]: entry for entry in (read_record(RECORD) or {"sizes": []})["sizes"]}
         for triples in options.triples:
-            found[triples] = {**measure(triples, folder, options.memory), "note": options.note}
+            if options.asking:
+                found[triples]["ask"] = measure_asking(folder / str(triples))
+            else:
+                found[triples] = {**measure(triples, folder, options.memory), "note": options.note}
             entries = [found[size] for size in sorted(found)]
             write_record(RECORD, {"sizes": entries, "growth": growth(entries)})
     rows = [
