@@ -10,10 +10,12 @@ import dataclasses
 import functools
 import os
 import shutil
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,8 @@ LEAST_BYTES = 1 << 29  # that DuckDB gets
 MAX_TRIPLES = 2**31 - 1  # positions are 32-bit integers
 REST = 2.0  # time that everything else takes, in times of reading
 LABELS_AT_ONCE = 1 << 18
+PROGRESS_SECONDS = 1.0
+PROGRESS = {"enable_progress_bar": True, "enable_progress_bar_print": False, "progress_bar_time": 0}
 NOTHING: dict[str, Any] = {
     "report": {},
     "rdf": False,
@@ -108,7 +112,8 @@ def compile_out_of_core(
         engine = kept.enter_context(duckdb.connect())
         engine.execute(f"SET memory_limit = '{max(memory - PYTHON_BYTES, LEAST_BYTES) >> 20}MiB'")
         engine.execute("SET temp_directory = ?", [str(work.folder / "spill")])
-        engine.execute("SET preserve_insertion_order = false")
+        for name, value in (("preserve_insertion_order", False), *PROGRESS.items()):
+            engine.execute(f"SET {name} = {value}")
         compiler = Compiler(work, engine, list(paths), reading, types, names)
         try:
             compiler.run(report)
@@ -268,12 +273,11 @@ class Compiler:
 
         schema, count = pyarrow.schema([("id", pyarrow.int32()), ("name", pyarrow.binary())]), 0
         source, draft = self._names_files(), self.folder / "ids.draft"
-        with ParquetWriter(draft, schema, compression="lz4") as writer, progress("numbering names", None) as advance:
-            for batch in self._stream(query.format(source)):
+        with ParquetWriter(draft, schema, compression="lz4") as writer:
+            for batch in self._stream(query.format(source), "numbering names"):
                 ids = pyarrow.array(np.arange(count, count + batch.num_rows, dtype=np.int32))
                 writer.write_table(pyarrow.table([ids, batch.column(0)], schema))
                 count += batch.num_rows
-                advance(count, f"{count:,} entities")
         os.replace(draft, self.folder / "ids.parquet")
 
     def _names_files(self) -> str:
@@ -290,12 +294,9 @@ class Compiler:
     def map_names(self) -> None:
         """Write the id of each name of each block."""
         query = f"SELECT id FROM {self._names_files()} JOIN {self._ids} USING (name) ORDER BY row"
-        with (self.folder / "map.bin").open("wb") as file, progress("looking up names", None) as advance:
-            done = 0
-            for batch in self._stream(query):
+        with (self.folder / "map.bin").open("wb") as file:
+            for batch in self._stream(query, "looking up names"):
                 file.write(_numbers(batch.column(0)).data)
-                done += batch.num_rows
-                advance(done, f"{done:,} names")
 
     def write_triples(self, blocks: list[list[int]]) -> None:
         """Write triples of ids, in file order."""
@@ -405,10 +406,8 @@ class Compiler:
             ArrayWriter(self.result / "relation_ids.npy", np.int32) as relation_ids,
             ArrayWriter(self.result / "tail_ids.npy", np.int32) as tail_ids,
             ArrayWriter(self.result / "positions.npy", np.int32) as positions,
-            progress("sorting edges", 2 * triples) as advance,
         ):
-            done = 0
-            for batch in self._stream(query):
+            for batch in self._stream(query, "sorting edges"):
                 heads, middles, tails, places = (_numbers(column) for column in batch.columns)
                 again = np.zeros(len(heads), bool)
                 again[1:] = (np.diff(heads) == 0) & (np.diff(middles) == 0) & (np.diff(tails) == 0)
@@ -424,8 +423,6 @@ class Compiler:
                 relation_ids.write(middles)
                 tail_ids.write(tails)
                 positions.write(places)
-                done += batch.num_rows
-                advance(done)
         np.save(self.result / "offsets.npy", np.cumsum(degrees), allow_pickle=False)
         left_out = np.concatenate(repeated)
         if len(left_out):
@@ -570,15 +567,33 @@ class Compiler:
         with ParquetWriter(file, schema, compression="lz4", use_dictionary=False) as writer:
             for some in keys:
                 writer.write_table(pyarrow.table([pyarrow.array(column) for column in some], schema))
-        for batch in self._stream(f"SELECT start FROM read_parquet({_text(str(file))}) ORDER BY a, b, start"):
+        query = f"SELECT start FROM read_parquet({_text(str(file))}) ORDER BY a, b, start"
+        for batch in self._stream(query, "sorting words"):
             yield _numbers(batch.column(0))
         file.unlink()
 
-    def _stream(self, query: str) -> Iterator[Any]:
-        """The rows of a query in batches, none of which is empty."""
-        for batch in self.engine.sql(query).to_arrow_reader(BATCH):
-            if batch.num_rows:
-                yield batch
+    def _stream(self, query: str, title: str | None = None) -> Iterator[Any]:
+        """The rows of a query in batches, none of which is empty; with a title, its progress is shown."""
+        with self._shown(title) if title else nullcontext():
+            for batch in self.engine.sql(query).to_arrow_reader(BATCH):
+                if batch.num_rows:
+                    yield batch
+
+    @contextmanager
+    def _shown(self, title: str) -> Iterator[None]:
+        """Show how much of the running query is done."""
+        over = threading.Event()
+        with progress(title, 100.0) as advance, ThreadPoolExecutor(1) as pool:
+
+            def show() -> None:
+                while not over.wait(PROGRESS_SECONDS):
+                    advance(max(0.0, self.engine.query_progress()))
+
+            pool.submit(show)
+            try:
+                yield
+            finally:
+                over.set()
 
     def _one(self, query: str) -> tuple[Any, ...]:
         """The only row of a query."""
