@@ -166,14 +166,15 @@ def ask(folder: Path) -> dict[str, Any]:
     opened = time.monotonic() - begin
     graph, rng = linker.graph, np.random.default_rng(0)
     large = np.argsort(-graph.relation_sizes[: len(graph.relations)], kind="stable")
-    answers = []
+    answers, read = [], []
     for place in np.linspace(10, len(large) // 2, QUESTIONS).astype(int):
         relation = int(large[place])
         heads = rng.choice(graph.slots[relation], 5, replace=False).tolist()
         pairs = [(graph.entities[head], graph.entities[_tail(graph, head, relation)]) for head in heads[:4]]
-        start = time.monotonic()
+        start, mapped = time.monotonic(), memory_of(os.getpid())[1]
         linker.predict(pairs, heads=[graph.entities[heads[4]]], k=10)
         answers.append(time.monotonic() - start)
+        read.append((memory_of(os.getpid())[1] - mapped) / 1e6)
         if len(answers) == 1:
             first = time.monotonic() - begin
     searches: dict[str, list[float]] = {"exact": [], "beginning": [], "misspelt": []}
@@ -191,6 +192,7 @@ def ask(folder: Path) -> dict[str, Any]:
         "open": opened,
         "first answer": first,
         "next answers": answers[1:],
+        "MB newly mapped by answers": read,
         "search": {kind: float(np.median(each)) for kind, each in searches.items()},
         "GB": own / 1e9,
         "GB of mapped files": shared / 1e9,
@@ -292,7 +294,8 @@ def main() -> None:
         for entry in entries
     ]
     print_table(rows)
-    print_table(growth(entries))
+    if len(entries) > 1:
+        print_table(growth(entries))
 
 
 if __name__ == "__main__":

@@ -178,3 +178,20 @@ def test_the_way_depends_on_the_estimate(tmp_path: Path, monkeypatch: pytest.Mon
         graph = compile_to_folder([tmp_path / "graph.tsv"], tmp_path / f"out-{memory}", Reading(), memory=memory)
         assert list(graph.entities) == ["a", "b"]
     assert used == [10]
+
+
+def test_too_little_memory_is_an_error_that_says_what_to_do_and_the_work_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import duckdb
+
+    def fail(*_: object) -> None:
+        raise duckdb.OutOfMemoryException("Out of Memory Error: failed to pin block\nmore")
+
+    (tmp_path / "graph.tsv").write_text("a\tr\tb\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(out_of_core.Compiler, "sort_edges", fail)
+        with pytest.raises(FewlinkError, match=r"failed to pin block\): free some disk, or give more --memory"):
+            both(tmp_path, [tmp_path / "graph.tsv"])
+    assert (tmp_path / ".b.work").exists()
+    both(tmp_path, [tmp_path / "graph.tsv"])

@@ -120,6 +120,10 @@ def compile_out_of_core(
         except FewlinkError:  # the files must be changed
             work.remove()
             raise
+        except duckdb.Error as error:  # there is too little memory, or disk
+            reason = str(error).strip().split("\n")[0]
+            remedy = "free some disk, or give more --memory; the same command continues"
+            raise FewlinkError(f"{out} could not be compiled ({reason}): {remedy}") from None
         graph = work.graph()
         with new_folder(out, FORMAT, graph.facts) as draft:
             for file in sorted(work.result.iterdir()):
