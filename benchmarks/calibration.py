@@ -50,7 +50,7 @@ from fewlink.linker.calibration import (
 )
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
-from fewlink.linker.trust import Trust, head_fans, measure_trust, row_features
+from fewlink.linker.trust import HeadFans, Trust, measure_trust, row_features
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import Shipped, read_weights
@@ -187,7 +187,7 @@ def ask(scorer: Scorer, graph: Graph, name: str, pairs: np.ndarray, setting: Set
         trust,
         ranked,
         np.concatenate([*right, np.zeros(0, bool)]),
-        head_fans(graph)[ranked.heads],
+        HeadFans(graph)[ranked.heads],
         np.array(best),
     )
 

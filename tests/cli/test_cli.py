@@ -300,6 +300,16 @@ def test_data_list_shows_the_catalogue(fewlink: Fewlink) -> None:
     assert rows["nell-one"]["from"].startswith("https://")
 
 
+@pytest.mark.parametrize("memory", ["1K", "4GB"])
+def test_data_compile_writes_a_graph(fewlink: Fewlink, tmp_path: Path, memory: str) -> None:
+    (tmp_path / "graph.tsv").write_text("".join(f"e{i}\tr{i % 3}\te{i * i % 70}\n" for i in range(100)))
+    answer = fewlink("data", "compile", "graph.tsv", "--out", "compiled", "--memory", memory)
+    assert answer.code == 0 and "100" in answer.out and not list(tmp_path.glob(".compiled*.work"))
+    fewlink("ask", "compiled", "--reference", "e1 => e4", "--head", "e2", "--json")
+    assert "compiled: " in error_line(fewlink("data", "compile", "graph.tsv", "--out", "compiled"))
+    assert "--memory is 'much'" in error_line(fewlink("data", "compile", "graph.tsv", "--out", "a", "--memory", "much"))
+
+
 def test_data_compile_writes_a_benchmark(fewlink: Fewlink, tmp_path: Path) -> None:
     layout = write_layout(tmp_path / "tiny")
     answer = fewlink("data", "compile", layout, "--out", "compiled")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from pathlib import Path
 
 import pytest
 from tests.conftest import compiled, named
 
-from fewlink.core.errors import InputError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.graph import compile_graph
 from fewlink.graph.source import Peeked
 from fewlink.graph.vocabulary import local_name
@@ -474,3 +475,40 @@ def test_a_context_at_an_address_is_an_error_that_says_what_to_do() -> None:
     content = b'{"@context": "https://schema.org/", "@id": "x:a", "knows": {"@id": "x:b"}}'
     with pytest.raises(InputError, match=r"g.jsonld.*write the context itself into the file"):
         compiled(content, "g.jsonld")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_plain_lines_are_read_as_the_parser_reads_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(seed)
+    label = "<http://www.w3.org/2000/01/rdf-schema#label>"
+
+    def name() -> str:
+        return f"http://e.org/{chance.choice(['', 'a/', 'x#', 'é', '%20', 'y?z='])}{chance.randrange(9)}"
+
+    kinds = [
+        lambda: f"<{name()}> <{name()}> <{name()}> .",
+        lambda: f"<{name()}> <http://e.org/r> <{name()}> .",
+        lambda: f'<{name()}> {label} "<http://e.org/1> <http://e.org/2> <http://e.org/3> ."@en .',
+        lambda: f'<{name()}> <{name()}> "5" .',
+        lambda: "# <http://e.org/1> <http://e.org/2> <http://e.org/3> .",
+        lambda: "",
+        lambda: f"_:b{chance.randrange(3)} <{name()}> <{name()}> .",
+        lambda: f"<{name()}>  <{name()}> <{name()}>.",
+        lambda: f"<{name()}> <http://e.org/1#2#3> <{name()}> .",
+        lambda: f"<{name()}> <{name()}> <{name()}> . <{name()}> <{name()}> <{name()}> .",
+    ]
+    kinds = kinds[: chance.choice([1, 2, 6, 7, len(kinds)])]
+    content = "".join(f"{chance.choice(kinds)()}\n" for _ in range(chance.choice([3, 60]))).encode()
+    monkeypatch.setattr("fewlink.graph.source.BLOCK_BYTES", chance.choice([200, 1 << 20]))
+
+    def read() -> object:
+        try:
+            graph, report = compiled(content, "graph.nt", on_error="skip")
+        except FewlinkError as error:
+            return str(error).rpartition("/")[2]
+        labels = [graph.name(number) for number in range(len(graph.entities))]
+        return named(graph), labels, report.literals, report.skipped, report.triples
+
+    fast = read()
+    monkeypatch.setattr("fewlink.graph.formats.rdf._read_plain_lines", lambda *_: False)
+    assert fast == read()

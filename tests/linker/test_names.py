@@ -13,8 +13,9 @@ from tests.conftest import graph_of
 
 from fewlink.core.errors import FewlinkError, UnknownName
 from fewlink.graph import Graph, TypeTable, Vocabulary, compile_graph
+from fewlink.graph.name_index import NameIndex, fold
 from fewlink.linker import Names
-from fewlink.linker.names import NameIndex, entity_of, fold
+from fewlink.linker.names import entity_of
 
 
 def named(entities: Sequence[str], labels: Sequence[str] | None = None, types: TypeTable | None = None) -> Names:
@@ -140,14 +141,14 @@ def test_of_very_many_names_the_same_are_found(text: str, popular: int, monkeypa
     names = Names(graph_of(*rows))
     expected = [names.complete(text, limit) for limit in range(1, 8)]
     monkeypatch.setattr("fewlink.linker.names.MANY_WORDS", 0)
-    monkeypatch.setattr("fewlink.linker.names.POPULAR", popular)
+    monkeypatch.setattr("fewlink.graph.counted.POPULAR", popular)
     assert [names.complete(text, limit) for limit in range(1, 8)] == expected
 
 
 def test_of_very_many_names_those_with_few_edges_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     names = Names(graph_of("ann r x", "ann r y", "anja r x", "anja r y", "anna r x"))
     monkeypatch.setattr("fewlink.linker.names.MANY_WORDS", 2)
-    monkeypatch.setattr("fewlink.linker.names.POPULAR", 4)
+    monkeypatch.setattr("fewlink.graph.counted.POPULAR", 4)
     looked: list[int] = []
     owners = NameIndex.owners
     monkeypatch.setattr(NameIndex, "owners", lambda self, at: (looked.append(len(self)), owners(self, at))[1])
@@ -165,7 +166,7 @@ def test_completion_by_id_if_names_differ() -> None:
 @given(st.lists(st.text(max_size=8), min_size=1), st.text(alphabet="abAB_ :é", min_size=1, max_size=4))
 def test_the_index_agrees_with_a_linear_search(texts: list[str], typed: str) -> None:
     lines = [fold(text.replace("\n", " ")) for text in texts]
-    index, typed = NameIndex("".join(f"{line}\n" for line in lines), words=False), fold(typed)
+    index, typed = NameIndex.of("".join(f"{line}\n" for line in lines), words=False), fold(typed)
     expected = [i for i, line in enumerate(lines) if line.startswith(typed)]
     assert sorted(index.owners(index.starting(typed)).tolist()) == expected
     assert index.equal(typed).tolist() == [i for i, line in enumerate(lines) if line == typed]

@@ -17,8 +17,8 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 import fewlink
+from fewlink.graph.name_index import fold, spaced
 from fewlink.linker import Linker
-from fewlink.linker.names import fold, spaced
 from fewlink.linker.query import Relation, find_relation
 
 MAX_BATCH = 100  # queries per request

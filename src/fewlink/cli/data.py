@@ -92,18 +92,32 @@ def get(
 
 @app.command("compile")
 def compile_(
-    bench: str = typer.Argument(..., metavar="LAYOUT", help="A folder or archive in the NELL-One layout."),
-    out: Path = typer.Option(..., help="New folder for the benchmark."),
+    files: list[Path] = typer.Argument(
+        ...,
+        metavar="FILE|LAYOUT",
+        help="Triples: a table of text, JSON lines, RDF or Parquet; or a folder or archive in the NELL-One layout.",
+    ),
+    out: Path = typer.Option(..., help="New folder for the graph or benchmark."),
+    memory: str = typer.Option("4GB", help="Memory to use; larger graphs are compiled on disk, beside the folder."),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
+    on_error: str = common.ON_ERROR,
 ) -> None:
-    """Check a benchmark in the NELL-One layout and compile it into a folder that opens instantly at any size.
+    """Compile triples, or a benchmark in the NELL-One layout, into a folder that opens instantly at any size.
+
+    If compiling is interrupted, the same command continues it.
+
+    Example: `fewlink data compile wikidata.nt.bz2 --names names.tsv --out wikidata --memory 8GB`
 
     Example: `fewlink data compile wiki --out wiki-one`
     """
     from fewlink.core.errors import InputError
     from fewlink.core.storage import exists, locked, recover_quietly
-    from fewlink.data.nell_layout import read_layout
+    from fewlink.data.catalogue import is_benchmark
 
-    common.check_files(Path(bench))
+    common.check_files(*files)
 
     def check_new() -> None:
         if exists(out):
@@ -111,13 +125,32 @@ def compile_(
             raise InputError(out, "exists already: choose another folder")
 
     check_new()
-    benchmark, remarks = read_layout(Path(bench), out.name)
+    if len(files) == 1 and (files[0].is_dir() or is_benchmark(files[0])):
+        from fewlink.data.nell_layout import read_layout
+
+        benchmark, remarks = read_layout(files[0], out.name)
+        with locked(out):
+            check_new()  # another process may have written it meanwhile
+            benchmark.save(out)
+        common.print_notes(remarks)
+        print(f"{out} is a benchmark")
+        _print_info(benchmark, json=False)
+        return
+    common.check_triples(*files)
+    from fewlink.core.memory import size_in_bytes
+    from fewlink.graph import CompileReport
+    from fewlink.graph.out_of_core import compile_to_folder
+    from fewlink.graph.source import Reading
+
+    report, reading = CompileReport(), Reading.of(columns, on_error, literals)
+    limit = size_in_bytes(memory, "--memory")
     with locked(out):
-        check_new()  # another process may have written it meanwhile
-        benchmark.save(out)
-    common.print_notes(remarks)
-    print(f"{out} is a benchmark")
-    _print_info(benchmark, json=False)
+        check_new()
+        graph = compile_to_folder(files, out, reading, types=types, names=names, memory=limit, report=report)
+    common.print_notes(report.remarks())
+    counts = {"entities": len(graph.entities), "relations": len(graph.relations), "triples": graph.triple_count}
+    common.print_table(["what", "count"], list(counts.items()), title=out.name)
+    print(f"{out} is a graph: fewlink ask {out} --reference … --head …")
 
 
 @app.command()

@@ -85,9 +85,14 @@ def max_unpacked_bytes() -> int | None:
     text = os.environ.get(UNPACKED_VARIABLE, "").strip()
     if not text:
         return None
-    match = re.fullmatch(r"(\d{1,15})([KMGT]?)B?", text.upper())
+    return size_in_bytes(text, UNPACKED_VARIABLE)
+
+
+def size_in_bytes(text: str, what: str) -> int:
+    """A number of bytes, such as 50G or 4GB; `what` names it in the error."""
+    match = re.fullmatch(r"(\d{1,15})([KMGT]?)B?", text.strip().upper())
     if match is None or not int(match[1]):
-        raise FewlinkError(f"{UNPACKED_VARIABLE} is '{text}': set it to a number of bytes, such as 50G")
+        raise FewlinkError(f"{what} is '{text}': set it to a number of bytes, such as 50G")
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2]]
 
 

@@ -9,11 +9,13 @@ import numpy as np
 
 from fewlink.core.errors import choose
 from fewlink.core.seeds import generator, scramble
+from fewlink.core.threads import distinct
 from fewlink.data.benchmark import Task, sorted_pairs
 from fewlink.data.set_order import in_set_order
 from fewlink.graph import Graph
 from fewlink.graph.types import RDF_TYPE
 
+MOST = 500_000  # open candidates of a large graph
 PAPER_SIZE = 1000
 PAPER_SEED = 0  # fixed by the protocol: every model gets the same candidates
 PROTOCOLS = ("paper", "full", "open", "released")
@@ -63,10 +65,37 @@ def likely_tails(graph: Graph, tails: np.ndarray) -> np.ndarray:
 def open_candidates(graph: Graph, references: np.ndarray) -> np.ndarray:
     """Tails (c,) that share a type or a relation slot with the tail of a reference (K, 2); sorted.
 
-    Few references show few types of a relation, so slots are used for tails with types as well.
+    Few references show few types of a relation, so slots are used for tails with types as well. In a large graph these
+    are at most about `MOST`: those of the types and slots with the fewest entities, which say most.
     """
     tails = references[:, 1]
+    if graph.counted is not None:
+        return _of_rare_kinds(graph, np.unique(tails))
     return _any_of(graph, [likely_tails(graph, tails), *(graph.slots[slot] for slot in _slots(graph, tails))])
+
+
+def _of_rare_kinds(graph: Graph, tails: np.ndarray) -> np.ndarray:
+    """The tails, and the entities of their types and slots, the rarest first, until there are `MOST`; sorted.
+
+    If the rarest has more, those of it with most edges.
+    """
+    kinds = [(graph.slots, slot) for slot in _slots(graph, tails)]
+    if graph.types is not None:
+        kinds += [(graph.types.groups, kind) for kind in graph.types.of_entities(tails).tolist()]
+    sizes = np.array([groups.offsets[kind + 1] - groups.offsets[kind] for groups, kind in kinds], np.int64)
+    order = np.argsort(sizes, kind="stable")
+    few = order[np.cumsum(sizes[order]) <= MOST]
+    chosen = [groups[kind] for groups, kind in (kinds[place] for place in few.tolist())]
+    if len(order) and not len(few):
+        groups, kind = kinds[order[0]]
+        chosen = [graph.once(_most_connected, groups is graph.slots, kind)]
+    return distinct(np.concatenate([tails, *chosen])).astype(np.int32)
+
+
+def _most_connected(graph: Graph, slot: bool, kind: int) -> np.ndarray:
+    """The `MOST` entities of a slot or type with most edges."""
+    members = np.asarray((graph.slots if slot or graph.types is None else graph.types.groups)[kind])
+    return members[np.argpartition(-graph.degrees_of(members), MOST)[:MOST]]
 
 
 def task_of_pairs(graph: Graph, name: str, pairs: np.ndarray) -> Task:
@@ -129,7 +158,7 @@ def _kinds(graph: Graph, ids: np.ndarray) -> Iterator[tuple[tuple[str, int], np.
 
 def _slots(graph: Graph, ids: np.ndarray) -> list[int]:
     """The relations, inverses included, of any of these entities, except rdf:type, which all typed entities have."""
-    slots: list[int] = np.unique(graph.relation_ids[graph.edges_of(np.unique(ids))[0]]).tolist()
+    slots: list[int] = np.unique(graph.relation_ids[graph.slots_of(np.unique(ids))[0]]).tolist()
     stated = graph.relations.find(RDF_TYPE) if graph.types is not None else None
     return [slot for slot in slots if slot != stated]
 

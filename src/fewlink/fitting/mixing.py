@@ -35,7 +35,7 @@ from fewlink.linker.calibration import Calibration
 from fewlink.linker.logistic import fit_logistic
 from fewlink.linker.query import References
 from fewlink.linker.ranking import rank_tails
-from fewlink.linker.trust import head_fans, measure_trust
+from fewlink.linker.trust import HeadFans, measure_trust
 from fewlink.models.baselines.links import MAX_DENSE_ENTITIES
 from fewlink.models.trail.mixture import MixedRelationScorer, Mixture
 from fewlink.models.trail.scorer import TrailScorer
@@ -253,7 +253,7 @@ def recalibrate(
         asked = Question(task.name, known.ids, heads, open_candidates(held.graph, known.ids))
         scorer = mixed(held, task, hiding, mixture, mixture.weight)
         firsts = [part for part in rank_tails(scorer, asked, 1, known.known_tails) if len(part)]
-        fans = head_fans(held.graph)
+        fans = HeadFans(held.graph)
         given = np.array([calibration.probabilities(part, fans[part.heads], trust)[0] for part in firsts])
         right = np.array([part.tails[0] in task.known_tails[int(part.heads[0])] for part in firsts])
         if len(given):

@@ -144,11 +144,16 @@ def read_names_of(path: Path) -> list[tuple[str, str, str]]:
 
 def _ids_by_code(interner: Interner, block: Block, *columns: int) -> np.ndarray:
     """The id of each name of a block that occurs in these columns, new ids in order of appearance: (names,) int32."""
+    present = in_order(block, *columns)
+    ids = np.zeros(len(block.names), np.int32)
+    ids[present] = interner.ids([block.names[i] for i in present.tolist()])
+    return ids
+
+
+def in_order(block: Block, *columns: int) -> np.ndarray:
+    """The codes of the names of a block that occur in these columns, in order of appearance: (n,)."""
     codes = block.codes[:, columns].ravel()
     first = np.full(len(block.names), -1)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # the first occurrence is written last
     present = np.flatnonzero(first >= 0)
-    present = present[np.argsort(first[present], kind="stable")]
-    ids = np.zeros(len(block.names), np.int32)
-    ids[present] = interner.ids([block.names[i] for i in present.tolist()])
-    return ids
+    return np.asarray(present[np.argsort(first[present], kind="stable")])

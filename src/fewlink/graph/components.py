@@ -6,9 +6,13 @@ import numpy as np
 
 from fewlink.graph.graph import Graph
 
+FEW_EDGES = 100_000  # of a component of a large graph; components with more are taken for one
+
 
 def joined(graph: Graph, references: np.ndarray, heads: np.ndarray) -> np.ndarray:
     """Whether a path joins each head (n,) to an end of a reference (K, 2); references are edges of such paths."""
+    if graph.counted is not None:
+        return _joined_nearby(graph, np.unique(references), heads)
     parts = graph.once(_components)
     reached = np.zeros(len(parts), bool)
     reached[parts[references]] = True  # by the number of a component, which is an entity of it
@@ -27,3 +31,27 @@ def _components(graph: Graph) -> np.ndarray:
         if np.array_equal(lowest, before):
             break
     return lowest
+
+
+def _joined_nearby(graph: Graph, ends: np.ndarray, heads: np.ndarray) -> np.ndarray:
+    """As `joined`, without reading all edges: whether a head's component has one of the ends (m,), if it is small, and
+    whether that of an end is as large, otherwise."""
+    large = any(_component(graph, end) is None for end in ends.tolist())
+    found = {}
+    for head in np.unique(heads).tolist():
+        own = _component(graph, head)
+        found[head] = large if own is None else bool(np.isin(ends, own).any())
+    return np.array([found[head] for head in heads.tolist()], bool)
+
+
+def _component(graph: Graph, entity: int) -> np.ndarray | None:
+    """The entities that a path joins to one, sorted; None if they have over `FEW_EDGES` edges."""
+    reached = new = np.array([entity])
+    left = FEW_EDGES
+    while len(new):
+        left -= int(graph.degrees_of(new).sum())
+        if left < 0:
+            return None
+        new = np.setdiff1d(graph.tail_ids[graph.edges_of(new)[0]], reached)
+        reached = np.union1d(reached, new)
+    return reached

@@ -17,12 +17,17 @@ import numpy as np
 from fewlink.core.errors import reading
 from fewlink.core.memo import Memo
 from fewlink.core.storage import new_folder, read_folder
+from fewlink.graph.counted import Counted, Edges, count, file_of, most_popular
 from fewlink.graph.groups import Groups, offsets_of, spans
+from fewlink.graph.name_index import NameIndex, Sorter, write_index
 from fewlink.graph.types import TypeTable
 from fewlink.graph.vocabulary import Vocabulary, check_edges, check_mapped, load_array
 
 FORMAT = "fewlink-graph/1"
 EDGE_ARRAYS = ("offsets", "relation_ids", "tail_ids", "positions")
+LARGE = 750_000  # triples above which a folder also stores what is counted of the graph, and the index of its names
+INDEXES = ("index.names", "index.ids")
+FEW_EDGES = 1 << 12  # of an entity, up to which its relations are found by reading them all
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +46,8 @@ class Graph(Memo):
     positions: np.ndarray
     types: TypeTable | None = None
     labels: Vocabulary | None = None  # readable names of entities, then of relations
+    counted: Counted | None = None  # if it was opened from the folder of a large graph
+    index: tuple[NameIndex, NameIndex] | None = None  # of readable names, and of ids, likewise
 
     @classmethod
     def of(cls, entities: Vocabulary, relations: Vocabulary, triples: np.ndarray, **more: Any) -> Graph:
@@ -57,10 +64,66 @@ class Graph(Memo):
         """The number of edges of each entity, inverse ones included: (entities,)."""
         return np.diff(self.offsets)
 
+    def degrees_of(self, entities: np.ndarray | int) -> np.ndarray:
+        """The number of edges of these entities (n,); unlike `degrees`, it reads nothing else."""
+        return np.asarray(self.offsets[np.asarray(entities) + 1] - self.offsets[entities])
+
+    @functools.cached_property
+    def popular(self) -> np.ndarray:
+        """The entities with most edges, sorted."""
+        return self.counted.popular if self.counted else most_popular(self.offsets)
+
     def edges_of(self, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The indices of all edges of these entities and, for each, the index of its entity in the argument."""
         entities = np.asarray(entities)
         return spans(self.offsets[entities], self.offsets[entities + 1])
+
+    def slots_of(self, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The distinct relations of these entities, one entity after the other: the first edge of each, their number,
+        and the index of the entity in the argument; (n,) each. Of an entity with many edges, few are read."""
+        entities = np.asarray(entities)
+        degrees = self.degrees_of(entities)
+        few = np.flatnonzero(degrees <= FEW_EDGES)
+        edges, of_edges = self.edges_of(entities[few])
+        relations = self.relation_ids[edges]
+        begins = np.ones(len(edges), bool)
+        begins[1:] = (of_edges[1:] != of_edges[:-1]) | (relations[1:] != relations[:-1])
+        at = np.flatnonzero(begins)
+        firsts, counts, owners = [edges[at]], [np.diff(at, append=len(edges))], [few[of_edges[at]]]
+        for place in np.flatnonzero(degrees > FEW_EDGES).tolist():
+            own = self._runs(int(self.offsets[entities[place]]), int(self.offsets[entities[place] + 1]))
+            firsts.append(own[:-1])
+            counts.append(np.diff(own))
+            owners.append(np.full(len(own) - 1, place))
+        owner = np.concatenate(owners)
+        order = np.argsort(owner, kind="stable")
+        return np.concatenate(firsts)[order], np.concatenate(counts)[order], owner[order]
+
+    def _runs(self, begin: int, end: int) -> np.ndarray:
+        """Where the edges of each relation begin among those of an entity from `begin` to `end`, and the end."""
+        relations, runs = self.relation_ids[begin:end], [0]
+        while runs[-1] < len(relations):
+            runs.append(int(np.searchsorted(relations, relations[runs[-1]], "right")))
+        return begin + np.array(runs)
+
+    def edges_with(self, relation: int) -> np.ndarray:
+        """The edges of a relation, in order."""
+        if self.counted is None:
+            return np.flatnonzero(self.relation_ids == relation)
+        firsts, counts, _ = self.slots_of(self.slots[relation])
+        chosen = self.relation_ids[firsts] == relation
+        return spans(firsts[chosen], firsts[chosen] + counts[chosen])[0]
+
+    def heads_of(self, edges: np.ndarray) -> np.ndarray:
+        """The head of each of these edges (n,) int32."""
+        return (np.searchsorted(self.offsets, edges, "right") - 1).astype(np.int32)
+
+    @functools.cached_property
+    def relation_sizes(self) -> np.ndarray:
+        """The number of edges of each relation, inverse ones included: (2R,)."""
+        if self.counted:
+            return self.counted.sizes
+        return np.bincount(self.relation_ids, minlength=2 * len(self.relations))
 
     @functools.cached_property
     def head_ids(self) -> np.ndarray:
@@ -77,6 +140,8 @@ class Graph(Memo):
     @functools.cached_property
     def slots(self) -> Groups:
         """The entities that have each relation, inverse ones included: 2R groups."""
+        if self.counted:
+            return self.counted.slots
         first = self.slot_starts
         return Groups.of(self.relation_ids[first], self.head_ids[first], 2 * len(self.relations))
 
@@ -100,6 +165,7 @@ class Graph(Memo):
             tail_ids=np.insert(self.tail_ids, at, added.tail_ids),
             positions=np.insert(self.positions, at, added.positions + np.int32(self.triple_count)),
             labels=Vocabulary.of([*self.labels, *names]) if self.labels else None,
+            counted=None,
         )
 
     def without(self, relations: np.ndarray) -> Graph:
@@ -113,6 +179,7 @@ class Graph(Memo):
             relation_ids=self.relation_ids[kept],
             tail_ids=self.tail_ids[kept],
             positions=(np.cumsum(kept_triples, dtype=np.int32) - 1)[self.positions[kept]],
+            counted=None,
         )
 
     def renumbered(self, entities: np.ndarray, relations: np.ndarray) -> Graph:
@@ -153,8 +220,7 @@ class Graph(Memo):
 
     def save(self, folder: Path) -> Path:
         """Write the graph to a folder, atomically."""
-        facts = {"entities": len(self.entities), "relations": len(self.relations), "triples": self.triple_count}
-        with new_folder(Path(folder), FORMAT, {**facts, "fingerprint": self.fingerprint}) as draft:
+        with new_folder(Path(folder), FORMAT, self.facts) as draft:
             for array in EDGE_ARRAYS:
                 np.save(draft / f"{array}.npy", getattr(self, array), allow_pickle=False)
             self.entities.save(draft, "entities")
@@ -163,7 +229,28 @@ class Graph(Memo):
                 self.types.save(draft)
             if self.labels:
                 self.labels.save(draft, "labels")
+            if self.triple_count > LARGE:
+                self.write_counted(draft)
+                self.write_indexes(draft)
+                if self.types:
+                    self.types.save_groups(draft)
         return Path(folder)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the manifest of a folder says about the graph."""
+        facts = {"entities": len(self.entities), "relations": len(self.relations), "triples": self.triple_count}
+        return {**facts, "fingerprint": self.fingerprint}
+
+    def write_counted(self, folder: Path) -> None:
+        """Write what is counted of the graph to a folder."""
+        count(Edges(self.offsets, self.relation_ids, self.positions, len(self.relations)), folder)
+
+    def write_indexes(self, folder: Path, sorter: Sorter | None = None) -> None:
+        """Write the indexes of readable names and of ids to a folder."""
+        names, count = self.labels or self.entities, len(self.entities)
+        write_index(names, count, folder, INDEXES[0], words=True, sorter=sorter)
+        write_index(self.entities, count, folder, INDEXES[1], words=False, sorter=sorter)
 
     @classmethod
     def open(cls, folder: Path, verify: bool | None = None) -> Graph:
@@ -178,6 +265,10 @@ class Graph(Memo):
                 check_mapped(*(getattr(names, array) for array in Vocabulary.ARRAYS))
         if self.types is not None:
             check_mapped(self.types.offsets, self.types.types)
+        if self.counted is not None:
+            check_mapped(*vars(self.counted).values())
+        for index in self.index or ():
+            check_mapped(*(getattr(index, array) for array in NameIndex.ARRAYS))
 
     @classmethod
     def _load(cls, folder: Path, manifest: dict[str, Any]) -> Graph:
@@ -187,7 +278,11 @@ class Graph(Memo):
             entities, relations = Vocabulary.open(folder, "entities"), Vocabulary.open(folder, "relations")
             types = TypeTable.open(folder, len(entities)) if "types.offsets.npy" in manifest["files"] else None
             check_edges(edges, len(entities), len(relations), labels)
-            graph = cls(entities, relations, **edges, types=types, labels=labels)
+            counted, index = None, None
+            if file_of(folder, "fans").name in manifest["files"]:
+                counted = Counted.open(folder, len(entities), len(relations), len(edges["tail_ids"]))
+                index = (NameIndex.open(folder, INDEXES[0]), NameIndex.open(folder, INDEXES[1]))
+            graph = cls(entities, relations, **edges, types=types, labels=labels, counted=counted, index=index)
             graph.__dict__["fingerprint"] = str(manifest["fingerprint"])
         return graph
 

@@ -69,6 +69,11 @@ class TypeTable:
         np.save(folder / "types.offsets.npy", self.offsets, allow_pickle=False)
         np.save(folder / "types.members.npy", self.types, allow_pickle=False)
 
+    def save_groups(self, folder: Path) -> None:
+        """Write the entities of each type, too, so that they need not be found again."""
+        np.save(folder / "types.groups.offsets.npy", self.groups.offsets, allow_pickle=False)
+        np.save(folder / "types.groups.members.npy", self.groups.members, allow_pickle=False)
+
     @classmethod
     def open(cls, folder: Path, entities: int) -> TypeTable:
         names = Vocabulary.open(folder, "types")
@@ -76,7 +81,13 @@ class TypeTable:
         members = load_array(folder / "types.members.npy")
         check_offsets(offsets, len(members), "types", entities + 1)
         check_ids(members, len(names), "types")
-        return cls(names, offsets, members)
+        table = cls(names, offsets, members)
+        if (folder / "types.groups.offsets.npy").exists():
+            groups = Groups(*(load_array(folder / f"types.groups.{array}.npy") for array in ("offsets", "members")))
+            check_offsets(groups.offsets, len(groups.members), "types", len(names) + 1)
+            check_ids(groups.members, entities, "types")
+            table.groups = groups
+        return table
 
 
 def types_from_file(path: Path, entities: Vocabulary) -> TypeTable:
@@ -120,15 +131,30 @@ def types_from_triples(
         return None
     rows = triples[triples[:, 1] == relation]
     classes, places = np.unique(rows[:, 2], return_inverse=True)
+    found = class_names(entities, labels, classes)
+    if found is None:
+        return None
+    names, numbers, kept = found
+    chosen = kept[places]
+    return TypeTable.of(names, rows[chosen, 0], numbers[places[chosen]], len(entities))
+
+
+def class_names(
+    entities: Vocabulary, labels: Vocabulary | None, classes: np.ndarray
+) -> tuple[Interner, np.ndarray, np.ndarray] | None:
+    """The names of types, the number of each class (n,), and whether it says what an entity is (n,); None if none does.
+
+    Classes that share a readable name keep their ids.
+    """
     ids = [entities[kind] for kind in classes.tolist()]
-    kept = np.array([not name.startswith(VOCABULARIES) for name in ids], bool)[places]
+    kept = np.array([not name.startswith(VOCABULARIES) for name in ids], bool)
     if not kept.any():
         return None
     short = [labels[kind] for kind in classes.tolist()] if labels is not None else ids
-    uses = Counter(short)  # classes that share a name keep their ids
+    uses = Counter(short)
     interner = Interner()
     numbers = [interner[(text if uses[text] == 1 else name).encode()] for text, name in zip(short, ids, strict=True)]
-    return TypeTable.of(interner, rows[kept, 0], np.array(numbers, np.int32)[places[kept]], len(entities))
+    return interner, np.array(numbers, np.int32), kept
 
 
 def described_types(entities: Vocabulary, descriptions: Mapping[bytes, tuple[bytes, bytes]]) -> TypeTable:

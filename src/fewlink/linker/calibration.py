@@ -34,10 +34,10 @@ from fewlink.linker.trust import (
     FEATURES,
     SIGNS,
     Bin,
+    HeadFans,
     Trust,
     Weights,
     expected_error,
-    head_fans,
     logits,
     measure_trust,
     named,
@@ -369,7 +369,7 @@ def ask(
     If `whole`, the references stand for all known pairs of a relation of the graph.
     """
     question = References(tuple((head, tail) for head, tail in references.tolist()))
-    trust, fans, parts = replace(measure_trust(scorer, graph, question), whole=whole), head_fans(graph), []
+    trust, fans, parts = replace(measure_trust(scorer, graph, question), whole=whole), HeadFans(graph), []
     asked = Question(relation, question.ids, heads.astype(np.int32), open_candidates(graph, question.ids))
     for head, part in zip(heads.tolist(), rank_tails(scorer, asked, top, question.known_tails), strict=True):
         right = np.isin(part.tails, known[head])

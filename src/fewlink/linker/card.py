@@ -19,8 +19,8 @@ from fewlink.core.storage import read_json, without_sha256
 from fewlink.data import Benchmark
 from fewlink.evaluation import Evaluation
 from fewlink.graph import Graph
+from fewlink.graph.name_index import readable
 from fewlink.linker.calibration import ROUGH, Calibration
-from fewlink.linker.names import readable
 from fewlink.linker.query import id_texts
 from fewlink.linker.trust import Bin
 from fewlink.training import RunConfig

@@ -11,9 +11,10 @@ import numpy as np
 
 from fewlink.core.errors import shown
 from fewlink.graph import Graph
+from fewlink.graph.name_index import fold
 from fewlink.linker import drawing, phrases
 from fewlink.linker.drawing import Cell, DrawnPath, Hop
-from fewlink.linker.names import Entity, entity_of, fold, hop, short_relation
+from fewlink.linker.names import Entity, entity_of, hop, short_relation
 from fewlink.linker.paths import MAX_HOPS, direct_relations, distance, simple_path
 from fewlink.linker.phrases import without_kinds
 from fewlink.scorers import EMBEDDING, ExplainingScorer, Question, Reasons, Scorer, capabilities

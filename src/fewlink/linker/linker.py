@@ -65,9 +65,9 @@ from fewlink.linker.tables import Answers
 from fewlink.linker.trust import (
     NO_PATH,
     SINGLE,
+    HeadFans,
     Trust,
     evidence_for,
-    head_fans,
     is_whole,
     measure_trust,
     no_percentages,
@@ -779,7 +779,7 @@ class Linker:
             return None
         graph = known_graph(self.benchmark)
         evidence = evidence_for(self.scorer, graph, query.references.ids, pairs.heads) & ~pairs.alone
-        base = self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
+        base = self.calibration.probabilities(pairs, HeadFans(self.graph)[pairs.heads], trust)
         if changed := self._recalibration(query):
             base = changed(base)
         if query.adjustment is None:

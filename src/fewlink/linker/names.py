@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
 import difflib
 import functools
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,20 +12,14 @@ import numpy as np
 
 from fewlink.core.errors import FewlinkError, UnknownName, did_you_mean
 from fewlink.core.threads import distinct
-from fewlink.graph import Graph, Vocabulary
+from fewlink.graph import Graph
+from fewlink.graph.name_index import NameIndex, fold, lines_of, readable, spaced
 
 MAX_LISTED = 5  # ids in an error message
 MAX_EDGES_READ = 1_000  # of an entity, to choose a neighbour from
 SHORTLIST = 200  # names to choose suggestions from
 MIN_SIMILARITY = 0.6  # of a suggestion, from 0 to 1
-SORTED_BYTES = 16  # word starts are sorted by these; longer queries are then filtered byte by byte
 MANY_WORDS = 100_000  # if more words match, the entities with most edges are searched first
-POPULAR = 20_000  # entities with most edges
-CHUNK_BYTES = 1 << 22  # processed together
-NEWLINE = 10
-
-_CONCEPT = re.compile(r"^concept:(?:[^\n]*:)?", re.MULTILINE)
-_OUTER_SPACES = re.compile(r"^[^\S\n]+|[^\S\n]+$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -52,11 +44,15 @@ class Names:
     @functools.cached_property
     def _names(self) -> NameIndex:
         graph = self.graph
-        return NameIndex(readable(lines_of(graph.labels or graph.entities, len(graph.entities))), words=True)
+        if graph.index is not None:
+            return graph.index[0]
+        return NameIndex.of(readable(lines_of(graph.labels or graph.entities, 0, len(graph.entities))), words=True)
 
     @functools.cached_property
     def _ids(self) -> NameIndex:
-        return NameIndex(lines_of(self.graph.entities, len(self.graph.entities)), words=False)
+        if self.graph.index is not None:
+            return self.graph.index[1]
+        return NameIndex.of(lines_of(self.graph.entities, 0, len(self.graph.entities)), words=False)
 
     def find(self, name: str, what: str = "entity", field: str = "") -> int:
         """The entity with this id, or else with this readable name, or else with either, ignoring case.
@@ -175,15 +171,15 @@ class Names:
     @functools.cached_property
     def _popular(self) -> tuple[np.ndarray, NameIndex]:
         """The entities with most edges (n,), sorted by id, and their names."""
-        entities = np.sort(np.argsort(-self.graph.degrees, kind="stable")[:POPULAR])
-        return entities, NameIndex("".join(f"{self._names[entity]}\n" for entity in entities.tolist()), words=True)
+        entities = self.graph.popular
+        return entities, NameIndex.of("".join(f"{self._names[entity]}\n" for entity in entities.tolist()), words=True)
 
     def _add(self, matches: dict[int, None], group: np.ndarray, limit: int) -> None:
         """Add a group of entities, those with most edges first, until there are at least `limit`."""
         if len(matches) >= limit or not len(group):
             return
         group = distinct(group)
-        degrees = self.graph.degrees[group]
+        degrees = self.graph.degrees_of(group)
         count = limit + len(matches)  # some may be matches already
         best = np.argpartition(-degrees, count)[:count] if count < len(group) else np.arange(len(group))
         matches.update(dict.fromkeys(group[best[np.lexsort((group[best], -degrees[best]))]].tolist()))
@@ -253,147 +249,11 @@ class Names:
         graph, hints = self.graph, self.types_of(entity)[:2]
         relations, tails = self._edges(entity)
         if len(tails):
-            best = np.lexsort((-graph.degrees[tails], relations >= len(graph.relations)))[0]
+            best = np.lexsort((-graph.degrees_of(tails), relations >= len(graph.relations)))[0]
             inverse, forward = divmod(int(relations[best]), len(graph.relations))
             arrow = ("←{}—" if inverse else "—{}→").format(graph.relation_name(forward))
             hints.append(f"{arrow} {graph.name(int(tails[best]))}")
         return " · ".join(hints)
-
-
-def fold(text: str) -> str:
-    """Text in lower case and in one Unicode normal form, so that equal-looking names compare equal."""
-    if text.isascii():
-        return text.lower()
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-
-
-def readable(text: str) -> str:
-    """Each line as `Graph.name` writes it: without `concept:type:`, underscores and outer spaces."""
-    return spaced(_CONCEPT.sub("", text) if "concept:" in text else text)
-
-
-def spaced(text: str) -> str:
-    """Each line with underscores replaced by spaces, and without outer spaces."""
-    return _OUTER_SPACES.sub("", text.replace("_", " "))
-
-
-def lines_of(names: Vocabulary, count: int) -> str:
-    """The first `count` names, one per line; a space replaces each line break inside a name."""
-    ends = np.asarray(names.ends[:count])
-    text = np.array(names.text[: int(ends[-1]) if count else 0])
-    text[text == NEWLINE] = 32
-    lines = np.full(len(text) + count, NEWLINE, np.uint8)
-    inside = np.ones(len(lines), bool)
-    inside[ends + np.arange(count)] = False
-    lines[inside] = text
-    return lines.tobytes().decode()
-
-
-class NameIndex:
-    """A search index over folded names: by the beginning of a name or word, by substring, or by similarity.
-
-    Shapes: `raw` holds all names as bytes, each preceded by a line break; `begins` (names,) are the offsets of names in
-    `raw`; `starts` (words,) are the offsets of words, sorted by the text that follows.
-    """
-
-    def __init__(self, lines: str, *, words: bool) -> None:
-        self.raw = b"\n" + fold(lines).encode()
-        self.bytes = np.frombuffer(self.raw, np.uint8)
-        self.begins = np.flatnonzero(self.bytes == NEWLINE)[:-1] + 1
-        self.starts = self._sorted(self._words() if words else self.begins)
-
-    def __len__(self) -> int:
-        return len(self.begins)
-
-    def __getitem__(self, name: int) -> str:
-        begin = int(self.begins[name])
-        return self.raw[begin : self.raw.index(b"\n", begin)].decode()
-
-    def _words(self) -> np.ndarray:
-        """The offsets of words; a name always starts with a word."""
-        letter = np.zeros(256, bool)
-        letter[[*range(48, 58), *range(97, 123), *range(128, 256)]] = True
-        inside = letter[self.bytes]
-        first = np.zeros(len(inside), bool)
-        first[1:] = inside[1:] & ~inside[:-1]
-        first[self.begins] = True
-        return np.flatnonzero(first)
-
-    def _sorted(self, starts: np.ndarray) -> np.ndarray:
-        """Sort offsets by the bytes that follow them."""
-        padded = np.append(self.bytes, np.zeros(SORTED_BYTES, np.uint8))
-        keys = []
-        for half in range(0, SORTED_BYTES, 8):
-            key = np.zeros(len(starts), np.uint64)
-            for place in range(half, half + 8):
-                key = (key << np.uint64(8)) | padded[starts + place]
-            keys.append(key)
-        ordered: np.ndarray = starts[np.lexsort(keys[::-1])]
-        return ordered.astype(np.int32) if len(self.raw) < 2**31 else ordered
-
-    def starting(self, text: str) -> np.ndarray:
-        """The offsets (n,) of words that start with this text, in sorted order."""
-        pattern = text.encode(errors="surrogatepass")
-        width = min(len(pattern), SORTED_BYTES)
-
-        def key(place: int) -> bytes:
-            start = int(self.starts[place])
-            return self.raw[start : start + width]
-
-        every = range(len(self.starts))
-        low = bisect.bisect_left(every, pattern[:width], key=key)
-        starts = self.starts[low : bisect.bisect_right(every, pattern[:width], lo=low, key=key)]
-        for place in range(width, len(pattern)):
-            starts = starts[starts + place < len(self.bytes)]
-            starts = starts[self.bytes[starts + place] == pattern[place]]
-        return starts
-
-    def equal(self, text: str) -> np.ndarray:
-        """The names that equal this text, in order."""
-        starts = self.starting(f"{text}\n")
-        return np.sort(self.owners(starts[self.starts_name(starts)]))
-
-    def starts_name(self, starts: np.ndarray) -> np.ndarray:
-        """Whether each word, by its offset, is the first of its name."""
-        return np.asarray(self.bytes[starts - 1] == NEWLINE)
-
-    def owners(self, offsets: np.ndarray) -> np.ndarray:
-        """The name at each offset of `raw`."""
-        return np.searchsorted(self.begins, offsets, "right") - 1
-
-    def containing(self, text: str, limit: int) -> list[int]:
-        """The first names that contain this text, at most `limit`."""
-        names: list[int] = []
-        pattern = text.encode(errors="surrogatepass")
-        if not pattern:
-            return names
-        at = self.raw.find(pattern)
-        while at >= 0 and len(names) < limit:
-            names.append(int(self.owners(np.array(at))))
-            at = self.raw.find(pattern, self.raw.index(b"\n", at))
-        return names
-
-    def similar(self, text: str, limit: int) -> np.ndarray:
-        """The `limit` names that share the largest proportion of their byte trigrams with this text."""
-        pattern = np.frombuffer(f"\n{text}\n".encode(errors="replace"), np.uint8)
-        table = np.zeros(1 << 24, bool)
-        table[_trigrams(pattern)] = True
-        counts = np.zeros(len(self), np.int32)
-        for begin in range(0, len(self.bytes), CHUNK_BYTES):
-            hits = np.flatnonzero(table[_trigrams(self.bytes[begin : begin + CHUNK_BYTES + 2])]) + begin
-            owners, times = np.unique(self.owners(hits + 1), return_counts=True)
-            counts[owners[owners < len(self)]] += times[owners < len(self)].astype(np.int32)
-        lengths = np.diff(self.begins, append=len(self.bytes))
-        shares = 2 * counts / (lengths + len(pattern))
-        best = np.argpartition(-shares, limit)[:limit] if limit < len(shares) else np.arange(len(shares))
-        best = best[shares[best] > 0]
-        return np.asarray(best[np.lexsort((best, -shares[best]))])
-
-
-def _trigrams(text: np.ndarray) -> np.ndarray:
-    """Every three consecutive bytes as one number."""
-    wide = text.astype(np.int32)
-    return (wide[:-2] << 16) | (wide[1:-1] << 8) | wide[2:]
 
 
 def hop(relation: str, inverse: bool) -> str:

@@ -44,7 +44,7 @@ class RelationFacts:
     def example(self) -> tuple[int, int]:
         """The pair of ids whose ends have most edges, so that readers may know them."""
         pairs = self.relation.pairs()[:MAX_COMPARED_PAIRS]
-        head, tail = pairs[np.argmax(self.relation.graph.degrees[pairs].min(axis=1))].tolist()
+        head, tail = pairs[np.argmax(self.relation.graph.degrees_of(pairs).min(axis=1))].tolist()
         return head, tail
 
     @property

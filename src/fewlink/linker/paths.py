@@ -48,7 +48,7 @@ def simple_path(graph: Graph, head: int, relations: Sequence[int], tail: int) ->
         inverse = (relations[place] + count) % (2 * count)
         beside = np.intersect1d(graph.tail_ids[at[graph.relation_ids[at] == inverse]], reached[place])
         beside = np.setdiff1d(beside, walked)
-        for before in beside[np.lexsort((beside, graph.degrees[beside]))].tolist():
+        for before in beside[np.lexsort((beside, graph.degrees_of(beside)))].tolist():
             if visited > MAX_VISITED:
                 break
             if found := back([*walked, before]):
@@ -65,8 +65,8 @@ def distance(graph: Graph, head: int, tail: int, max_hops: int = MAX_HOPS) -> in
     for mask, front in zip(seen, fronts, strict=True):
         mask[front] = True
     for hops in range(1, max_hops + 1):
-        side = int(graph.degrees[fronts[0]].sum() > graph.degrees[fronts[1]].sum())
-        if graph.degrees[fronts[side]].sum() > MAX_EDGES:
+        side = int(graph.degrees_of(fronts[0]).sum() > graph.degrees_of(fronts[1]).sum())
+        if graph.degrees_of(fronts[side]).sum() > MAX_EDGES:
             return None
         at, _ = graph.edges_of(fronts[side])
         ends = distinct(graph.tail_ids[at])

@@ -15,7 +15,8 @@ from fewlink.core.errors import FewlinkError, UnknownName, did_you_mean
 from fewlink.data import Benchmark, Task, candidates_of
 from fewlink.data.candidates import likely_tails, open_candidates
 from fewlink.graph import Graph
-from fewlink.linker.names import Names, fold, readable
+from fewlink.graph.name_index import fold, readable
+from fewlink.linker.names import Names
 
 if TYPE_CHECKING:
     from fewlink.linker.adjustment import Adjustment
@@ -69,9 +70,9 @@ class Relation:
     def _pairs(self) -> np.ndarray:
         if self.task is not None:
             return self.task.pairs
-        at = np.flatnonzero(self.graph.relation_ids == self.number)
+        at = self.graph.edges_with(self.number)
         at = at[np.argsort(self.graph.positions[at], kind="stable")]
-        return np.stack([self.graph.head_ids[at], self.graph.tail_ids[at]], 1)
+        return np.stack([self.graph.heads_of(at), self.graph.tail_ids[at]], 1)
 
     def tails(self, head: int) -> np.ndarray:
         """The known tails of a head (m,)."""

@@ -202,14 +202,16 @@ def evidence_for(scorer: Scorer, graph: Graph, references: np.ndarray, heads: np
     return joined(graph, references, heads)
 
 
-def head_fans(graph: Graph) -> np.ndarray:
-    """The logarithm of the mean number of edges per relation of each entity (entities,); computed once per graph."""
-    return graph.once(_head_fans)
+class HeadFans:
+    """The logarithm of the mean number of edges per relation of entities: `fans[heads]` (n,)."""
 
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
 
-def _head_fans(graph: Graph) -> np.ndarray:
-    slots = np.bincount(graph.head_ids[graph.slot_starts], minlength=len(graph.entities))
-    return np.asarray(np.log(np.maximum(graph.degrees, 1) / np.maximum(slots, 1)))
+    def __getitem__(self, heads: np.ndarray) -> np.ndarray:
+        own, which = np.unique(heads, return_inverse=True)
+        slots = np.bincount(self.graph.slots_of(own)[2], minlength=len(own))
+        return np.asarray(np.log(np.maximum(self.graph.degrees_of(own), 1) / np.maximum(slots, 1)))[which]
 
 
 def row_features(pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> np.ndarray:

@@ -330,52 +330,83 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int) -> GraphPart:
     among the relations of an entity first, then among the edges of that relation. Entities with very many edges are not
     expanded, but of a source those of its rarer relations are taken.
     """
-    degrees, (fan_out, fan_in) = graph.degrees, edge_fans(graph)
     reached, mass, taken = _from_sources(graph, np.unique(np.asarray(sources, np.int64)), most_edges)
     expanded, left = np.zeros(0, np.int64), most_edges
     for rounds in range(ROUNDS):
         waiting = ~np.isin(reached, expanded)
         nodes, weight = reached[waiting], mass[waiting]
-        size = degrees[nodes]
+        size = graph.degrees_of(nodes)
         order = np.argsort(-weight / np.maximum(size, 1), kind="stable")
         order = order[size[order] <= SHARE * most_edges]
         limit = left if rounds == ROUNDS - 1 else left * (rounds + 1) / ROUNDS
         order = order[np.cumsum(size[order]) <= limit]
         nodes, weight = nodes[order], weight[order]
-        edges, owners = spans(graph.offsets[nodes], graph.offsets[nodes + 1])
-        if not len(edges):
+        firsts, counts, owners = graph.slots_of(nodes)
+        if not len(firsts):
             break
-        taken.append(edges)
-        left -= len(edges)
-        shares = weight[owners] * fan_out[edges]
-        shares /= np.maximum(np.bincount(owners, fan_out[edges], len(nodes)), 1e-9)[owners]  # relations of the owner
-        everyone = np.concatenate([reached, graph.tail_ids[edges]])
+        some = Taken.of(firsts, counts, nodes[owners])
+        taken.append(some)
+        left -= len(some.edges)
+        owners = np.repeat(owners, counts)
+        shares = weight[owners] * some.fan_out
+        shares /= np.maximum(np.bincount(owners, some.fan_out, len(nodes)), 1e-9)[owners]  # relations of the owner
+        everyone = np.concatenate([reached, graph.tail_ids[some.edges]])
         both, which = np.unique(everyone, return_inverse=True)
         mass = np.bincount(which, np.concatenate([mass, shares]))
         reached, expanded = both, np.concatenate([expanded, nodes])
-    edges = np.concatenate([np.zeros(0, np.int64), *taken])
-    edges = distinct(np.concatenate([edges, inverse_edges(graph)[edges]]))
-    heads, relations, tails = graph.head_ids[edges], graph.relation_ids[edges], graph.tail_ids[edges]
-    reached = distinct(np.concatenate([reached, heads]))
-    ends = np.searchsorted(reached, heads), relations, np.searchsorted(reached, tails)
-    table = EdgeTable.of_edges(
-        *ends, fan_out[edges], fan_in[edges], nodes=len(reached), relations_count=2 * len(graph.relations)
-    )
-    return GraphPart(reached, table)
+    return _part_of(graph, reached, taken)
 
 
-def _from_sources(
-    graph: Graph, sources: np.ndarray, most_edges: int
-) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+class Taken(NamedTuple):
+    """Edges of a graph by their numbers, their heads, and one over their fan-out: (n,) each."""
+
+    edges: np.ndarray
+    heads: np.ndarray
+    fan_out: np.ndarray
+
+    @classmethod
+    def of(cls, firsts: np.ndarray, counts: np.ndarray, heads: np.ndarray, most: int | None = None) -> Taken:
+        """The edges of slots, given the first edge, the number of edges and the head of each; at most the first so
+        many."""
+        used = counts if most is None else np.clip(most - (np.cumsum(counts) - counts), 0, counts)
+        edges, owners = spans(firsts, firsts + used)
+        return cls(edges, heads[owners], (1 / np.maximum(counts, 1)).astype(np.float32)[owners])
+
+
+def _part_of(graph: Graph, reached: np.ndarray, taken: list[Taken]) -> GraphPart:
+    """The part with these edges, each with its inverse and once, and the entities `reached` and at their ends."""
+    nothing = Taken(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+    edges, heads, fan_out = (np.concatenate(columns) for columns in zip(nothing, *taken, strict=True))
+    relations, tails, fan_in = graph.relation_ids[edges].astype(np.int64), graph.tail_ids[edges], _fan_in(graph, edges)
+    nodes, signed = distinct(np.concatenate([reached, heads, tails])), 2 * len(graph.relations)
+    heads, tails = np.searchsorted(nodes, heads), np.searchsorted(nodes, tails)
+    both = np.concatenate([heads, tails]), np.concatenate([tails, heads])
+    relations = np.concatenate([relations, (relations + signed // 2) % signed])
+    keys = (both[0] * signed + relations) * len(nodes) + both[1]
+    _, once = np.unique(keys, return_index=True)
+    out, into = np.concatenate([fan_out, fan_in]), np.concatenate([fan_in, fan_out])
+    ends = both[0][once], relations[once], both[1][once]
+    table = EdgeTable.of_edges(*ends, out[once], into[once], nodes=len(nodes), relations_count=signed)
+    return GraphPart(nodes, table)
+
+
+def _fan_in(graph: Graph, edges: np.ndarray) -> np.ndarray:
+    """One over the fan-in of these edges (n,) float32."""
+    if graph.counted is None:
+        return np.asarray(edge_fans(graph)[1][edges])
+    return np.asarray(1 / np.maximum(graph.counted.fans[edges], 1), np.float32)
+
+
+def _from_sources(graph: Graph, sources: np.ndarray, most_edges: int) -> tuple[np.ndarray, np.ndarray, list[Taken]]:
     """The sources and the entities that edges of rare relations join to those with very many edges, (n,); the share of
     walks that begins at each, (n,); and these edges, of each such source."""
-    fan_out, _ = edge_fans(graph)
     reached, mass = sources, np.full(len(sources), 1 / len(sources))
     few, taken = int(SHARE * most_edges / len(sources)), []
-    for source in sources[graph.degrees[sources] > SHARE * most_edges].tolist():
-        edges = np.arange(graph.offsets[source], graph.offsets[source + 1])
-        edges = edges[np.argsort(-fan_out[edges], kind="stable")[:few]]
-        new = np.setdiff1d(distinct(graph.tail_ids[edges]), reached, assume_unique=True)
+    for source in sources[graph.degrees_of(sources) > SHARE * most_edges].tolist():
+        firsts, counts, _ = graph.slots_of(np.array([source]))
+        rare = np.argsort(counts, kind="stable")
+        some = Taken.of(firsts[rare], counts[rare], np.full(len(rare), source), few)
+        new = np.setdiff1d(distinct(graph.tail_ids[some.edges]), reached, assume_unique=True)
         reached, mass = np.append(reached, new), np.append(mass, np.full(len(new), mass[0] / max(few, 1)))
-        taken.append(edges)
+        taken.append(some)
     return reached, mass, taken

@@ -47,7 +47,7 @@ def install_entity(app: FastAPI, linker: Linker) -> None:
             {
                 **described(linker, number),
                 "types": linker.names.types_of(number),
-                "edges_in_all": int(graph.degrees[number]),
+                "edges_in_all": int(graph.degrees_of(number)),
                 "matching": sum(len(others) for _, others in found),
                 "relations_in_all": len(found),
                 "relations": [
@@ -99,7 +99,7 @@ def group_facts(
 ) -> dict[str, Any]:
     """A relation of an entity and some of its neighbours (n,) in it, those with the most edges first."""
     graph, types_of = linker.graph, linker.names.types_of
-    order = np.argsort(-graph.degrees[others], kind="stable")
+    order = np.argsort(-graph.degrees_of(others), kind="stable")
     inverse, forward = divmod(relation, len(graph.relations))
     ends = (int(others[0]), entity) if inverse else (entity, int(others[0]))
     return {

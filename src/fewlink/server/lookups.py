@@ -9,10 +9,11 @@ import numpy as np
 
 import fewlink
 from fewlink.core.errors import FewlinkError
+from fewlink.graph.name_index import fold
 from fewlink.linker import Linker
 from fewlink.linker.complete import plausible_heads
 from fewlink.linker.constraints import KINDS
-from fewlink.linker.names import Names, entity_of, fold
+from fewlink.linker.names import Names, entity_of
 from fewlink.linker.overview import overview
 from fewlink.linker.query import References
 from fewlink.scorers import capabilities

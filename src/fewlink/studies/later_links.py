@@ -27,7 +27,7 @@ from fewlink.graph import Graph
 from fewlink.linker.calibration import TOP, Calibration, shipped_calibration
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
-from fewlink.linker.trust import head_fans, measure_trust
+from fewlink.linker.trust import HeadFans, measure_trust
 from fewlink.models.baselines.embedding import EmbeddingScorer, train_baseline
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.baselines.links import link_settings, train_links
@@ -123,7 +123,7 @@ def _chances(
     probabilities. All counts are 0 if trust is too low for probabilities.
     """
     trust = measure_trust(scorer, graph, references, task.range)
-    probabilities = calibration.probabilities(pairs, head_fans(graph)[pairs.heads], trust)
+    probabilities = calibration.probabilities(pairs, HeadFans(graph)[pairs.heads], trust)
     first = pairs.ranks < 2
     if not calibration.note(trust, float(probabilities[first].mean())).shown:
         return dict.fromkeys(CHANCES, 0)

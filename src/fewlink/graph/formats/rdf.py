@@ -6,6 +6,7 @@ Nesting at which pyoxigraph crashes, and XML that is not well-formed, which it a
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import xml.parsers.expat
 from collections.abc import Iterable, Iterator
@@ -32,6 +33,8 @@ LABELS = frozenset({"http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3
 RELATIVE = "relative:/"  # the base of IRIs that have none
 UNNAMED = re.compile(r"[0-9a-f]{20,32}")  # random names that the parser gives to unnamed blank nodes
 PIECE_BYTES = 1 << 20
+PLAIN_IRI = rb"<(https?://[a-zA-Z0-9.-]{1,99}/[\w./?&=+,;@!~*()':-]{0,999}(?:#[\w./?&=+,;@!~*()':-]{0,999})?)>"
+PLAIN_LINE = re.compile(rb"^" + rb" ".join([PLAIN_IRI] * 3) + rb" \.\n", re.MULTILINE)  # whose IRIs are valid
 QUOTE = b"<<"  # begins a quoted triple
 MAX_NESTING = 100  # of quoted triples, and of JSON; pyoxigraph crashes at a few thousand
 MAX_PREFIX_BYTES = 2_000  # of an entity or a namespace in XML, which stand for more text than is written
@@ -51,11 +54,12 @@ def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Blo
             for line, text in source.lines(raw):
                 if text.count(QUOTE) > MAX_NESTING:
                     Nesting(source, TURTLE, line - 1).check(text)
+        plain = syntax == "N-Triples" and _read_plain_lines(source, terms, raw)
         try:
             count = terms.count
-            terms.read(pyoxigraph.parse(input=raw, format=format))
+            terms.read(() if plain else pyoxigraph.parse(input=raw, format=format))
             count = terms.count - count
-            if count != raw.count(b"\n") and count != _statement_lines(source, raw):
+            if not plain and count != raw.count(b"\n") and count != _statement_lines(source, raw):
                 raise ValueError("a statement that is not on one line")
         except PARSER_ERRORS:
             terms.fields, terms.literals = [], 0
@@ -67,6 +71,32 @@ def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Blo
                     source.bad(f"is not valid {syntax} ({reason_of(error)})", line)
         source.line += raw.count(b"\n")
         yield terms.take()
+
+
+def _read_plain_lines(source: Source, terms: RdfTerms, raw: bytes) -> bool:
+    """Read lines of N-Triples at once, if all triples between entities are plain; return False, if not, and read none.
+
+    The parser reads the other lines, which are literals.
+    """
+    import pyoxigraph
+
+    found = PLAIN_LINE.findall(raw)
+    if not found:
+        return False
+    rest = PLAIN_LINE.sub(b"", raw) if len(found) < raw.count(b"\n") else b""
+    count = terms.count
+    try:
+        terms.read(pyoxigraph.parse(input=rest, format=pyoxigraph.RdfFormat.N_TRIPLES) if rest else ())
+        lines = terms.count - count
+        wrong = bool(terms.fields) or (lines != rest.count(b"\n") and lines != _statement_lines(source, rest))
+    except PARSER_ERRORS:
+        wrong = True
+    if wrong:
+        terms.fields, terms.size, terms.literals, terms.count = [], 0, 0, count
+        return False
+    terms.fields = list(itertools.chain.from_iterable(found))
+    source.good = True
+    return True
 
 
 def _statement_lines(source: Source, raw: bytes) -> int:

@@ -20,6 +20,7 @@ from fewlink.models.family import Learner, NoVectors, Prepared, VectorFreeFamily
 from fewlink.models.trail.episodes import SMALLEST, relation_pairs
 from fewlink.models.trail.learner import TrailLearner, network_of
 from fewlink.models.trail.mixture import MixedScorer, Mixture
+from fewlink.models.trail.names import MOST_NAMES
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import PART, WHOLE, TrailScorer
 from fewlink.models.trail.settings import TrailSettings
@@ -82,14 +83,15 @@ class TrailFamily(PropagationFamily[TrailSettings]):
     ) -> Parts:
         on_cpu = settings.device == "cpu"
         partial = on_cpu and not training and 2 * graph.triple_count > WHOLE
+        mapped = partial and graph.counted is not None and len(graph.entities) > MOST_NAMES
         nodes = min(len(graph.entities), 2 * PART) if partial else len(graph.entities)
         states = float(nodes) * settings.width * (4 if on_cpu else 2)
         if training:
             states *= settings.relations * settings.queries * runs
         return {
             "states": states * (2 * settings.layers + STATES if training else STATES),
-            "edges": (CONSTANTS if partial else EDGE) * 2.0 * graph.triple_count,
-            "relations": PAIR * (2.0 * len(graph.relations)) ** 2,
+            "edges": 0.0 if mapped else (CONSTANTS if partial else EDGE) * 2.0 * graph.triple_count,
+            "relations": (4 if mapped else PAIR) * (2.0 * len(graph.relations)) ** 2,
             "the program": PROGRAM,
         }
 

@@ -29,6 +29,7 @@ LARGEST_GROUP = 40  # entities with one name; larger groups are not joined
 MAX_CONTAINING = 60  # names that contain one; a name within more of them says little
 MAX_WORDS = 16  # of a name in which others are looked for
 MAX_ALIKE = 5  # entities of each of two names that `contain` joins
+MOST_NAMES = 1_000_000  # of more entities, names are not read
 SAMPLE = 2_000  # names that are looked at to see whether they say something
 DISTINCT = 0.3  # share of names whose words are their own from which they say something
 KIND = 0.5  # share of names with a colon from which what stands before it is taken for a kind
@@ -73,7 +74,7 @@ class EntityNames(NamedTuple):
 
 
 def entity_names(graph: Graph) -> EntityNames | None:
-    """The names of a graph's entities, made once; None if they say nothing, such as Q42 or /m/0abc.
+    """The names of a graph's entities, made once; None if they say nothing, such as Q42 or /m/0abc, or are too many.
 
     If most names have a colon, as in "concept:athlete:tiger_woods", what stands before the last one is left out.
     """
@@ -82,6 +83,8 @@ def entity_names(graph: Graph) -> EntityNames | None:
 
 def _entity_names(graph: Graph) -> EntityNames | None:
     count = len(graph.entities)
+    if count > MOST_NAMES:
+        return None
     sample = range(0, count, max(1, count // SAMPLE))
     with_kind = sum(":" in graph.name(entity) for entity in sample) >= KIND * len(sample)
     numbered = sum(graph.entities[entity].startswith("concept:") for entity in sample) >= KIND * len(sample)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 from fewlink.graph import Graph
 from fewlink.graph.groups import offsets_of, spans
 from fewlink.models.trail.names import FLAGS, name_vectors, with_name_relations
-from fewlink.propagation.edges import EdgeTable, GraphPart, edge_fans
+from fewlink.propagation.edges import EdgeTable, GraphPart
 
 PAIRS_AT_ONCE = 1 << 24
 
@@ -69,6 +70,8 @@ class ReadGraph:
         number = self.graph.relations.find(relation)
         if number is None:
             return self
+        if self.graph.counted is not None:  # of a large graph nothing is copied
+            return self.hiding(number)
         rest = self.graph.without(np.array([number]))
         return self._with(graph=rest, sizes=rest.once(_sizes), together=rest.once(_together)).to(self.device)
 
@@ -103,10 +106,13 @@ class ReadGraph:
             other.__dict__.pop(cached, None)
         return other
 
-    @property
-    def degrees(self) -> np.ndarray:
-        """The number of each entity's edges (entities,), without those between names."""
-        return self.graph.once(_degrees, len(self.graph.relations) - FLAGS * self.reads_names)
+    def degrees_of(self, entities: np.ndarray) -> np.ndarray:
+        """The number of edges of these entities (n,), without those between names."""
+        if not self.reads_names:
+            return self.graph.degrees_of(entities)
+        firsts, counts, owners = self.graph.slots_of(entities)
+        own = self.graph.relation_ids[firsts] % len(self.graph.relations) < len(self.graph.relations) - FLAGS
+        return np.bincount(owners[own], counts[own], minlength=len(entities))
 
     @property
     def reads_names(self) -> bool:
@@ -148,12 +154,6 @@ def slots_of(graph: Graph) -> Slots:
     return graph.once(_slots)
 
 
-def _degrees(graph: Graph, relations: int) -> np.ndarray:
-    """The number of each entity's edges of the first so many relations, inverse ones included."""
-    counted = graph.relation_ids % len(graph.relations) < relations
-    return np.bincount(graph.head_ids[counted], minlength=len(graph.entities))
-
-
 def _slots(graph: Graph) -> Slots:
     first = graph.slot_starts
     relations = graph.relation_ids[first].astype(np.int64)
@@ -163,15 +163,18 @@ def _slots(graph: Graph) -> Slots:
 
 def _sizes(graph: Graph) -> Tensor:
     """Of each relation: triples, entities at its head and at its tail, and mean fan-out and fan-in, on log scales."""
-    relations, most = np.asarray(graph.relation_ids), 2 * len(graph.relations)
-    count = np.bincount(relations, minlength=most)
-    ends = [np.bincount(relations, fans, minlength=most) for fans in edge_fans(graph)]  # distinct heads and tails
+    count, heads = graph.relation_sizes, np.diff(graph.slots.offsets)
+    ends = heads, np.roll(heads, len(graph.relations))
     fans = [np.log1p(count / np.maximum(each, 1)) / 4 for each in ends]
     return torch.from_numpy(np.stack([*(np.log1p(each) / 10 for each in (count, *ends)), *fans], -1).astype(np.float32))
 
 
 def _together(graph: Graph) -> Tensor:
     """How often an entity with one relation has another: (2R, 2R), rows adding up to 1."""
+    if graph.counted is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the array is not writable, and is not written to
+            return torch.from_numpy(graph.counted.together)
     count, (offsets, relations, _) = 2 * len(graph.relations), slots_of(graph)
     owners = graph.head_ids[graph.slot_starts]
     both = np.zeros(count * count)

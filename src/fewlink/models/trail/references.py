@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fewlink.core.seeds import generator
-from fewlink.graph.groups import spans
-from fewlink.models.trail.read_graph import ReadGraph, slots_of
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.propagation.product import ExtraEdges, Norms, edge_constants
 
 SAMPLE = 32  # references whose walks and names are read; of more a random sample
@@ -162,14 +161,13 @@ def distinct_pairs(pairs: np.ndarray) -> np.ndarray:
 
 def _around(graph: ReadGraph, ends: np.ndarray, out: np.ndarray, into: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`around` and `cover`, hidden relations included, given the references that leave and enter each end."""
-    slots = slots_of(graph.graph)
+    firsts, _, owners = graph.graph.slots_of(ends)
+    relations, sizes = graph.graph.relation_ids[firsts], np.diff(graph.graph.slots.offsets)
     around, cover = [], []
     for counts in (out, into):
-        own = np.flatnonzero(counts)
-        at, owners = spans(slots.offsets[ends[own]], slots.offsets[ends[own] + 1])
-        relations = slots.relations[at]
-        around.append(np.bincount(relations, counts[own][owners], minlength=graph.relations) / counts.sum())
-        cover.append(np.bincount(relations, minlength=graph.relations) / np.maximum(slots.counts, 1))
+        own = counts[owners] > 0
+        around.append(np.bincount(relations[own], counts[owners[own]], minlength=graph.relations) / counts.sum())
+        cover.append(np.bincount(relations[own], minlength=graph.relations) / np.maximum(sizes, 1))
     return np.stack(around), np.stack(cover)
 
 
@@ -187,7 +185,7 @@ def _sizes(count: int, heads: int, tails: int) -> np.ndarray:
 
 def _facts(graph: ReadGraph, ends: np.ndarray, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
     count = len(heads)
-    degrees = np.log1p(graph.degrees[ends])
+    degrees = np.log1p(graph.degrees_of(ends))
     keys, turned = heads * len(ends) + tails, tails * len(ends) + heads
     own = [np.bincount(column) for column in (heads, tails)]
     return np.array(

@@ -245,9 +245,11 @@ class TrailScorer:
         entities of its nodes (n,)."""
         asked = ids([head])[None], ids([tail])[None]
         cosines = self.network.cosines(self.graph, known.references, *asked)
-        edges, references, table = known.edges, known.references, self.graph.edges
-        nodes = np.arange(table.nodes)
-        if self.part_edges is not None:
+        edges, references = known.edges, known.references
+        if self.part_edges is None:
+            table = self.graph.edges
+            nodes = np.arange(table.nodes)
+        else:
             ends = references.ends[0].numpy()
             part = graph_part(self.graph.graph, np.append(ends, [head, tail]), self.part_edges)
             references = references._replace(ends=ids(part.places(ends))[None])

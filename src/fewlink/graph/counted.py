@@ -1,0 +1,178 @@
+"""What is counted once of a large graph and stored with it, so that no question reads all edges."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fewlink.core.progress import Advance, progress
+from fewlink.graph.groups import Groups, spans
+from fewlink.graph.vocabulary import check_ids, check_offsets, load_array
+
+POPULAR = 20_000  # entities with most edges
+EDGES_AT_ONCE = 1 << 22
+MEMBERS_AT_ONCE = 1 << 19
+MAX_PAIRS = 4e9  # of relations that an entity has, up to which all are counted
+SAMPLE = 4_096  # entities of each relation that are counted otherwise, evenly spaced
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What is counted of a graph with T triples and R relations.
+
+    Shapes: `fans` (2T,) int32, the number of heads that the tail of each edge has with its relation; `sizes` (2R,)
+    int64, the edges of each relation; `slot_offsets` (2R + 1,) int64 and `slot_members` (s,) int32, the entities that
+    have each relation; `together` (2R, 2R) float32, how often an entity with one relation has another, rows adding up
+    to 1; `popular` (p,) int32, the entities with most edges, sorted.
+    """
+
+    fans: np.ndarray
+    sizes: np.ndarray
+    slot_offsets: np.ndarray
+    slot_members: np.ndarray
+    together: np.ndarray
+    popular: np.ndarray
+
+    @property
+    def slots(self) -> Groups:
+        return Groups(self.slot_offsets, self.slot_members)
+
+    @classmethod
+    def open(cls, folder: Path, entities: int, relations: int, edges: int) -> Counted:
+        """Open what `count` wrote. Raise ValueError if its arrays do not fit the graph."""
+        found = cls(*(load_array(file_of(folder, field.name)) for field in dataclasses.fields(cls)))
+        pairs = (2 * relations, 2 * relations)
+        if len(found.fans) != edges or found.sizes.shape != pairs[:1] or found.together.shape != pairs:
+            raise ValueError("what was counted does not fit the graph")
+        check_offsets(found.slot_offsets, len(found.slot_members), "slots", 2 * relations + 1)
+        check_ids(found.slot_members, entities, "slots")
+        check_ids(found.popular, entities, "popular entities")
+        return found
+
+
+def file_of(folder: Path, name: str) -> Path:
+    return folder / f"counted.{name}.npy"
+
+
+class Edges(NamedTuple):
+    """The edges of a graph with so many relations; the arrays are those of `Graph`."""
+
+    offsets: np.ndarray
+    relation_ids: np.ndarray
+    positions: np.ndarray
+    relations: int
+
+
+def count(graph: Edges, folder: Path) -> None:
+    """Count a graph, some edges at a time, and write the arrays of `Counted` to a folder."""
+    with progress("counting edges", 3.0) as advance:
+        _count(graph, folder, advance)
+
+
+def _count(graph: Edges, folder: Path, advance: Advance) -> None:
+    relations, edges, entities = graph.relations, len(graph.relation_ids), len(graph.offsets) - 1
+    scratch = [folder / f"scratch.{name}.npy" for name in ("out", "in", "relations", "ends")]
+    runs = [_new(path, edges // 2, np.int32) for path in scratch[:2]]  # of a triple: its tails, its heads
+    sizes, counts = np.zeros(2 * relations, np.int64), np.zeros(2 * relations, np.int64)
+    slot_ends, squares = _new(scratch[3], entities + 1, np.int64), 0.0
+    for part in _parts(graph):
+        lengths = np.diff(part.firsts, append=len(part.relations))
+        fans = np.repeat(lengths, lengths)
+        for inverse, run in enumerate(runs):
+            chosen = (part.relations >= relations) == bool(inverse)
+            run[part.positions[chosen]] = fans[chosen]
+        sizes += np.bincount(part.relations, minlength=len(sizes))
+        counts += np.bincount(part.relations[part.firsts], minlength=len(counts))
+        own = np.bincount(part.heads[part.firsts] - part.begin, minlength=part.end - part.begin)
+        slot_ends[part.begin + 1 : part.end + 1] = int(slot_ends[part.begin]) + np.cumsum(own)
+        squares += float((own.astype(np.float64) ** 2).sum())
+        advance(part.last / edges)
+    np.save(file_of(folder, "sizes"), sizes)
+    offsets = np.append(0, np.cumsum(counts))
+    np.save(file_of(folder, "slot_offsets"), offsets)
+    found = _new(file_of(folder, "fans"), edges, np.int32)
+    members = _new(file_of(folder, "slot_members"), int(offsets[-1]), np.int32)
+    by_entity, free = _new(scratch[2], int(offsets[-1]), np.int32), offsets[:-1].copy()
+    for part in _parts(graph):
+        back = part.relations >= relations
+        fans = runs[1][part.positions]
+        fans[back] = runs[0][part.positions[back]]
+        found[part.first : part.last] = fans
+        of, heads = part.relations[part.firsts], part.heads[part.firsts]
+        by_entity[int(slot_ends[part.begin]) : int(slot_ends[part.end])] = of
+        order = np.argsort(of, kind="stable")
+        ordered = of[order]
+        here = np.bincount(ordered, minlength=len(free))
+        within = np.arange(len(ordered)) - (np.cumsum(here) - here)[ordered]
+        members[free[ordered] + within] = heads[order]
+        free += here
+        advance(1 + part.last / edges)
+    most = np.inf if squares <= MAX_PAIRS else SAMPLE
+    together = np.lib.format.open_memmap(file_of(folder, "together"), "w+", np.float32, (2 * relations, 2 * relations))
+    for relation in range(2 * relations):
+        own = members[offsets[relation] : offsets[relation + 1]]
+        if len(own) > most:
+            own = own[np.linspace(0, len(own) - 1, int(most)).astype(np.int64)]
+        row = np.zeros(2 * relations)
+        for at in range(0, len(own), MEMBERS_AT_ONCE):
+            some = own[at : at + MEMBERS_AT_ONCE]
+            row += np.bincount(by_entity[spans(slot_ends[some], slot_ends[some + 1])[0]], minlength=len(row))
+        together[relation] = row / max(row.sum(), 1)
+        advance(2 + relation / (2 * relations))
+    np.save(file_of(folder, "popular"), most_popular(graph.offsets))
+    del runs, slot_ends, by_entity, found, members, together
+    for path in scratch:
+        path.unlink()
+
+
+def most_popular(offsets: np.ndarray) -> np.ndarray:
+    """The entities with most edges (p,) int32, sorted; of those with equally many, the first."""
+    degrees = np.diff(offsets).astype(np.int32)
+    if len(degrees) <= POPULAR:
+        return np.arange(len(degrees), dtype=np.int32)
+    least = np.partition(degrees, len(degrees) - POPULAR)[len(degrees) - POPULAR]
+    above = np.flatnonzero(degrees > least)
+    equal = np.flatnonzero(degrees == least)[: POPULAR - len(above)]
+    return np.sort(np.concatenate([above, equal])).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """All edges, `first` to `last`, of the entities `begin` to `end`; `firsts` are those that begin a slot."""
+
+    begin: int
+    end: int
+    first: int
+    last: int
+    heads: np.ndarray
+    relations: np.ndarray
+    positions: np.ndarray
+    firsts: np.ndarray
+
+
+def _parts(graph: Edges) -> Iterator[_Part]:
+    begin, entities = 0, len(graph.offsets) - 1
+    while begin < entities:
+        first = int(graph.offsets[begin])
+        end = max(begin + 1, int(np.searchsorted(graph.offsets, first + EDGES_AT_ONCE, "right")) - 1)
+        last = int(graph.offsets[end])
+        heads = np.repeat(np.arange(begin, end, dtype=np.int32), np.diff(graph.offsets[begin : end + 1]))
+        relations = np.array(graph.relation_ids[first:last])
+        begins = np.ones(len(heads), bool)
+        begins[1:] = (heads[1:] != heads[:-1]) | (relations[1:] != relations[:-1])
+        positions = np.array(graph.positions[first:last])
+        yield _Part(begin, end, first, last, heads, relations, positions, np.flatnonzero(begins))
+        begin = end
+
+
+def _new(path: Path, size: int, kind: type) -> np.ndarray:
+    """A new array (size,) of zeros in a file."""
+    if not size:
+        np.save(path, np.zeros(0, kind))
+        return np.zeros(0, kind)
+    return np.lib.format.open_memmap(path, "w+", kind, (size,))

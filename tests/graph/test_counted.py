@@ -1,0 +1,171 @@
+"""What is counted of a large graph and stored, against what is computed of a small one."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.conftest import id_graph
+
+from fewlink.data import candidates
+from fewlink.data.candidates import open_candidates
+from fewlink.graph import Graph, components, counted
+from fewlink.graph.components import joined
+from fewlink.models.trail.read_graph import ReadGraph, slots_of
+from fewlink.models.trail.shipped import shipped_scorer
+from fewlink.propagation.edges import edge_fans, graph_part
+from fewlink.scorers import Question
+
+
+def random_graph(seed: int, entities: int = 60, relations: int = 5, triples: int = 400) -> Graph:
+    chance = random.Random(seed)
+    rows = [
+        (int(entities ** chance.random()) - 1, chance.randrange(relations), chance.randrange(entities))
+        for _ in range(triples)
+    ]
+    return id_graph(rows, entities, relations)
+
+
+@pytest.fixture(params=range(3))
+def both(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Graph, Graph]:
+    """A graph in memory, and the same as a large one is opened; parts are small, and few edges are many."""
+    monkeypatch.setattr("fewlink.graph.graph.LARGE", 0)
+    monkeypatch.setattr("fewlink.graph.graph.FEW_EDGES", 5)
+    monkeypatch.setattr(counted, "EDGES_AT_ONCE", 30)
+    monkeypatch.setattr(counted, "MEMBERS_AT_ONCE", 7)
+    graph = random_graph(request.param)
+    return graph, Graph.open(graph.save(tmp_path / "graph"))
+
+
+def test_slots_fans_and_sizes_are_those_of_the_edges(both: tuple[Graph, Graph]) -> None:
+    graph, large = both
+    assert large.counted is not None and large.index is not None
+    assert large.slots.offsets.tolist() == graph.slots.offsets.tolist()
+    assert large.slots.members.tolist() == graph.slots.members.tolist()
+    assert large.relation_sizes.tolist() == graph.relation_sizes.tolist()
+    assert (1 / large.counted.fans).astype(np.float32).tolist() == edge_fans(graph)[1].tolist()
+    assert large.popular.tolist() == graph.popular.tolist()
+
+
+def test_a_small_graph_counts_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.graph.graph.LARGE", 0)
+    graph = id_graph([(0, 0, 1), (0, 0, 2), (3, 0, 2), (0, 1, 3)], 4, 2)
+    large = Graph.open(graph.save(tmp_path / "graph"))
+    assert large.counted is not None
+    # edges: 0 -0-> 1, 0 -0-> 2, 0 -1-> 3; 1 -2-> 0; 2 -2-> 0, 2 -2-> 3; 3 -0-> 2, 3 -3-> 0
+    assert large.counted.fans.tolist() == [1, 2, 1, 2, 2, 1, 2, 1]
+    assert large.counted.sizes.tolist() == [3, 1, 3, 1]
+    assert [large.slots[slot].tolist() for slot in range(4)] == [[0, 3], [0], [1, 2], [3]]
+    # entity 0 has the relations 0 and 1, entity 3 has 0 and 3
+    assert large.counted.together.tolist() == [[0.5, 0.25, 0, 0.25], [0.5, 0.5, 0, 0], [0, 0, 1, 0], [0.5, 0, 0, 0.5]]
+
+
+def test_what_trail_reads_of_relations_is_the_same(both: tuple[Graph, Graph]) -> None:
+    read, of_large = (ReadGraph.of(graph, names=False) for graph in both)
+    assert torch.equal(read.sizes, of_large.sizes) and torch.equal(read.together, of_large.together)
+
+
+def test_of_many_pairs_a_sample_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.graph.graph.LARGE", 0)
+    monkeypatch.setattr(counted, "MAX_PAIRS", 0)
+    monkeypatch.setattr(counted, "SAMPLE", 2)
+    graph = id_graph([(0, 0, 4), (1, 0, 4), (2, 0, 4), (0, 1, 4), (2, 1, 4)], 5, 2)
+    large = Graph.open(graph.save(tmp_path / "graph"))
+    assert large.counted is not None
+    assert large.counted.together[0].tolist() == [0.5, 0.5, 0, 0]  # of the entities 0, 1 and 2, the first and the last
+
+
+def test_the_slots_of_entities(both: tuple[Graph, Graph]) -> None:
+    graph, large = both
+    slots = slots_of(graph)
+    for entities in (np.arange(60), np.array([7, 3, 3]), np.array([], np.int64)):
+        firsts, counts, owners = large.slots_of(entities)
+        for place, entity in enumerate(entities.tolist()):
+            relations = large.relation_ids[firsts[owners == place]]
+            assert relations.tolist() == slots.relations[slots.offsets[entity] : slots.offsets[entity + 1]].tolist()
+            assert counts[owners == place].sum() == graph.degrees[entity]
+
+
+def test_the_edges_of_a_relation(both: tuple[Graph, Graph]) -> None:
+    graph, large = both
+    for relation in range(10):
+        edges = large.edges_with(relation)
+        assert edges.tolist() == np.flatnonzero(graph.relation_ids == relation).tolist()
+        assert large.heads_of(edges).tolist() == graph.head_ids[edges].tolist()
+
+
+@pytest.mark.parametrize("most", [10, 40, 10_000])
+def test_parts_are_the_same(both: tuple[Graph, Graph], most: int) -> None:
+    for sources in ([0], [5, 9, 0], [3]):
+        one, other = (graph_part(graph, np.array(sources), most) for graph in both)
+        assert one.nodes.tolist() == other.nodes.tolist()
+        for name in ("row", "first", "second", "fan_out", "fan_in"):
+            for order in ("by_tail", "by_head", "by_relation"):
+                assert torch.equal(getattr(getattr(one.edges, order), name), getattr(getattr(other.edges, order), name))
+
+
+def test_scores_are_the_same_and_a_hidden_relation_is_not_copied(both: tuple[Graph, Graph]) -> None:
+    references, everyone = np.array([[0, 7], [1, 9], [5, 8]]), np.arange(60)
+    question = Question("", references, np.array([2, 3]), everyone)
+    scores = []
+    for graph in both:
+        scorer = shipped_scorer(graph, names=False)
+        scorer.limit_edges(120)
+        scores.append(scorer(question))
+        hiding = scorer.without(graph.relations[0])
+        assert (hiding.graph.graph is graph) == (graph.counted is not None)
+    assert torch.equal(*scores)
+
+
+def test_a_large_graph_is_asked_without_reading_all_edges(both: tuple[Graph, Graph]) -> None:
+    """Nothing that has a value for each edge or each entity is derived from the graph."""
+    from fewlink.data import Benchmark
+    from fewlink.linker import Linker
+
+    _, large = both
+    linker = Linker.shipped(Benchmark("large", large, {"train": [], "dev": [], "test": []}))
+    linker.limit_edges(50)
+    heads = large.slots[0][:5].tolist()
+    pairs = [(large.entities[head], large.entities[int(large.tail_ids[large.offsets[head]])]) for head in heads[:3]]
+    linker.predict(pairs, heads=[large.entities[heads[3]]], k=3, explain=True)
+    linker.predict(relation=large.relations[1], heads=[large.entities[heads[3]]], k=3)
+    linker.names.complete("1")
+    derived = {
+        "head_ids",
+        "slot_starts",
+        "degrees",
+        *(f"_{name}" for name in ("edge_fans", "inverse_edges", "triples")),
+    }
+    made = set(vars(large)) | {key[0].__name__ for key in vars(large).get("_derived", {})}
+    assert not derived & made
+
+
+def test_components_beyond_a_size_are_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.graph.graph.LARGE", 0)
+    monkeypatch.setattr(components, "FEW_EDGES", 4)
+    ring = [(i, 0, (i + 1) % 6) for i in range(6)]
+    graph = id_graph([*ring, (6, 0, 7), (8, 0, 9), *((i, 0, i + 1) for i in range(10, 15))], 17, 1)
+    large = Graph.open(graph.save(tmp_path / "graph"))
+    heads = np.array([3, 6, 7, 8, 12, 16])
+    for references in ([[0, 1]], [[6, 8]], [[6, 6], [2, 2]]):
+        exact = joined(graph, np.array(references), heads)
+        found = joined(large, np.array(references), heads)
+        assert found[[0, 1, 2, 3, 5]].tolist() == exact[[0, 1, 2, 3, 5]].tolist()
+        assert found[4] == (references != [[6, 8]])  # joined to another large component, for all that is known
+
+
+def test_open_candidates_are_those_of_the_rarest_kinds(
+    both: tuple[Graph, Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, large = both
+    references = np.array([[0, 7], [1, 9]])
+    assert open_candidates(large, references).tolist() == open_candidates(graph, references).tolist()
+    sizes = np.sort([len(graph.slots[slot]) for slot in np.unique(graph.relation_ids[graph.edges_of([7, 9])[0]])])
+    monkeypatch.setattr(candidates, "MOST", int(sizes[:2].sum()))
+    assert set(open_candidates(large, references)) <= set(open_candidates(graph, references))
+    monkeypatch.setattr(candidates, "MOST", 3)
+    few = open_candidates(large, references)
+    assert {7, 9} <= set(few.tolist()) and len(few) <= 5
