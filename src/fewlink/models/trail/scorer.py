@@ -26,6 +26,7 @@ from fewlink.models.trail.answering import (
     rows_to,
 )
 from fewlink.models.trail.explanation import EVIDENCE, explain, likeness_of_names
+from fewlink.models.trail.nearby import Near, Surroundings, Worth, scores_near
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.references import References, distinct_pairs, read_references
@@ -37,12 +38,14 @@ from fewlink.scorers import Capabilities, Question, Reasons
 
 HEADS_ON_GPU = 16  # heads side by side
 HEADS = 4  # heads side by side on a CPU
+HEADS_NEARBY = 16  # heads whose surroundings are read side by side
 FEW = 64  # candidates up to which a CPU computes the references' states for them alone
 TASKS = 1 << 27  # bytes of the tasks that are remembered
 STATES = 1 << 28  # bytes of the references' states that are remembered
 REACHES = 1 << 27  # bytes of the ways to candidates that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
+NEARBY = 15  # edges of the whole graph that take half as long as one that is chosen near a head
 EDGE_BYTES = 100  # that an edge of a part takes in its table
 MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
 ALIKE = 0.3  # cosine of two names from which one resembles the other
@@ -105,6 +108,7 @@ class TrailScorer:
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         large = self.device.type == "cpu" and 2 * graph.graph.triple_count > WHOLE
         self.part_edges = PART if large else None  # to read around each head; None: the whole graph
+        self.near_edges: int | None = None  # to choose by walks from each head instead
         self._remember()
 
     def _remember(self) -> None:
@@ -112,6 +116,7 @@ class TrailScorer:
         self._tasks: Remembered[KnownTask] = Remembered(TASKS, KnownTask.bytes)
         self._states: Remembered[Tensor] = Remembered(STATES, lambda states: states.nbytes)
         self._reaches: Remembered[Reach] = Remembered(REACHES, Reach.bytes)
+        self._surroundings: Remembered[Surroundings] = Remembered(TASKS, Surroundings.bytes)
         self._gpu = threading.Lock()  # one question at a time
 
     @property
@@ -120,7 +125,7 @@ class TrailScorer:
             thread_safe=True,
             scores_are_logits=True,
             evidence=EVIDENCE,
-            edges_read=self.part_edges,
+            edges_read=self.part_edges if self.near_edges is None else self.near_edges,
             reads_names=self.graph.reads_names,
         )
 
@@ -129,12 +134,15 @@ class TrailScorer:
         return joined(self.graph.graph, references, heads)
 
     def limit_edges(self, edges: int) -> None:
-        """Read a part of about this many edges around each head, whatever the size of the graph: fewer are quicker."""
+        """Read about so many edges around each head, chosen by walks from it (`nearby`): fewer are quicker.
+
+        A graph with less than `NEARBY` times as many is read as a whole, which takes about as long.
+        """
         if self.device.type != "cpu":
             raise FewlinkError("the edges to read can be limited on a CPU only: give no limit, or --device cpu")
         if edges < 1:
             raise FewlinkError(f"edges is {edges}: it must be at least 1")
-        self.part_edges = edges
+        self.near_edges = edges if 2 * self.graph.graph.triple_count >= NEARBY * edges else None
         self._remember()
 
     def without(self, relation: str) -> TrailScorer:
@@ -151,14 +159,14 @@ class TrailScorer:
 
     def _on(self, graph: ReadGraph) -> TrailScorer:
         other = TrailScorer(self.name, self.network, graph)
-        other.part_edges = self.part_edges
+        other.part_edges, other.near_edges = self.part_edges, self.near_edges
         return other
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             name: value
             for name, value in self.__dict__.items()
-            if name not in ("_tasks", "_states", "_reaches", "_gpu")
+            if name not in ("_tasks", "_states", "_reaches", "_surroundings", "_gpu")
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -174,6 +182,8 @@ class TrailScorer:
                 return self._on_gpu(self.known_task(question.references), question)
         with torch_threads(1):
             known = self.known_task(question.references)
+        if self.near_edges is not None:
+            return self._nearby(known, question.heads, question.candidates)
         candidates, groups = question.candidates, self._groups(question.heads)
         if len(groups) == 1:  # both streams at once
             streams = [lambda: self._base(known, candidates), lambda: self._features(known, groups[0], candidates)]
@@ -293,6 +303,33 @@ class TrailScorer:
         of_ends = self.network.marks(known.encoded.task[0]).view(3, -1)[1:]  # of the references' heads and tails
         stream = Stream.of(self.network, known.encoded, REFERENCES, edges)
         return propagate(table, stream, Reached(ends, (marks.T @ of_ends)[:, None]), rows)[:, 0]
+
+    def _nearby(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
+        """Scores (H, C) with the edges near each head only."""
+        tails, which = np.unique(candidates, return_inverse=True)
+        with torch_threads(1):
+            around = self._surroundings.get(known.key, lambda: self._surroundings_of(known))
+            base = self._base(known, tails)
+
+        def scores(some: np.ndarray) -> Tensor:
+            near = Near.of(around, some)
+            cosines = self.network.cosines(self.graph, known.references, ids(some)[None], ids(tails)[None])
+            of_names = None if cosines is None else cosines[0]
+            return scores_near(self.network, known.encoded, near, tails, base, of_names)
+
+        groups = [heads[at : at + HEADS_NEARBY] for at in range(0, len(heads), HEADS_NEARBY)]
+        return torch.cat(parallel_map(scores, groups))[:, torch.from_numpy(which)]
+
+    def _surroundings_of(self, known: KnownTask) -> Surroundings:
+        """The edges around heads for a task, and which of them are worth following."""
+        assert self.near_edges is not None
+        pairs = known.references.entities[0].numpy()
+        table, nodes = (self.graph.edges, None) if known.part is None else (known.part.edges, known.part.nodes)
+        entities = np.arange(table.nodes) if nodes is None else nodes
+        suggested = self.network.last(self._base(known, entities).relu_()).squeeze(-1)
+        local = pairs if known.part is None else known.part.places(pairs)
+        worth = Worth.of(nodes, table.by_head, local, suggested)
+        return Surroundings(self.graph.graph, pairs, worth, self.near_edges)
 
     def _groups(self, heads: np.ndarray) -> list[np.ndarray]:
         """Heads that are answered together: side by side on the whole graph, one by one on parts."""
