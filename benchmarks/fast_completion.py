@@ -2,11 +2,10 @@
 
 python benchmarks/fast_completion.py NELL-ONE [--graphs FOLDER NAME …] [--relations 12] [--heads 40] [--edges 10000 …]
 
-Relations of NELL-One's second fold, which no model was tuned on here, and of graphs that no model may be trained on, are
-hidden in turn, with all but some of their pairs as references. Candidates are those of `complete`, tails that resemble
-the references'; a tail that is not among them counts as not found. `same first` is the share of heads with the same
-first tail as with all edges. Both are timed in the same process with one thread, after one head that is not timed.
-Writes records/fast-completion.json.
+Relations of a fold of NELL-One, and of graphs that no model may be trained on, are hidden in turn, with all but some of
+their pairs as references. Candidates are those of `complete`, tails that resemble the references'; a tail that is not
+among them counts as not found. `same first` is the share of heads with the same first tail as with all edges. All are
+timed in the same process with one thread, after one head that is not timed. Writes records/fast-completion.json.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Worth(NamedTuple):
 
     def at(self, entities: np.ndarray) -> np.ndarray:
         if self.nodes is None:
-            return self.values[entities]
+            return np.asarray(self.values[entities])
         places = np.minimum(np.searchsorted(self.nodes, entities), len(self.nodes) - 1)
         return np.asarray(np.where(self.nodes[places] == entities, self.values[places], LEAST))
 
