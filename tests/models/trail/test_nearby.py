@@ -84,8 +84,14 @@ def test_worth_is_the_share_of_walks_that_soon_end_at_what_the_references_sugges
 
 def near_scorer(seed: int, edges: int = 1_000_000, **graph: int) -> TrailScorer:
     scorer = scorer_of(seed, **graph)
-    scorer.near_edges = edges
+    scorer.limit_edges(edges)
     return scorer
+
+
+@pytest.fixture(autouse=True)
+def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Edges near heads are chosen in small graphs, too."""
+    monkeypatch.setattr(module, "NEARBY", 0)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -107,7 +113,7 @@ def test_names_are_read_near_heads_too() -> None:
     scorer = TrailScorer("trail", network_of(SHAPE, 3), ReadGraph.of(graph)).with_vectors(vectors)
     question = question_of(3)
     expected = scorer(question)
-    scorer.near_edges = 1_000_000
+    scorer.limit_edges(1_000_000)
     torch.testing.assert_close(scorer(question), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -136,11 +142,12 @@ def test_a_part_is_bounded(most_edges: int) -> None:
     assert (np.bincount(near.heads[targets]) <= 2 * np.maximum(of_heads, most_edges)).all()
 
 
-def test_a_graph_that_is_not_much_larger_is_read_as_a_whole() -> None:
+def test_a_graph_that_is_not_much_larger_is_read_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NEARBY", 12)
     scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
     whole = scorer(question)
-    most = 2 * scorer.graph.graph.triple_count // module.NEARBY
-    scorer.limit_edges(most + 1)
-    assert torch.equal(scorer(question), whole) and scorer.capabilities.edges_read is None
-    scorer.limit_edges(most)
-    assert not torch.equal(scorer(question), whole) and scorer.capabilities.edges_read == most
+    count = 2 * (scorer.graph.graph.triple_count + len(question.references))
+    scorer.limit_edges(count // module.NEARBY + 1)
+    assert torch.equal(scorer(question), whole)
+    scorer.limit_edges(count // module.NEARBY)
+    assert not torch.equal(scorer(question), whole)

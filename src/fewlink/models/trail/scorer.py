@@ -45,7 +45,7 @@ STATES = 1 << 28  # bytes of the references' states that are remembered
 REACHES = 1 << 27  # bytes of the ways to candidates that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
-NEARBY = 15  # edges of the whole graph that take half as long as one that is chosen near a head
+NEARBY = 12  # edges of the whole graph that take about half as long as one that is chosen near a head
 EDGE_BYTES = 100  # that an edge of a part takes in its table
 MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
 ALIKE = 0.3  # cosine of two names from which one resembles the other
@@ -136,13 +136,13 @@ class TrailScorer:
     def limit_edges(self, edges: int) -> None:
         """Read about so many edges around each head, chosen by walks from it (`nearby`): fewer are quicker.
 
-        A graph with less than `NEARBY` times as many is read as a whole, which takes about as long.
+        A graph that has less than `NEARBY` times as many, references included, is read as a whole.
         """
         if self.device.type != "cpu":
             raise FewlinkError("the edges to read can be limited on a CPU only: give no limit, or --device cpu")
         if edges < 1:
             raise FewlinkError(f"edges is {edges}: it must be at least 1")
-        self.near_edges = edges if 2 * self.graph.graph.triple_count >= NEARBY * edges else None
+        self.near_edges = edges
         self._remember()
 
     def without(self, relation: str) -> TrailScorer:
@@ -182,7 +182,7 @@ class TrailScorer:
                 return self._on_gpu(self.known_task(question.references), question)
         with torch_threads(1):
             known = self.known_task(question.references)
-        if self.near_edges is not None:
+        if self._reads_nearby(known):
             return self._nearby(known, question.heads, question.candidates)
         candidates, groups = question.candidates, self._groups(question.heads)
         if len(groups) == 1:  # both streams at once
@@ -303,6 +303,11 @@ class TrailScorer:
         of_ends = self.network.marks(known.encoded.task[0]).view(3, -1)[1:]  # of the references' heads and tails
         stream = Stream.of(self.network, known.encoded, REFERENCES, edges)
         return propagate(table, stream, Reached(ends, (marks.T @ of_ends)[:, None]), rows)[:, 0]
+
+    def _reads_nearby(self, known: KnownTask) -> bool:
+        """Whether edges near each head are chosen for a task."""
+        count = 2 * self.graph.graph.triple_count + len(known.edges.sources)
+        return self.near_edges is not None and count >= NEARBY * self.near_edges
 
     def _nearby(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
         """Scores (H, C) with the edges near each head only."""
