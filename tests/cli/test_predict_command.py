@@ -249,6 +249,11 @@ def test_missing_links_are_written_to_a_file(tmp_path: Path) -> None:
     out = tmp_path / "missing.tsv"
     result = run_command("complete", "umls", "--relation", "causes", "--out", out, "--top", "7", "--device", "cpu")
     assert f"7 pairs written to {out}" in result.output and len(out.read_text().splitlines()) == 9
+    fast, few = tmp_path / "fast.tsv", tmp_path / "few.tsv"
+    run_command("complete", "umls", "--relation", "causes", "--out", fast, "--top", "7", "--fast")
+    assert fast.read_text().splitlines()[1:] == out.read_text().splitlines()[1:]  # a small graph is read as a whole
+    run_command("complete", "umls", "--relation", "causes", "--out", few, "--top", "7", "--fast", "--edges", "20")
+    assert '"edges": 20' in few.read_text() and '"edges": null' in out.read_text()
     with pytest.raises(FewlinkError, match="exists already"):
         run_command("complete", "umls", "--relation", "causes", "--out", out)
     with pytest.raises(FewlinkError, match="--relation"):

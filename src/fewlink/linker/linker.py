@@ -268,7 +268,11 @@ class Linker:
         return other
 
     def limit_edges(self, edges: int) -> None:
-        """Limit the edges that the model reads around each head: faster for many heads, slightly less accurate."""
+        """Read only about so many edges near each head, the most promising ones.
+
+        With 10,000, many heads of a large graph are answered several times as fast and slightly less accurately.
+        A graph that would not be answered faster is read as a whole.
+        """
         if not isinstance(self.scorer, GraphScorer):
             raise FewlinkError(f"{self.scorer.name} cannot limit the edges it reads: only trail on a CPU can")
         self.scorer.limit_edges(edges)

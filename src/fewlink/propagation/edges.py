@@ -377,7 +377,11 @@ def _part_of(graph: Graph, reached: np.ndarray, taken: list[Taken]) -> GraphPart
     """The part with these edges, each with its inverse and once, and the entities `reached` and at their ends."""
     nothing = Taken(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
     edges, heads, fan_out = (np.concatenate(columns) for columns in zip(nothing, *taken, strict=True))
-    relations, tails, fan_in = graph.relation_ids[edges].astype(np.int64), graph.tail_ids[edges], _fan_in(graph, edges)
+    relations, tails, fan_in = (
+        graph.relation_ids[edges].astype(np.int64),
+        graph.tail_ids[edges],
+        fan_in_of(graph, edges),
+    )
     nodes, signed = distinct(np.concatenate([reached, heads, tails])), 2 * len(graph.relations)
     heads, tails = np.searchsorted(nodes, heads), np.searchsorted(nodes, tails)
     both = np.concatenate([heads, tails]), np.concatenate([tails, heads])
@@ -390,7 +394,7 @@ def _part_of(graph: Graph, reached: np.ndarray, taken: list[Taken]) -> GraphPart
     return GraphPart(nodes, table)
 
 
-def _fan_in(graph: Graph, edges: np.ndarray) -> np.ndarray:
+def fan_in_of(graph: Graph, edges: np.ndarray) -> np.ndarray:
     """One over the fan-in of these edges (n,) float32."""
     if graph.counted is None:
         return np.asarray(edge_fans(graph)[1][edges])

@@ -27,6 +27,7 @@ from fewlink.models.trail.answering import (
     rows_to,
 )
 from fewlink.models.trail.explanation import EVIDENCE, explain, likeness_of_names
+from fewlink.models.trail.nearby import Near, Surroundings, Worth, scores_near
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.references import SAMPLE, References, distinct_pairs, padded, read_references, stacked
@@ -38,12 +39,14 @@ from fewlink.scorers import Capabilities, Question, Reasons
 
 HEADS_ON_GPU = 16  # heads side by side
 HEADS = 4  # heads side by side on a CPU
+HEADS_NEARBY = 16  # heads whose surroundings are read side by side
 FEW = 64  # candidates up to which a CPU computes the references' states for them alone
 TASKS = 1 << 27  # bytes of the tasks that are remembered
 STATES = 1 << 28  # bytes of the references' states that are remembered
 REACHES = 1 << 25  # bytes of the ways to candidates that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
+NEARBY = 12  # edges of the whole graph that take about half as long as one that is chosen near a head
 EDGE_BYTES = 100  # that an edge of a part takes in its table
 MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
 ALIKE = 0.3  # cosine of two names from which one resembles the other
@@ -127,6 +130,7 @@ class TrailScorer:
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         large = self.device.type == "cpu" and 2 * graph.graph.triple_count > WHOLE
         self.part_edges = PART if large else None  # to read around each head; None: the whole graph
+        self.near_edges: int | None = None  # to choose by walks from each head instead
         self._remember()
 
     def _remember(self) -> None:
@@ -134,6 +138,7 @@ class TrailScorer:
         self._tasks: Remembered[KnownTask] = Remembered(TASKS, KnownTask.bytes)
         self._states: Remembered[Tensor] = Remembered(STATES, lambda states: states.nbytes)
         self._reaches: Remembered[Reach] = Remembered(REACHES, Reach.bytes)
+        self._surroundings: Remembered[Surroundings] = Remembered(TASKS, Surroundings.bytes)
         self._gpu = threading.Lock()  # one question at a time
 
     @property
@@ -142,7 +147,7 @@ class TrailScorer:
             thread_safe=True,
             scores_are_logits=True,
             evidence=EVIDENCE,
-            edges_read=self.part_edges,
+            edges_read=self.part_edges if self.near_edges is None else self.near_edges,
             reads_names=self.graph.reads_names,
         )
 
@@ -151,12 +156,15 @@ class TrailScorer:
         return joined(self.graph.graph, references, heads)
 
     def limit_edges(self, edges: int) -> None:
-        """Read a part of about this many edges around each head, whatever the size of the graph: fewer are quicker."""
+        """Read about so many edges around each head, chosen by walks from it (`nearby`): fewer are quicker.
+
+        A graph that has less than `NEARBY` times as many, references included, is read as a whole.
+        """
         if self.device.type != "cpu":
             raise FewlinkError("the edges to read can be limited on a CPU only: give no limit, or --device cpu")
         if edges < 1:
             raise FewlinkError(f"edges is {edges}: it must be at least 1")
-        self.part_edges = edges
+        self.near_edges = edges
         self._remember()
 
     def without(self, relation: str) -> TrailScorer:
@@ -173,14 +181,14 @@ class TrailScorer:
 
     def _on(self, graph: ReadGraph) -> TrailScorer:
         other = TrailScorer(self.name, self.network, graph)
-        other.part_edges = self.part_edges
+        other.part_edges, other.near_edges = self.part_edges, self.near_edges
         return other
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             name: value
             for name, value in self.__dict__.items()
-            if name not in ("_tasks", "_states", "_reaches", "_gpu")
+            if name not in ("_tasks", "_states", "_reaches", "_surroundings", "_gpu")
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -197,22 +205,24 @@ class TrailScorer:
         if self.device.type == "cuda":
             with self._gpu:
                 return [self._on_gpu(question) for question in questions]
-        if self.part_edges is not None and len(questions) > 1:
+        if (self.part_edges or self.near_edges) is not None and len(questions) > 1:
             return parallel_map(self, questions)
         if len(questions) < 2 and not any(len(question.heads) for question in questions):
             return [torch.zeros(0, len(question.candidates)) for question in questions]
         tasks = self.known_tasks([question.references for question in questions])
-        groups = self._groups(questions)
+        if self._reads_nearby(tasks[0]):
+            return [self._nearby(tasks[0], questions[0].heads, questions[0].candidates)]
+        candidates, groups = [question.candidates for question in questions], self._groups(questions)
         if len(groups) == 1:  # both streams at once
             streams: list[Callable[[], Any]] = [
-                lambda: self._bases(tasks, questions),
+                lambda: self._bases(tasks, candidates),
                 lambda: self._features(tasks, questions, groups[0]),
             ]
             bases, features = parallel_map(lambda stream: stream(), streams)
             found = [self._scores(bases, features)]
         else:
             with torch_threads(1):
-                bases = self._bases(tasks, questions)
+                bases = self._bases(tasks, candidates)
             found = parallel_map(lambda asked: self._scores(bases, self._features(tasks, questions, asked)), groups)
         scores = [[torch.zeros(0, len(question.candidates))] for question in questions]
         for number, some in itertools.chain(*found):
@@ -388,6 +398,37 @@ class TrailScorer:
         rows = rows or all_rows(table, edges, self.network.shape.layers)
         return propagate(table, stream, Reached(every, states), rows)
 
+    def _reads_nearby(self, known: KnownTask) -> bool:
+        """Whether edges near each head are chosen for a task."""
+        count = 2 * self.graph.graph.triple_count + len(known.edges.sources)
+        return self.near_edges is not None and count >= NEARBY * self.near_edges
+
+    def _nearby(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
+        """Scores (H, C) with the edges near each head only."""
+        tails, which = np.unique(candidates, return_inverse=True)
+        with torch_threads(1):
+            around = self._surroundings.get(known.key, lambda: self._surroundings_of(known))
+            (base,) = self._bases([known], [tails])
+
+        def scores(some: np.ndarray) -> Tensor:
+            near = Near.of(around, some)
+            cosines = self.network.cosines(self.graph, known.references, ids(some)[None], ids(tails)[None])
+            of_names = None if cosines is None else cosines[0]
+            return scores_near(self.network, known.encoded, near, tails, base, of_names)
+
+        return torch.cat(parallel_map(scores, in_groups(heads, HEADS_NEARBY)))[:, torch.from_numpy(which)]
+
+    def _surroundings_of(self, known: KnownTask) -> Surroundings:
+        """The edges around heads for a task, and which of them are worth following."""
+        assert self.near_edges is not None
+        pairs = known.references.entities[0].numpy()
+        table, nodes = (self.graph.edges, None) if known.part is None else (known.part.edges, known.part.nodes)
+        entities = np.arange(table.nodes) if nodes is None else nodes
+        suggested = self.network.last(self._bases([known], [entities])[0].relu_()).squeeze(-1)
+        local = pairs if known.part is None else known.part.places(pairs)
+        worth = Worth.of(nodes, table.by_head, local, suggested)
+        return Surroundings(self.graph.graph, pairs, worth, self.near_edges)
+
     def _groups(self, questions: Sequence[Question]) -> list[np.ndarray]:
         """The number of the question and the head (n, 2) of those that are answered together: side by side on the whole
         graph, one by one on parts."""
@@ -395,10 +436,10 @@ class TrailScorer:
         return in_groups(np.concatenate(asked), HEADS if self.part_edges is None else 1)
 
     @torch.no_grad()
-    def _bases(self, tasks: Sequence[KnownTask], questions: Sequence[Question]) -> list[Tensor]:
-        """For each question, what the references add to the hidden layer of each candidate's score: (C, 2W)."""
+    def _bases(self, tasks: Sequence[KnownTask], candidates: Sequence[np.ndarray]) -> list[Tensor]:
+        """For each task, what the references add to the hidden layer of each candidate's score: (C, 2W)."""
         of_references = self.network.of_state.weight.chunk(2, 1)[1]
-        found = self.reference_states(tasks, [question.candidates for question in questions])
+        found = self.reference_states(tasks, candidates)
         return [
             states @ of_references.T + self.network.of_task(task.encoded.task)
             for states, task in zip(found, tasks, strict=True)
