@@ -120,14 +120,20 @@ def test_scores_are_the_same_and_a_hidden_relation_is_not_copied(both: tuple[Gra
     assert torch.equal(*scores)
 
 
-def test_a_large_graph_is_asked_without_reading_all_edges(both: tuple[Graph, Graph]) -> None:
+@pytest.mark.parametrize("near", [False, True])
+def test_a_large_graph_is_asked_without_reading_all_edges(
+    both: tuple[Graph, Graph], near: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing that has a value for each edge or each entity is derived from the graph."""
     from fewlink.data import Benchmark
     from fewlink.linker import Linker
 
+    monkeypatch.setattr("fewlink.models.trail.scorer.WHOLE", 0)
+    monkeypatch.setattr("fewlink.models.trail.scorer.PART", 50)
     _, large = both
     linker = Linker.shipped(Benchmark("large", large, {"train": [], "dev": [], "test": []}))
-    linker.limit_edges(50)
+    if near:
+        linker.limit_edges(3)
     heads = large.slots[0][:5].tolist()
     pairs = [(large.entities[head], large.entities[int(large.tail_ids[large.offsets[head]])]) for head in heads[:3]]
     linker.predict(pairs, heads=[large.entities[heads[3]]], k=3, explain=True)

@@ -201,12 +201,12 @@ class Near(NamedTuple):
             rows, edges = (wanted, self.edges.of(wanted)) if number == len(weights) else (every, self.edges)
             if int(reached.sum()) <= FEW * len(x):
                 kept = reached[edges.sources]
-                edges = edges.only(kept, edges.sources[kept])
+                edges = edges.only(kept, edges.sources)
                 changed = reached[rows] | (edges.pairs.diff() > 0)
                 rows, pairs = rows[changed], torch.cat([edges.pairs[:-1][changed], edges.pairs[-1:]])
                 edges = dataclasses.replace(edges, pairs=pairs)
             moved = x.new_empty(len(rows), *x.shape[1:])
-            for part, sums in row_sums(edges, x, w, Norms.FOUR):
+            for part, sums in row_sums(edges, x, w[:, None], Norms.FOUR):
                 moved[part] = layer.updated(x[rows[part]], sums)
             x = x.index_copy(0, rows, moved)
             reached[rows] = True
