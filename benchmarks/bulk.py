@@ -5,9 +5,9 @@ python benchmarks/bulk.py nell-one concept:musicartistgenre attack campaign_uses
 
 Graphs and a relation of each. `complete` ranks tails for the first heads that it would choose. `actual` begins when the
 estimate is told, after the start of the workers. `core seconds` are those of this process and its workers, with what
-they do before that. `load` is the number of processes that wanted a core in the minute before: if the machine does other
-work, `actual` says little about speed, and it may change after the estimate. Writes records/bulk.json or, with `--fast`,
-records/bulk-fast.json.
+they do before that. `load` is the number of processes that wanted a core in the minute before: if the machine does
+other work, `actual` says little about speed, and it may change after the estimate. Writes records/bulk.json or, with
+`--fast`, records/bulk-fast.json.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def messages(near: Near) -> set[tuple[int, int, int]]:
     """The edges between entities, as (source, relation, target)."""
     edges = near.edges
     targets = np.repeat(np.arange(len(near.entities)), edges.edges[edges.pairs].diff())
-    relations = np.repeat(edges.relations, edges.edges.diff())
+    relations = np.repeat(edges.relations.numpy(), edges.edges.diff())
     return {
         (int(near.entities[source]), int(relation), int(near.entities[target]))
         for source, relation, target in zip(edges.sources, relations, targets, strict=True)
