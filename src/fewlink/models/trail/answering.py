@@ -35,7 +35,7 @@ class ReferenceEdges(NamedTuple):
     def of(cls, references: References, width: int) -> ReferenceEdges:
         """Those of one task."""
         extra = references.edges()
-        kinds = torch.arange(2).repeat_interleave(references.pairs.shape[1])
+        kinds = torch.arange(2, device=references.ends.device).repeat_interleave(references.pairs.shape[1])
         scales = references.constants(width, Norms.FOUR).flatten(0, 2)
         return cls(extra.rows[extra.sources], extra.rows[extra.targets], kinds, scales[:, None]).joined([])
 
