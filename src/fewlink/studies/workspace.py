@@ -48,7 +48,7 @@ class Workspace:
 
     results     a folder of records
     work        a folder of runs and vectors
-    checkpoint  a file of weights that a model needs, such as ULTRA's
+    checkpoint  a file of weights that a model needs, such as ultra's
     log         receives a line about each job
     on_epoch    makes a reporter of pretraining epochs from a title
     on_step     makes a reporter of training events from a title
