@@ -26,7 +26,8 @@ from torch import Tensor
 
 from fewlink.core.errors import InputError
 from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trix.ends import Ends
+from fewlink.models.trix import ends as ends_module
+from fewlink.models.trix.ends import Bags, Ends
 from fewlink.models.trix.family import FAMILY
 from fewlink.models.trix.network import Shape, TrixNetwork
 from fewlink.models.ultra.checkpoint import convert
@@ -153,3 +154,12 @@ def test_weights_are_read_from_files_of_both_kinds_and_those_of_other_models_are
     torch.save(ultra_network().state_dict(), tmp_path / "ultra.pth")
     with pytest.raises(InputError, match=r"ultra\.pth.*TRIX"):
         FAMILY.read(tmp_path / "ultra.pth")
+
+
+@pytest.mark.parametrize("longest", [1, 3, 512])
+def test_bags_are_added_up_in_pieces(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ends_module, "LONGEST", longest)
+    bags = Bags.of(torch.tensor([1, 0, 3, 3, 2, 1]).int(), torch.tensor([0, 0, 4, 5, 5, 6, 6]))
+    rows = torch.tensor([[1.0, 2], [10, 20], [100, 200], [1000, 2000]])
+    assert bags.sums(rows)[:, 0].tolist() == [0, 2011, 100, 0, 10, 0]
+    assert (bags.pieces.diff() <= longest).all() and bags.sums(rows)[1, 1] == 4022

@@ -12,12 +12,34 @@ from fewlink.models.ultra.network import Tasks, with_new_relation
 from fewlink.propagation.edges import EdgeOrder
 from fewlink.propagation.product import bag_sums
 
+LONGEST = 512  # members of a bag that are added up one after the other
+
 
 class Bags(NamedTuple):
-    """Members of consecutive bags: `members` (m,), of which bag i has those from `offsets[i]` to `offsets[i + 1]`."""
+    """Members of consecutive bags, in pieces of at most `LONGEST`, which a GPU adds up side by side.
+
+    Shapes: `members` (m,); `pieces` (p + 1,), where each piece begins among the members; `bags` (b + 1,), where each
+    bag begins among the pieces.
+    """
 
     members: Tensor
-    offsets: Tensor
+    pieces: Tensor
+    bags: Tensor
+
+    @classmethod
+    def of(cls, members: Tensor, offsets: Tensor) -> Bags:
+        """From members, of which bag i has those from `offsets[i]` to `offsets[i + 1]`."""
+        counts = (offsets.diff() + LONGEST - 1) // LONGEST
+        ends = counts.cumsum(0)
+        bag = torch.arange(len(counts), device=offsets.device).repeat_interleave(counts)
+        place = torch.arange(len(bag), device=offsets.device) - (ends - counts)[bag]
+        pieces = torch.cat([offsets[bag] + place * LONGEST, offsets[-1:]])
+        return cls(members, pieces.int(), torch.cat([ends.new_zeros(1), ends]).int())
+
+    def sums(self, rows: Tensor) -> Tensor:
+        """The sums (b, C) of rows (n, C) over the members of each bag."""
+        of_pieces = bag_sums(self.members, rows, self.pieces)
+        return bag_sums(torch.arange(len(of_pieces), dtype=torch.int32, device=rows.device), of_pieces, self.bags)
 
 
 class Ends:
@@ -29,10 +51,7 @@ class Ends:
 
     def __init__(self, graph: ReadGraph, tasks: Tasks) -> None:
         self.inverse, self.visible = with_new_relation(graph.inverse), tasks.visible
-        order = graph.edges.by_tail
-        pairs = order.row_edges(False)
-        self.relations_of = Bags(pairs.relations, pairs.pairs)
-        self.tails_of: Bags = order.once(_tails_of, graph.relations)
+        self.relations_of, self.tails_of = graph.edges.by_tail.once(_bags, graph.relations)
         count = len(tasks.references)
         task = torch.arange(count, device=tasks.references.device)[:, None]
         self.rows = tasks.references.flip(-1) * count + task.unsqueeze(-1)  # (L, K, 2) of (nodes · L): tails, heads
@@ -59,14 +78,15 @@ class Ends:
         return torch.cat([known.view(-1, *x.shape[1:]).transpose(0, 1), new], 1)
 
 
-def _tails_of(order: EdgeOrder, relations: int) -> Bags:
-    """The tails of each relation, given edges that are sorted by tail."""
+def _bags(order: EdgeOrder, relations: int) -> tuple[Bags, Bags]:
+    """The relations that each entity is a tail of, and the tails of each relation, given edges sorted by tail."""
     pairs = order.row_edges(False)
     entities = torch.arange(len(pairs.pairs) - 1, dtype=torch.int32, device=order.row.device)
     entities = entities.repeat_interleave(pairs.pairs.diff().long())
     at = pairs.relations.argsort(stable=True)
     ids = torch.arange(relations + 1, device=order.row.device)
-    return Bags(entities[at], torch.searchsorted(pairs.relations[at], ids).int())
+    tails = Bags.of(entities[at], torch.searchsorted(pairs.relations[at], ids))
+    return Bags.of(pairs.relations.int(), pairs.pairs), tails
 
 
 class _BagSums(torch.autograd.Function):
@@ -75,8 +95,8 @@ class _BagSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, bags: Bags, transposed: Bags) -> Tensor:
         ctx.transposed = transposed
-        return bag_sums(bags.members, rows, bags.offsets)
+        return bags.sums(rows)
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Any:
-        return bag_sums(ctx.transposed.members, slopes[0].contiguous(), ctx.transposed.offsets), None, None
+        return ctx.transposed.sums(slopes[0].contiguous()), None, None
