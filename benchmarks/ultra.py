@@ -1,6 +1,7 @@
-"""ULTRA in ordinary link prediction, to compare with its authors' figures; and its speed against plain torch.
+"""ULTRA and TRIX in ordinary link prediction, to compare with their authors' figures; and ULTRA's speed against plain
+torch.
 
-    python benchmarks/ultra.py links TRAIN VALID TEST --checkpoint FILE [--most 500] [--name GRAPH]
+    python benchmarks/ultra.py links TRAIN VALID TEST --checkpoint FILE [--model trix] [--most 500] [--name GRAPH]
     python benchmarks/ultra.py speed [BENCH] --checkpoint FILE [--heads 20]
 
 `links` ranks both ends of the test triples (or of a sample of `--most` of them) among all entities, other known triples
@@ -24,8 +25,9 @@ from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.graph import Graph
+from fewlink.models.published import PUBLISHED
 from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.ultra.network import Encoded, Tasks, UltraNetwork, read_checkpoint
+from fewlink.models.ultra.network import Encoded, PublishedNetwork, Tasks, UltraNetwork
 from fewlink.models.ultra.scorer import UltraScorer
 from fewlink.scorers import Question
 from measure import print_table, read_record, write_record
@@ -34,9 +36,9 @@ SHOTS, HEADS = 3, 8
 
 
 class Links:
-    """ULTRA in the place of a table of vectors."""
+    """A network in the place of a table of vectors."""
 
-    def __init__(self, network: UltraNetwork, graph: Graph) -> None:
+    def __init__(self, network: PublishedNetwork, graph: Graph) -> None:
         self.network, self.graph = network, ReadGraph.of(graph, names=False)
         self.entities, self.relations = torch.zeros(len(graph.entities), 0), torch.zeros(self.graph.relations, 0)
         self.encoded: dict[int, Encoded] = {}
@@ -51,8 +53,7 @@ class Links:
                 self.encoded[relation] = self.network.encode_relation(self.graph, relation)
             encoded = self.encoded[relation]
             for rows in (relations == relation).nonzero().flatten().split(HEADS):
-                states = self.network.propagate(self.graph, Tasks(*nothing, heads[rows][None], everyone), encoded)
-                scores[rows] = self.network.scores(states, encoded, everyone)[0]
+                scores[rows] = self.network.scores(self.graph, Tasks(*nothing, heads[rows][None], everyone), encoded)[0]
         return scores
 
 
@@ -61,15 +62,16 @@ def links(options: argparse.Namespace) -> None:
     known, test = np.concatenate(list(splits.values())), splits["test"]
     if options.most and len(test) > options.most:
         test = test[np.sort(np.random.default_rng(0).choice(len(test), options.most, replace=False))]
-    ranked: Any = Links(read_checkpoint(options.checkpoint).network(), graph)
+    ranked: Any = Links(PUBLISHED[options.model].read(options.checkpoint).network(), graph)
     figures = rank_links(ranked, test, known, "test").metrics()["micro"]
     row = {"graph": options.name, "weights": options.checkpoint.name, "triples": len(test)}
     row |= {name: round(figures[name], 3) for name in ("mrr", "hits@1", "hits@10")}
     print_table([row])
     if options.name:
-        before = (read_record("ultra-links") or {"rows": []})["rows"]
+        record = f"{options.model}-links"
+        before = (read_record(record) or {"rows": []})["rows"]
         others = [old for old in before if (old["graph"], old["weights"]) != (row["graph"], row["weights"])]
-        write_record("ultra-links", {"rows": [*others, row]})
+        write_record(record, {"rows": [*others, row]})
 
 
 @torch.no_grad()
@@ -82,7 +84,7 @@ def plain_scores(network: UltraNetwork, graph: ReadGraph, encoded: Encoded, ques
     labels = torch.zeros(graph.edges.nodes, network.shape.width)
     labels[head] = encoded.task[0]
     x = labels
-    for layer, known, fresh in zip(network.layers, encoded.relations, encoded.new, strict=True):
+    for layer, known, fresh in zip(network.entity_model.entity_layers, encoded.relations, encoded.new, strict=True):
         weights = torch.cat([known[0], fresh[0]])
         sums = labels.index_add(0, tails, x[heads] * weights[relations])
         x = x + torch.relu(layer.layer_norm(layer.linear(torch.cat([x, sums], -1))))
@@ -94,7 +96,8 @@ def plain_scores(network: UltraNetwork, graph: ReadGraph, encoded: Encoded, ques
 def speed(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     benchmark = open_benchmark(options.files[0] if options.files else "nell-one")
-    network, graph = read_checkpoint(options.checkpoint).network(), ReadGraph.of(known_graph(benchmark), names=False)
+    network: Any = PUBLISHED["ultra"].read(options.checkpoint).network()
+    graph = ReadGraph.of(known_graph(benchmark), names=False)
     scorer, rows = UltraScorer("ultra", network, graph), []
     for task in benchmark.split("test"):
         references, queries = task.split(SHOTS)
@@ -130,6 +133,7 @@ def main() -> None:
     parser.add_argument("what", choices=["links", "speed"])
     parser.add_argument("files", nargs="*", help="train, valid and test triples; or a benchmark")
     parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--model", choices=PUBLISHED, default="ultra", help="of links")
     parser.add_argument("--most", type=int, default=0)
     parser.add_argument("--name", default="", help="of the graph; with it, links stores a record")
     parser.add_argument("--heads", type=int, default=20)

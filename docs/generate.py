@@ -69,6 +69,7 @@ IN_README = {
     "metar-in-train": "MetaR (2019)",
     "gana": "GANA (2021)",
     "ultra-50g": "ULTRA (2024)",
+    "trix-entity-prediction": "TRIX (2024)",
     "trail-no-names": "**TRAIL** without names",
     "trail": "**TRAIL** (fewlink)",
 }
@@ -81,6 +82,7 @@ IN_TRAIL = {  # rows of docs/trail.md
     "complex": "ComplEx",
     "rules": "rules",
     "ultra-50g": "ULTRA (50g)",
+    "trix-entity-prediction": "TRIX",
 }
 MEASURED = {  # columns of its table: benchmark, number of references, candidates
     **{f"K = {shots}": ("nell-one", shots, "full") for shots in (1, 3, 5, 10)},
@@ -92,7 +94,21 @@ OF_LINKS = {  # rows of its table of ordinary link prediction: records of TRAIL,
     "TRAIL without names, fine-tuned": ("trail", False),
     "TRAIL without names, as pretrained": ("trail-pretrained", False),
 }
-IN_CURVES = ("trail", "trail-no-names", "ultra-50g", "complex", "rules", "reference-tails", "popularity")
+IN_CURVES = (
+    "trail",
+    "trail-no-names",
+    "ultra-50g",
+    "trix-entity-prediction",
+    "complex",
+    "rules",
+    "reference-tails",
+    "popularity",
+)
+OF_PUBLISHED = {  # rows of ordinary link prediction: files of weights
+    "ULTRA (3g)": "ultra_3g.pth",
+    "ULTRA (50g)": "ultra_50g.pth",
+    "TRIX": "entity_prediction.pth",
+}
 GRAPHS = {
     "nell-one": "NELL-One",
     "fb15k-237-few": "FB15k-237",
@@ -258,18 +274,17 @@ def few_shot() -> str:
 def ordinary_links() -> str:
     """TRAIL with all known pairs as references in ordinary link prediction, beside other models."""
     graphs = ("codex-s", "fb15k-237")
-    trail, ultra = (
+    trail, ultra, trix = (
         json.loads((ROOT / "benchmarks" / "records" / f"{name}-links.json").read_text("utf-8"))["results"]["rows"]
-        for name in ("trail", "ultra")
+        for name in ("trail", "ultra", "trix")
     )
     rows = []
     for label, key in OF_LINKS.items():
         own = [row for row in trail if (row["weights"], row["names"]) == key]
         rows.append([label, *(spread([row["mrr"] for row in own if row["graph"] == graph]) for graph in graphs)])
-    for size in ("3g", "50g"):
-        own = [row for row in ultra if row["weights"] == f"ultra_{size}.pth"]
-        figures = [[row["mrr"] for row in own if row["graph"] == graph] for graph in graphs]
-        rows.append([f"ULTRA ({size})", *map(spread, figures)])
+    for label, file in OF_PUBLISHED.items():
+        own = [row for row in (*ultra, *trix) if row["weights"] == file]
+        rows.append([label, *(spread([row["mrr"] for row in own if row["graph"] == graph]) for graph in graphs)])
     rows.append(["ComplEx", *(spread(values(stored(graph).records)) for graph in graphs)])
     return tables.Table("", ["model", "CoDEx-S", "FB15k-237"], rows).markdown()
 
@@ -646,6 +661,7 @@ def results_page() -> str:
         "models": knowledge(),
         "left out": left_out(),
         "ultra": record_table("ultra-links", "rows", ("graph", "weights", "triples", "mrr", "hits@1", "hits@10")),
+        "trix": record_table("trix-links", "rows", ("graph", "weights", "triples", "mrr", "hits@1", "hits@10")),
     }
     return filled("results.md", contents)
 

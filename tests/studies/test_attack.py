@@ -127,8 +127,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setattr(later_links, "TrailScorer", lambda name, network, graph: graph)
     read = lambda graph, names: SimpleNamespace(to=lambda device: graph)  # noqa: E731
     monkeypatch.setattr(later_links, "ReadGraph", SimpleNamespace(of=read))
-    monkeypatch.setattr(later_links, "read_checkpoint", lambda path: SimpleNamespace(network=lambda: None))
-    monkeypatch.setattr(later_links, "scorer_on", lambda name, network, graph, device: graph)
+    read_weights = lambda path: SimpleNamespace(network=lambda: None)  # noqa: E731
+    on_graph = lambda name, network, graph, device: graph  # noqa: E731
+    published = SimpleNamespace(read=read_weights, scorer_on=on_graph)
+    monkeypatch.setattr(later_links, "PUBLISHED", {"ultra": published, "trix": published})
     monkeypatch.setattr(later_links, "train_baseline", lambda benchmark, settings, **options: benchmark.graph)
     monkeypatch.setattr(later_links, "learning_free", lambda model, graph: graph)
     return calls

@@ -240,7 +240,7 @@ def test_what_has_a_record_is_not_measured_again(
     assert main([str(folder), "--models", "rulez"]) == 2
     assert "rulez" in capsys.readouterr().err
     assert main([str(folder), "--models", "ultra"]) == 2
-    assert "--ultra" in capsys.readouterr().err
+    assert "--checkpoint" in capsys.readouterr().err
 
 
 def test_weights_of_several_seeds_and_their_labels(

@@ -42,12 +42,13 @@ def evaluate(
     scorer: list[str] = typer.Option(
         ["rules"],
         help="random, popularity, reference-tails or rules; complex, transe, distmult or rescal (trained first); trail "
-        "or trail-no-names (with the built-in weights; the latter reads no names); ultra (with --checkpoint); or "
-        "MODULE:FUNCTION or FILE.py:FUNCTION, your own function that returns a scorer for a benchmark and a seed.",
+        "or trail-no-names (with the built-in weights; the latter reads no names); ultra or trix (with --checkpoint); "
+        "or MODULE:FUNCTION or FILE.py:FUNCTION, your own function that returns a scorer for a benchmark and a seed.",
         autocompletion=common.complete_model,
     ),
     checkpoint: Path = typer.Option(
-        None, help="With --scorer ultra: the file of its weights, .pth as published by its authors or .safetensors."
+        None,
+        help="With --scorer ultra or trix: the file of its weights, .pth as published by its authors or .safetensors.",
     ),
     split: list[str] = typer.Option(["dev"], help="train, dev or test. Choose on dev; evaluate test once."),
     shots: list[int] = typer.Option(

@@ -263,7 +263,7 @@ def study(
     ),
     work: Path = typer.Option(Path("runs/studies"), help="Folder of runs and vectors; interrupted runs continue."),
     out: Path = typer.Option(None, help="Also write the tables (Markdown) and charts (SVG) to this folder."),
-    checkpoint: Path = typer.Option(None, help="For the study attack: ULTRA's weights, such as ultra_4g.pth."),
+    checkpoint: Path = typer.Option(None, help="For the study attack: weights of ultra or trix, such as ultra_4g.pth."),
     device: str = common.DEVICE,
     json: bool = typer.Option(False, "--json", help="Print the tables as JSON."),
 ) -> None:

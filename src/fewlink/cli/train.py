@@ -44,7 +44,7 @@ def train(
     ),
     recipe: str = common.RECIPE,
     start: Path = typer.Option(
-        None, help="With the model ultra: a file of initial weights, .pth as published or .safetensors."
+        None, help="With the model ultra or trix: a file of initial weights, .pth as published or .safetensors."
     ),
     embeddings: Path = typer.Option(
         None, help="Folder of pretrained vectors (fewlink pretrain); by default the recipe trains them."

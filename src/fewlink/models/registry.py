@@ -73,6 +73,7 @@ BUILT_IN = {
     "gana": BuiltIn("fewlink.models.gana.family", ("gana",)),
     "trail": BuiltIn("fewlink.models.trail.family", ("trail",), ready=("trail", "trail-no-names")),
     "ultra": BuiltIn("fewlink.models.ultra.family", ("ultra",), ready=("ultra",)),
+    "trix": BuiltIn("fewlink.models.trix.family", ("trix",), ready=("trix",)),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fewlink.core.errors import choose
 from fewlink.data.carving import FrozenGraph
-from fewlink.models.ultra.family import name_of
+from fewlink.models.published import PUBLISHED, model_of
 from fewlink.studies import later_links
 from fewlink.studies.attack_tables import stored_tables
 from fewlink.studies.plan import Plan
@@ -24,8 +24,9 @@ def pending(plan: Plan, workspace: Workspace) -> list[str]:
 
 def run(plan: Plan, workspace: Workspace) -> None:
     """Rank the later links with each model and each number of references that has no record."""
-    if "ultra" in plan.models and workspace.checkpoint is None:
-        workspace.log("skipping ultra: give its weights with --checkpoint FILE")
+    given = workspace.checkpoint and model_of(workspace.checkpoint)
+    for model in [name for name in plan.models if name in PUBLISHED and name != given]:
+        workspace.log(f"skipping {model}: give its weights with --checkpoint FILE")
     frozen = _frozen(plan)
     place = later_links.Place(workspace.work, workspace.device, workspace.checkpoint)
     for name, model, setting in list(_missing(plan, workspace, frozen)):
@@ -50,10 +51,10 @@ def _missing(plan: Plan, workspace: Workspace, frozen: FrozenGraph) -> Iterator[
     }
     draws = range(1, plan.seeds + 1)
     few = [later_links.Setting(shots, draw) for shots in plan.shots for draw in draws]
-    names = {
-        "trail": [later_links.BUILT_IN],
-        "ultra": [name_of(workspace.checkpoint)] if workspace.checkpoint else [],
-    }
+    names = {"trail": [later_links.BUILT_IN], **{model: [] for model in PUBLISHED}}
+    if workspace.checkpoint:
+        given = model_of(workspace.checkpoint)
+        names[given] = [PUBLISHED[given].name_of(workspace.checkpoint)]
     for model in plan.models:
         for name in names.get(model, [model]):
             for setting in (later_links.Setting(later_links.ALL, 0), *few):

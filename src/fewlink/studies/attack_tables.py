@@ -10,11 +10,12 @@ import numpy as np
 from fewlink.data.carving import FrozenGraph
 from fewlink.evaluation.ranks import read_ranks
 from fewlink.evaluation.records import Record, RecordStore
+from fewlink.models.published import PUBLISHED
 from fewlink.studies.later_links import ALL, BUILT_IN, CHANCES, FIRST, NAME, SURE, frozen_attack
 from fewlink.studies.tables import Table, figure
 
 PREDECESSOR = "trail-0.2-without-attack"
-ORDER = ("popularity", "rules", "complex", "ultra", PREDECESSOR, "trail-0.2-shipped", BUILT_IN)
+ORDER = ("popularity", "rules", "complex", "ultra", "trix", PREDECESSOR, "trail-0.2-shipped", BUILT_IN)
 MIN_LINKS_FOR_COLUMN = 50  # later links of a relation
 MAX_LINKS_SHOWN = 15
 
@@ -30,7 +31,7 @@ def stored_tables(store: RecordStore, shots: Iterable[int], frozen: FrozenGraph)
 
 def _place(model: str) -> int:
     """The position of a model in tables; models that are not in ORDER come last."""
-    name = "ultra" if model.startswith("ultra") else model
+    name = next((kind for kind in PUBLISHED if model.startswith(kind)), model)
     return ORDER.index(name) if name in ORDER else len(ORDER)
 
 

@@ -31,11 +31,10 @@ from fewlink.linker.trust import HeadFans, measure_trust
 from fewlink.models.baselines.embedding import EmbeddingScorer, train_baseline
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.baselines.links import link_settings, train_links
+from fewlink.models.published import PUBLISHED
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
-from fewlink.models.ultra.network import read_checkpoint
-from fewlink.models.ultra.scorer import scorer_on
 from fewlink.scorers import Question, Scorer
 
 NAME = "attack-2023"  # of the benchmark in records
@@ -51,7 +50,7 @@ ALL = 0  # shots of a record: all known pairs are references
 
 
 class Place(NamedTuple):
-    """A folder for vectors, a device, and the file of ULTRA's weights, if any."""
+    """A folder for vectors, a device, and a file of published weights, if any."""
 
     work: Path
     device: str = "cpu"
@@ -163,16 +162,17 @@ def rank_relation(
     """Rank the later links of one relation with one model."""
     task, later = frozen.task(relation), frozen.later[relation]
     references, calibration = setting.references(task), None
-    as_references = setting.shots or model in ("trail", "ultra")  # to them, all pairs as references are the relation
+    as_references = setting.shots or model in ("trail", *PUBLISHED)  # to them, all pairs as references are the relation
     graph = frozen.hidden(relation) if as_references else frozen.graph
     if model == "trail":
         network = shipped().network().to(place.device)
         read = ReadGraph.of(graph, names=False)  # names are today's, not those of the last day
         scorer: Scorer = TrailScorer(name, network, read.to(place.device))
         calibration = shipped_calibration() if setting.shots else None
-    elif model == "ultra":
+    elif model in PUBLISHED:
         assert place.checkpoint is not None
-        scorer = scorer_on(name, read_checkpoint(place.checkpoint).network(), graph, place.device)
+        family = PUBLISHED[model]
+        scorer = family.scorer_on(name, family.read(place.checkpoint).network(), graph, place.device)
     elif model == "complex":
         scorer = _complex(setting, relation, frozen, task, place)
     else:
@@ -232,9 +232,9 @@ def measure(name: str, model: str, setting: Setting, frozen: FrozenGraph, place:
 def _config(model: str, setting: Setting, frozen: FrozenGraph, place: Place) -> dict[str, Any]:
     if model == "trail":
         return {"weights": shipped().facts}
-    if model == "ultra":
+    if model in PUBLISHED:
         assert place.checkpoint is not None
-        return {"checkpoint": read_checkpoint(place.checkpoint).facts}
+        return {"checkpoint": PUBLISHED[model].read(place.checkpoint).facts}
     if model == "complex" and setting.shots:
         return {"settings": few_shot_complex(frozen.graph).as_dict()}
     return {}

@@ -58,6 +58,7 @@ from fewlink.graph import Graph, compile_graph
 from fewlink.models.baselines.embedding import EmbeddingScorer
 from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
 from fewlink.models.baselines.links import link_settings
+from fewlink.models.published import PUBLISHED
 from fewlink.models.trail.learner import network_of
 from fewlink.models.trail.names import NAME_RELATIONS
 from fewlink.models.trail.network import TrailNetwork
@@ -65,9 +66,6 @@ from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, shipped
-from fewlink.models.ultra.family import name_of
-from fewlink.models.ultra.network import read_checkpoint
-from fewlink.models.ultra.scorer import UltraScorer
 from fewlink.models.weights import check_weights
 from fewlink.scorers import Question, Scorer
 from fewlink.studies.unseen_tables import ALL, COLUMNS, FORMAT, OF_ONE_TAIL, OTHERS, OWN, SIZES, Figure, stored_tables
@@ -82,7 +80,7 @@ OWN_BEST, CURATED, FEWEST_CURATED = 10, 64, 20
 TOGETHER = 5  # relations that are hidden side by side from a model that is trained
 BATCH = 1000  # examples of a step of training
 NAME_EVIDENCE = ("same", "contain", "vectors")  # what TRAIL reads of names
-MODELS = ("trail", "trail-no-names", "ultra", "complex", *(name for name in LEARNING_FREE if name != "random"))
+MODELS = ("trail", "trail-no-names", *PUBLISHED, "complex", *(name for name in LEARNING_FREE if name != "random"))
 Row = list[Figure]  # in the order of COLUMNS
 Rows = dict[str, Row]  # by the name of the references: a size, or a skewed set
 Advanced = Callable[[float], None]  # is called with the share that is done
@@ -301,14 +299,15 @@ def trail_model(
     return Reader(name, {"weights": facts, **({"without": list(without)} if without else {})}, on)
 
 
-def ultra_model(file: Path, device: str) -> Reader:
-    """ULTRA with the weights of a file."""
-    checkpoint, name = read_checkpoint(file), name_of(file)
+def published_model(model: str, file: Path, device: str) -> Reader:
+    """ULTRA or TRIX with the weights of a file."""
+    family = PUBLISHED[model]
+    checkpoint, name = family.read(file), family.name_of(file)
     network = checkpoint.network().to(device)
 
     def on(graph: Graph) -> Callable[[Hidden], Scorer]:
         read = ReadGraph.of(graph, names=False).to(device)
-        return lambda hidden: UltraScorer(name, network, read.without(hidden.name))
+        return lambda hidden: family.scorer_class(name, network, read.without(hidden.name))
 
     return Reader(name, {"weights": checkpoint.facts}, on)
 
@@ -353,7 +352,7 @@ def measurements(
     device: str,
     *,
     weights: Sequence[Path] = (),
-    ultra: Path | None = None,
+    checkpoint: Path | None = None,
     seeds: int = 1,
     label: str = "trail",
     without: Sequence[str] = (),
@@ -365,10 +364,10 @@ def measurements(
             for seed, file in enumerate(weights or [None]):
                 model = trail_model(name, *trail_network(file), device, names=names, without=without)
                 yield Measurement(label if names else f"{label}-no-names", seed, model)
-        elif name == "ultra":
-            if ultra is None:
-                raise FewlinkError("ULTRA needs its weights: give --ultra FILE, or choose other --models")
-            model = ultra_model(ultra, device)
+        elif name in PUBLISHED:
+            if checkpoint is None:
+                raise FewlinkError(f"{name} needs its weights: give --checkpoint FILE, or choose other --models")
+            model = published_model(name, checkpoint, device)
             yield Measurement(model.name, 0, model)
         elif name == "complex":
             for seed in range(seeds):
@@ -484,7 +483,7 @@ def arguments() -> argparse.ArgumentParser:
         "--without", nargs="+", default=[], choices=NAME_EVIDENCE, help="what TRAIL does not read of names"
     )
     parser.add_argument("--relations", type=int, default=RELATIONS, help="relations of a graph, at most")
-    parser.add_argument("--ultra", type=Path, help="file of ULTRA's published weights")
+    parser.add_argument("--checkpoint", type=Path, help="file of the published weights of ultra or trix")
     parser.add_argument("--seeds", type=int, default=1, help="number of trainings of ComplEx")
     parser.add_argument("--results", type=Path, default=Path("results/unseen-graphs"), help="folder of records")
     parser.add_argument("--replace", action="store_true", help="measure again what has a record")
@@ -504,7 +503,7 @@ def main(words: Sequence[str] | None = None) -> int:
             given.models,
             given.device,
             weights=given.weights,
-            ultra=given.ultra,
+            checkpoint=given.checkpoint,
             seeds=given.seeds,
             label=given.label,
             without=given.without,

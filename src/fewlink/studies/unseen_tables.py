@@ -29,6 +29,7 @@ LABELS = {  # the order of tables
     "ultra-50g": "ULTRA (50g)",
     "ultra-4g": "ULTRA (4g)",
     "ultra-3g": "ULTRA (3g)",
+    "trix-entity-prediction": "TRIX",
     "complex": "ComplEx",
     "rules": "rules",
     "reference-tails": "reference-tails",

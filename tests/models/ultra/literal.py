@@ -46,10 +46,10 @@ class LiteralUltra:
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         self.p = {name: value.detach().double().requires_grad_() for name, value in parameters.items()}
-        self.width = len(self.p["relation_model.layers.0.linear.bias"])
+        self.width = len(self.p["entity_model.layers.0.linear.bias"])
 
-    def depth(self, model: str) -> int:
-        return sum(name.startswith(f"{model}.layers.") and name.endswith(".linear.bias") for name in self.p)
+    def depth(self, layers: str) -> int:
+        return sum(name.startswith(f"{layers}.") and name.endswith(".linear.bias") for name in self.p)
 
     def linear(self, name: str, x: Tensor) -> Tensor:
         return self.p[f"{name}.weight"] @ x + self.p[f"{name}.bias"]
@@ -73,7 +73,7 @@ class LiteralUltra:
         y = self.zeros(relations)
         y[asked] = torch.ones_like(y[asked])
         z = y
-        for number in range(self.depth("relation_model")):
+        for number in range(self.depth("relation_model.layers")):
             name = f"relation_model.layers.{number}"
             v, new = self.p[f"{name}.relation.weight"], []
             for r in range(relations):
@@ -87,21 +87,28 @@ class LiteralUltra:
             z = new
         return z
 
-    def scores(
-        self, edges: Sequence[Edge], entities: int, relations: int, asked: int, head: int, labelled: int | None = None
-    ) -> Tensor:
-        """The scores of all entities as tails of the asked relation for one head; by default it is also labelled."""
-        z = self.relation_vectors(edges, relations, asked if labelled is None else labelled)
+    def states(
+        self, model: str, z: Sequence[Tensor], edges: Sequence[Edge], entities: int, asked: int, head: int
+    ) -> list[Tensor]:
+        """x of every entity after the layers of a model."""
         y = self.zeros(entities)
         y[head] = z[asked]
         x = y
-        for number in range(self.depth("entity_model")):
-            name = f"entity_model.layers.{number}"
+        for number in range(self.depth(f"{model}.layers")):
+            name = f"{model}.layers.{number}"
             p = [self.mlp(f"{name}.relation_projection", own) for own in z]
             m = list(y)
             for h, r, t in edges:
                 m[h] = m[h] + p[r] * x[t]
             x = [self.moved(name, own, sums) for own, sums in zip(x, m, strict=True)]
+        return x
+
+    def scores(
+        self, edges: Sequence[Edge], entities: int, relations: int, asked: int, head: int, labelled: int | None = None
+    ) -> Tensor:
+        """The scores of all entities as tails of the asked relation for one head; by default it is also labelled."""
+        z = self.relation_vectors(edges, relations, asked if labelled is None else labelled)
+        x = self.states("entity_model", z, edges, entities, asked, head)
         return torch.stack([self.mlp("entity_model.mlp", torch.cat([own, z[asked]]))[0] for own in x])
 
 

@@ -27,10 +27,9 @@ from fewlink.models.family import NoVectors
 from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.ultra import propagation
-from fewlink.models.ultra import scorer as scorer_module
-from fewlink.models.ultra.family import FAMILY, name_of
-from fewlink.models.ultra.learner import UltraLearner
-from fewlink.models.ultra.network import Shape, Tasks, read_checkpoint
+from fewlink.models.ultra.family import FAMILY
+from fewlink.models.ultra.learner import PublishedLearner
+from fewlink.models.ultra.network import Shape, Tasks
 from fewlink.models.ultra.scorer import UltraScorer
 from fewlink.models.ultra.settings import UltraSettings
 from fewlink.scorers import Question
@@ -100,7 +99,7 @@ def test_one_head_at_a_time_equals_the_network(
 def test_several_heads_at_once_equal_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where the last block of heads is padded."""
     scorer, asked = scorer_of(0), question_of(0)
-    monkeypatch.setattr(scorer_module, "HEADS", 3)
+    monkeypatch.setattr(scorer, "heads_at_once", 3)
     with torch.no_grad():
         known = scorer._task(asked.references)
         blocks = scorer._on_gpu(known, *(torch.from_numpy(ids).long() for ids in (asked.heads, asked.candidates)))
@@ -127,7 +126,7 @@ def test_other_references_other_heads_and_copies() -> None:
 def test_weights_of_a_file_are_a_scorer_whose_record_names_them() -> None:
     prepared = checkpoint_models()["ultra"].from_checkpoint("ultra", brief(), weights_file(), "cpu")
     assert prepared.scorer.name == "ultra-tiny"
-    assert prepared.config == {"checkpoint": read_checkpoint(weights_file()).facts}
+    assert prepared.config == {"checkpoint": FAMILY.read(weights_file()).facts}
     own = UltraScorer("ultra", network_of(), ReadGraph.of(known_graph(brief()), names=False))
     assert torch.equal(prepared.scorer(question(brief())), own(question(brief())))
 
@@ -141,7 +140,7 @@ def test_weights_of_a_file_are_a_scorer_whose_record_names_them() -> None:
     ],
 )
 def test_the_name_in_results_is_that_of_the_file(file: str, name: str) -> None:
-    assert name_of(Path(file)) == name
+    assert FAMILY.name_of(Path(file)) == name
 
 
 def test_the_command_evaluates_weights_of_a_file(fewlink: Fewlink) -> None:
@@ -193,7 +192,7 @@ def test_a_run_begins_with_the_given_weights_and_learns() -> None:
 
 def test_the_loss_falls_on_the_same_episodes() -> None:
     learner = FAMILY.learner(brief(), NoVectors(), tiny(learning_rate=0.01, steps=60), [0])
-    assert isinstance(learner, UltraLearner)
+    assert isinstance(learner, PublishedLearner)
     batch = learner.episodes[0]
     losses = [float(learner.step(step, batch)) for step in range(12)]
     assert losses[-1] < losses[0] - 0.1
@@ -201,15 +200,15 @@ def test_the_loss_falls_on_the_same_episodes() -> None:
 
 def test_a_run_that_was_stopped_ends_in_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole_one, _ = whole_run()
-    run, whole = tmp_path / "parts", UltraLearner.step
+    run, whole = tmp_path / "parts", PublishedLearner.step
 
-    def stopped(self: UltraLearner, number: int, batch: Batch) -> Any:
+    def stopped(self: PublishedLearner, number: int, batch: Batch) -> Any:
         if number == 3:
             raise KeyboardInterrupt
         return whole(self, number, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(UltraLearner, "step", stopped)
+        patch.setattr(PublishedLearner, "step", stopped)
         with pytest.raises(KeyboardInterrupt):
             train(tiny(), run)
     assert lines_of(run)[-1]["step"] == 2
@@ -222,12 +221,12 @@ def test_a_run_opens_as_the_scorer_that_was_evaluated_without_its_first_weights(
     file.write_bytes(weights_file().read_bytes())
     run = tmp_path / "run"
     result = train(tiny(start=str(file)), run)
-    assert RunConfig.read(run).parts["start"] == read_checkpoint(file).facts
+    assert RunConfig.read(run).parts["start"] == FAMILY.read(file).facts
     file.unlink()
     scorer = open_run(run, brief())
     found = evaluate(brief(), scorer, Protocol("dev", 3, "full")).metrics()["micro"]
     assert scorer.name == "ultra" and found == result.best
-    assert read_checkpoint(run / "best" / "weights.safetensors").shape == SMALL  # what others can start from
+    assert FAMILY.read(run / "best" / "weights.safetensors").shape == SMALL  # what others can start from
     own = load_file(run / "best" / "weights.safetensors")
     assert own.keys() == network_of().state_dict().keys()
 

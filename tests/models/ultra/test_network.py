@@ -19,7 +19,9 @@ from torch import Tensor
 from fewlink.core.errors import InputError
 from fewlink.graph import Graph
 from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.ultra.network import Shape, Tasks, UltraNetwork, convert, read_checkpoint, shared_heads
+from fewlink.models.ultra.checkpoint import NetworkT, convert
+from fewlink.models.ultra.family import FAMILY
+from fewlink.models.ultra.network import PublishedNetwork, Shape, Tasks, UltraNetwork, shared_heads
 
 PUBLISHED = Path(os.environ.get("FEWLINK_ULTRA") or Path(__file__).parents[3] / "shared" / "data" / "ultra")
 SMALL = Shape(width=8, layers=3, relation_layers=2)
@@ -30,7 +32,11 @@ published = pytest.mark.skipif(not (PUBLISHED / "ultra_4g.pth").exists(), reason
 
 def network_of(shape: Shape = SMALL, seed: int = 0) -> UltraNetwork:
     """A network with every parameter drawn anew."""
-    network, draw = UltraNetwork(shape), torch.Generator().manual_seed(seed)
+    return drawn(UltraNetwork(shape), seed)
+
+
+def drawn(network: NetworkT, seed: int) -> NetworkT:
+    draw = torch.Generator().manual_seed(seed)
     for parameter in network.parameters():
         scale = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.5
         parameter.data = torch.randn(parameter.shape, generator=draw) * scale
@@ -90,7 +96,7 @@ def test_scores_and_gradients_are_those_of_the_equations(seed: int, relations: i
 @pytest.mark.parametrize("name", ["ultra_3g", "ultra_4g", "ultra_50g"])
 def test_published_weights_give_the_scores_of_the_equations(name: str) -> None:
     graph, cases, tasks = example(0)
-    network = read_checkpoint(PUBLISHED / f"{name}.pth").network()
+    network = FAMILY.read(PUBLISHED / f"{name}.pth").network()
     assert network.shape == Shape() and sum(p.numel() for p in network.parameters()) == 168_705
     with torch.no_grad():
         scores = network(ReadGraph.of(graph), tasks)
@@ -112,8 +118,7 @@ def test_a_relation_of_the_graph_can_be_asked_too(seed: int, asked: int, labelle
         torch.arange(ENTITIES)[None],
     )
     with torch.no_grad():
-        encoded = network.encode_relation(read, asked)
-        scores = network.scores(network.propagate(read, tasks, encoded), encoded, tasks.candidates)[0, 0]
+        scores = network.scores(read, tasks, network.encode_relation(read, asked))[0, 0]
         twin = LiteralUltra(dict(network.named_parameters()))
         expected = twin.scores(edges_with(graph, []), ENTITIES, 6, asked, head, labelled)
     assert error(scores, expected) < 1e-5
@@ -137,7 +142,7 @@ def test_relations_that_share_heads_worked_out_by_hand() -> None:
     assert {(new, new_inverse), (new_inverse, new), (new, s_inverse), (s, s)} <= found and (s, new) not in found
 
 
-def scores_of(network: UltraNetwork, graph: Graph, *cases: TaskCase, size: int = 4) -> Tensor:
+def scores_of(network: PublishedNetwork, graph: Graph, *cases: TaskCase, size: int = 4) -> Tensor:
     with torch.no_grad():
         return network(ReadGraph.of(graph), tasks_of(cases, len(graph.relations), size))
 
@@ -198,7 +203,7 @@ def test_weights_are_read_from_files_of_both_kinds(tmp_path: Path) -> None:
     converted = convert(plain, tmp_path / "ultra.safetensors")
     assert safetensors.torch.load_file(converted).keys() == weights.keys()
     for file in (plain, beside, converted):
-        checkpoint = read_checkpoint(file)
+        checkpoint = FAMILY.read(file)
         assert checkpoint.shape == SMALL and checkpoint.facts["file"] == file.name
         assert len(checkpoint.facts["sha256"]) == 64
         found = checkpoint.network().state_dict()
@@ -218,7 +223,7 @@ def test_other_files_give_a_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
     files = [tmp_path / "absent.pth", tmp_path, tmp_path / "text.pth", tmp_path / "empty.pth"]
     for file in (*files, saved(tmp_path / "evil.pth", {"model": Evil()})):
         with pytest.raises(InputError) as error:
-            read_checkpoint(file)
+            FAMILY.read(file)
         assert error.value.path == file
     assert not (tmp_path / "made-by-a-file-of-weights").exists()
     name = "entity_model.mlp.0.weight"
@@ -226,4 +231,4 @@ def test_other_files_give_a_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
     cases.append({other: value for other, value in weights.items() if other != name})
     for content in cases:
         with pytest.raises(InputError, match=r"other\.pth.*ULTRA"):
-            read_checkpoint(saved(tmp_path / "other.pth", content))
+            FAMILY.read(saved(tmp_path / "other.pth", content))

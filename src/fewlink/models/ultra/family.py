@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
@@ -17,88 +18,105 @@ from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared
 from fewlink.models.trail.family import EDGE, PAIR, PropagationFamily, graphs_of
-from fewlink.models.ultra.learner import UltraLearner
-from fewlink.models.ultra.network import UltraNetwork, read_checkpoint
-from fewlink.models.ultra.scorer import HEADS, UltraScorer, scorer_on
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.ultra.checkpoint import Checkpoint, read_checkpoint
+from fewlink.models.ultra.learner import PublishedLearner
+from fewlink.models.ultra.network import PublishedNetwork
+from fewlink.models.ultra.scorer import HEADS, PublishedScorer, UltraScorer
 from fewlink.models.ultra.settings import UltraSettings
 from fewlink.models.weights import check_weights
 
 STATES = 4  # temporary tensors of the size of the states
 LAYER_STATES = 5  # tensors of the size of the states that a layer keeps for its gradients
 
+SettingsT = TypeVar("SettingsT", bound=UltraSettings)
 
-class UltraFamily(PropagationFamily[UltraSettings]):
+
+class PublishedFamily(PropagationFamily[SettingsT]):
+    """A model with published weights, which are used as they are or fine-tuned into runs.
+
+    scorer_class  its scorer, which also knows its network
+    """
+
+    scorer_class: ClassVar[type[PublishedScorer[Any]]]
+
+    def read(self, file: Path | str) -> Checkpoint[PublishedNetwork]:
+        """The weights in a file."""
+        return read_checkpoint(file, self.scorer_class.network_class)
+
+    def name_of(self, file: Path) -> str:
+        """The name of a file of weights in results: `ultra-4g` for ultra_4g.pth."""
+        name = re.sub(r"[\W_]+", "-", Path(file).stem.lower()).strip("-")
+        return name if name.startswith(self.name) else f"{self.name}-{name}"
+
+    def scorer_on(self, name: str, network: PublishedNetwork, graph: Graph, device: str) -> PublishedScorer[Any]:
+        """A scorer with this network on a graph, on a device."""
+        return self.scorer_class(name, network.to(device), ReadGraph.of(graph, names=False).to(device))
+
+    @abstractmethod
+    def states(self, settings: SettingsT, *, training: bool) -> float:
+        """The number of tensors of the size of a head's states that are kept at once; in training, for each head."""
+
+    def memory(
+        self, graph: Graph, vectors: NoVectors, settings: SettingsT, *, runs: int = 1, training: bool = False
+    ) -> Parts:
+        states = 4.0 * len(graph.entities) * settings.width * self.states(settings, training=training)
+        heads = settings.relations * settings.queries * runs if training else 1
+        return {
+            "states": states * heads,
+            "edges": EDGE * 2.0 * graph.triple_count,
+            "relations": PAIR * (2.0 * len(graph.relations)) ** 2 * (settings.relations * runs if training else 1),
+            "the program": PROGRAM,
+        }
+
+    def training_facts(self, benchmark: Benchmark, settings: SettingsT) -> dict[str, Any]:
+        start = {"start": self.read(settings.start).facts} if settings.start else {}
+        return {**super().training_facts(benchmark, settings), **start}
+
+    def check(self, benchmark: Benchmark, settings: SettingsT) -> None:
+        super().check(benchmark, settings)
+        if settings.start and (shape := self.read(settings.start).shape) != settings.shape:
+            options = " ".join(f"--set {name}={value}" for name, value in vars(shape).items())
+            raise InputError(settings.start, f"has weights of another shape: train with {options}")
+
+    def learner(self, benchmark: Benchmark, vectors: NoVectors, settings: SettingsT, seeds: Sequence[int]) -> Learner:
+        (seed,) = seeds
+        graphs = graphs_of(benchmark, settings)
+        start = self.read(settings.start).weights if settings.start else None
+        return PublishedLearner(self.scorer_class, graphs, settings.adjusted([f"seed={seed}"]), start)
+
+    def scorer(
+        self, benchmark: Benchmark, vectors: NoVectors, settings: SettingsT, weights: dict[str, Tensor], *, run: Path
+    ) -> PublishedScorer[Any]:
+        network = self.scorer_class.network_class(settings.shape)
+        check_weights(network.state_dict(), weights, run)
+        network.load_state_dict(weights)
+        return self.scorer_on(settings.model, network, known_graph(benchmark), settings.device)
+
+    def from_checkpoint(self, model: str, benchmark: Benchmark, file: Path, device: str) -> Prepared:
+        graph, checkpoint = known_graph(benchmark), self.read(file)
+        settings = self.settings(**vars(checkpoint.shape), device=device)
+        memory.ensure(model, self.memory(graph, NoVectors(), settings), device)
+        scorer = self.scorer_on(self.name_of(file), checkpoint.network(), graph, device)
+        return Prepared(scorer, {"checkpoint": checkpoint.facts})
+
+
+class UltraFamily(PublishedFamily[UltraSettings]):
     """ULTRA."""
 
     name = "ultra"
     settings = UltraSettings
+    scorer_class = UltraScorer
     checkpoint_models: ClassVar[tuple[str, ...]] = ("ultra",)
 
     @property
     def models(self) -> Mapping[str, str]:
         return {"ultra": "ULTRA (Galkin et al. 2024): message passing over relations, then entities; reads any graph"}
 
-    def training_facts(self, benchmark: Benchmark, settings: UltraSettings) -> dict[str, Any]:
-        start = {"start": read_checkpoint(settings.start).facts} if settings.start else {}
-        return {**super().training_facts(benchmark, settings), **start}
-
-    def check(self, benchmark: Benchmark, settings: UltraSettings) -> None:
-        super().check(benchmark, settings)
-        if settings.start and (shape := read_checkpoint(settings.start).shape) != settings.shape:
-            options = " ".join(f"--set {name}={value}" for name, value in vars(shape).items())
-            raise InputError(settings.start, f"has weights of another shape: train with {options}")
-
-    def memory(
-        self, graph: Graph, vectors: NoVectors, settings: UltraSettings, *, runs: int = 1, training: bool = False
-    ) -> Parts:
-        states = 4.0 * len(graph.entities) * settings.width
+    def states(self, settings: UltraSettings, *, training: bool) -> float:
         if training:
-            states *= settings.relations * settings.queries * runs * (LAYER_STATES * settings.layers + STATES)
-        elif settings.device == "cpu":
-            states *= 2 * settings.layers + 1 + STATES
-        else:
-            states *= HEADS * STATES
-        return {
-            "states": states,
-            "edges": EDGE * 2.0 * graph.triple_count,
-            "relations": PAIR * (2.0 * len(graph.relations)) ** 2 * (settings.relations * runs if training else 1),
-            "the program": PROGRAM,
-        }
-
-    def learner(
-        self, benchmark: Benchmark, vectors: NoVectors, settings: UltraSettings, seeds: Sequence[int]
-    ) -> Learner:
-        (seed,) = seeds
-        graphs = graphs_of(benchmark, settings)
-        start = read_checkpoint(settings.start).weights if settings.start else None
-        return UltraLearner(graphs, settings.adjusted([f"seed={seed}"]), start)
-
-    def scorer(
-        self,
-        benchmark: Benchmark,
-        vectors: NoVectors,
-        settings: UltraSettings,
-        weights: dict[str, Tensor],
-        *,
-        run: Path,
-    ) -> UltraScorer:
-        network = UltraNetwork(settings.shape)
-        check_weights(network.state_dict(), weights, run)
-        network.load_state_dict(weights)
-        return scorer_on(settings.model, network, known_graph(benchmark), settings.device)
-
-    def from_checkpoint(self, model: str, benchmark: Benchmark, file: Path, device: str) -> Prepared:
-        graph, checkpoint = known_graph(benchmark), read_checkpoint(file)
-        settings = UltraSettings(**vars(checkpoint.shape), device=device)
-        memory.ensure(model, self.memory(graph, NoVectors(), settings), device)
-        scorer = scorer_on(name_of(file), checkpoint.network(), graph, device)
-        return Prepared(scorer, {"checkpoint": checkpoint.facts})
-
-
-def name_of(file: Path) -> str:
-    """The name of a file of weights in results: `ultra-4g` for ultra_4g.pth."""
-    name = re.sub(r"[\W_]+", "-", Path(file).stem.lower()).strip("-")
-    return name if name.startswith("ultra") else f"ultra-{name}"
+            return LAYER_STATES * settings.layers + STATES
+        return 2 * settings.layers + 1 + STATES if settings.device == "cpu" else HEADS * STATES
 
 
 FAMILY = UltraFamily()

@@ -1,25 +1,40 @@
-"""The learner of ULTRA."""
+"""The learner of ULTRA, and of other networks with published weights."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fewlink.graph import Graph
 from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.learner import TrailLearner
-from fewlink.models.ultra.network import Tasks, UltraNetwork
-from fewlink.models.ultra.scorer import UltraScorer
+from fewlink.models.ultra.network import PublishedNetwork, Tasks
+from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.models.ultra.settings import UltraSettings
 
 
-class UltraLearner(TrailLearner):
-    """Trains one run of ULTRA with the episodes, the loss and the optimizer of TRAIL."""
+class PublishedLearner(TrailLearner):
+    """Trains one run of a network with the episodes, the loss and the optimizer of TRAIL."""
 
     settings: UltraSettings
 
-    def new_network(self) -> UltraNetwork:
-        return UltraNetwork(self.settings.shape)
+    def __init__(
+        self,
+        scorer_class: type[PublishedScorer[Any]],
+        graphs: Sequence[Graph],
+        settings: UltraSettings,
+        start: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self.scorer_class = scorer_class
+        super().__init__(graphs, settings, start)
+
+    def new_network(self) -> PublishedNetwork:
+        network: PublishedNetwork = self.scorer_class.network_class(self.settings.shape)
+        return network
 
     @property
     def dtype(self) -> torch.dtype:
@@ -31,7 +46,7 @@ class UltraLearner(TrailLearner):
         scores = self.network(self.graphs[batch.graph], tasks).masked_fill(batch.excluded, -torch.inf)
         return cross_entropy(scores.flatten(0, 1), batch.answers.flatten())
 
-    def scorer(self, run: int) -> UltraScorer:
+    def scorer(self, run: int) -> PublishedScorer[Any]:
         network = self.new_network().to(self.device)
         network.load_state_dict(self.averaged)
-        return UltraScorer(self.settings.model, network, self.graphs[0])
+        return self.scorer_class(self.settings.model, network, self.graphs[0])

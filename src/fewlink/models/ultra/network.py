@@ -1,4 +1,4 @@
-"""ULTRA's network (Galkin et al., "Towards Foundation Models for Knowledge Graph Reasoning", ICLR 2024), its weights.
+"""ULTRA's network (Galkin et al., "Towards Foundation Models for Knowledge Graph Reasoning", ICLR 2024).
 
 Relations and their inverses are the nodes of a second graph. Its four kinds of edges join relations that share heads,
 share tails, or where the head of one is a tail of the other. Layers over this graph, with a label at the queried
@@ -8,28 +8,19 @@ entity.
 Here the queried relation is new. It and its inverse are the last two nodes of the graph of relations, 2R and 2R + 1,
 and the references are its edges. Parameters have the names and the meaning of the published weights, which were trained
 with messages from tails to heads: a message along an edge has the weight of the edge's inverse relation.
-
-`python -m fewlink.models.ultra.network FILE.pth FILE.safetensors` converts published weights.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, relu
 
-from fewlink.core.errors import InputError
-from fewlink.core.storage import write_bytes
 from fewlink.models.trail.network import mlp
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.propagation.product import Norms, relation_sums, relational_product
@@ -62,12 +53,22 @@ class Tasks(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """What the network makes of references: the weights of each relation (layers, L, 2R, W), of the new relation and
-    of its inverse (layers, L, 2, W), and the vector of the task (L, W)."""
+    """What layers over the entities read of relations.
 
+    Shapes: `vectors` (L, N, W) of all relations; `queried`, the number of the queried one; the weights of messages
+    along each relation, `relations` (layers, L, 2R, W), and along the new one and its inverse, `new`
+    (layers, L, 2, W).
+    """
+
+    vectors: Tensor
+    queried: int
     relations: Tensor
     new: Tensor
-    task: Tensor
+
+    @property
+    def task(self) -> Tensor:
+        """The vector (L, W) of the queried relation."""
+        return self.vectors[:, self.queried]
 
 
 class Layer(nn.Module):
@@ -80,10 +81,14 @@ class Layer(nn.Module):
 
     def updated(self, x: Tensor, sums: Tensor) -> Tensor:
         """States (…, W) after the layer."""
+        return x + self.change(x, sums)
+
+    def change(self, x: Tensor, sums: Tensor) -> Tensor:
+        """What the layer adds to states (…, W)."""
         from_state, from_sums = self.linear.weight.chunk(2, 1)
         y = linear(x, from_state, self.linear.bias).flatten(0, -2)
         y = torch.addmm(y, sums.flatten(0, -2), from_sums.T).view_as(x)
-        return x + relu(self.layer_norm(y))
+        return relu(self.layer_norm(y))
 
 
 class RelationLayer(Layer):
@@ -128,63 +133,34 @@ class RelationModel(nn.Module):
 
 
 class EntityModel(nn.Module):
-    """The layers over the entities, and the network that scores their states."""
+    """Layers over the entities, and the network that scores their states."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, width: int, layers: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EntityLayer(shape.width) for _ in range(shape.layers))
-        self.mlp = mlp(2 * shape.width, 2 * shape.width, 1)
-
-
-class UltraNetwork(nn.Module):
-    """The network; `forward` gives scores (L, Q, C)."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.shape, self.relation_model, self.entity_model = shape, RelationModel(shape), EntityModel(shape)
-
-    def forward(self, graph: ReadGraph, tasks: Tasks, dtype: torch.dtype = torch.float32) -> Tensor:
-        encoded = self.encode(graph, tasks)
-        return self.scores(self.propagate(graph, tasks, encoded), encoded, tasks.candidates)
-
-    def encode(self, graph: ReadGraph, tasks: Tasks) -> Encoded:
-        """The message weights of each relation, those of the new one and its inverse, and the new one's vector."""
-        with torch.no_grad():
-            shared = shared_heads(graph, tasks)
-        inverse = torch.cat([graph.inverse, torch.arange(2, device=graph.device).roll(1) + graph.relations])
-        vectors = self.relation_model(shared, inverse, queried=graph.relations)  # (L, 2R + 2, W)
-        weights = self.message_weights(vectors[:, inverse])
-        relations = weights[:, :, : graph.relations] * tasks.visible.unsqueeze(-1)
-        return Encoded(relations, weights[:, :, graph.relations :], vectors[:, graph.relations])
-
-    def encode_relation(self, graph: ReadGraph, queried: int) -> Encoded:
-        """The same for a relation of the graph without a new one, for ordinary link prediction.
-
-        The published weights expect the label at the relation itself, even if its inverse is queried.
-        """
-        labelled = queried % (graph.relations // 2)
-        vectors = self.relation_model((graph.together > 0).float()[None], graph.inverse, labelled)  # (1, 2R, W)
-        weights = self.message_weights(vectors[:, graph.inverse])
-        return Encoded(weights, weights[:, :, :0], vectors[:, queried])
-
-    def message_weights(self, vectors: Tensor) -> Tensor:
-        """The projections (layers, L, N, W) of vectors (L, N, W) by each layer."""
-        return torch.stack([layer.relation_projection(vectors) for layer in self.layers])
+        self.width = width
+        self.layers = nn.ModuleList(EntityLayer(width) for _ in range(layers))
+        self.mlp = mlp(2 * width, 2 * width, 1)
 
     @property
-    def layers(self) -> list[EntityLayer]:
-        return [*self.entity_model.layers]  # type: ignore[list-item]
+    def entity_layers(self) -> list[EntityLayer]:
+        return [*self.layers]  # type: ignore[list-item]
+
+    def encode(self, vectors: Tensor, inverse: Tensor, visible: Tensor, queried: int) -> Encoded:
+        """What the layers read of relations with vectors (L, N, W), given which are `visible` (L, 2R)."""
+        turned, known = vectors[:, inverse], visible.shape[1]
+        weights = torch.stack([layer.relation_projection(turned) for layer in self.entity_layers])
+        return Encoded(vectors, queried, weights[:, :, :known] * visible.unsqueeze(-1), weights[:, :, known:])
 
     def propagate(self, graph: ReadGraph, tasks: Tasks, encoded: Encoded) -> Tensor:
         """States (nodes, L, Q, W) of every entity after the last layer."""
-        (count, queries), width = tasks.heads.shape, self.shape.width
+        count, queries = tasks.heads.shape
         task, query = (torch.arange(n, device=tasks.heads.device) for n in (count, queries))
         labelled = ((tasks.heads * count + task[:, None]) * queries + query).flatten()
         labels = encoded.task.repeat_interleave(queries, 0)  # (L · Q, W)
-        x = labels.new_zeros(graph.edges.nodes * count * queries, width).index_add(0, labelled, labels)
-        x = x.view(graph.edges.nodes, count, queries, width)
+        x = labels.new_zeros(graph.edges.nodes * count * queries, self.width).index_add(0, labelled, labels)
+        x = x.view(graph.edges.nodes, count, queries, self.width)
         sources, targets = reference_edges(tasks)
-        for layer, relations, new in zip(self.layers, encoded.relations, encoded.new, strict=True):
+        for layer, relations, new in zip(self.entity_layers, encoded.relations, encoded.new, strict=True):
             over = (new.transpose(0, 1)[:, :, None] * tasks.weights[..., None]).flatten(0, 2)  # (2 · L · K, W)
             sums = relational_product(x, relations, graph.edges, Norms.ONE)
             sums.flatten(0, 1).index_add_(0, targets, x.flatten(0, 1)[sources] * over[:, None])
@@ -199,11 +175,105 @@ class UltraNetwork(nn.Module):
 
     def score(self, states: Tensor, relation: Tensor) -> Tensor:
         """Scores (…) of states (…, W), given the vector of the queried relation (…, W)."""
-        first, last = self.entity_model.mlp[0], self.entity_model.mlp[2]
+        first, last = self.mlp[0], self.mlp[2]
         of_state, of_relation = first.weight.chunk(2, 1)  # type: ignore[operator, union-attr]
         inner = relu(linear(states, of_state) + linear(relation, of_relation, first.bias))  # type: ignore[arg-type]
         scores: Tensor = last(inner).squeeze(-1)
         return scores
+
+
+class PublishedNetwork(nn.Module):
+    """A network that reads a graph and references, with published weights; `forward` gives scores (L, Q, C).
+
+    title  the name of the model
+    shape  what a network is made from
+    """
+
+    title: ClassVar[str]
+    shape: Any
+
+    @staticmethod
+    def shape_of(weights: Mapping[str, Tensor]) -> Any:
+        """The shape of a network with these weights; the published shape where they do not determine it."""
+        raise NotImplementedError
+
+    def forward(self, graph: ReadGraph, tasks: Tasks) -> Tensor:
+        return self.scores(graph, tasks, self.encode(graph, tasks))
+
+    @property
+    def entity_models(self) -> tuple[EntityModel, ...]:
+        """The models of entities, in the order in which they are used."""
+        raise NotImplementedError
+
+    def encode(self, graph: ReadGraph, tasks: Tasks) -> Encoded:
+        """What the first model of entities reads of relations, the new one included, for all heads of a task."""
+        raise NotImplementedError
+
+    def encode_relation(self, graph: ReadGraph, queried: int) -> Encoded:
+        """The same for a relation of the graph without a new one, for ordinary link prediction.
+
+        The published weights expect the label at the relation itself, even if its inverse is queried.
+        """
+        raise NotImplementedError
+
+    def scores(self, graph: ReadGraph, tasks: Tasks, encoded: Encoded) -> Tensor:
+        """Scores (L, Q, C) of the tasks' candidates, given what `encode` returned."""
+        raise NotImplementedError
+
+
+class UltraNetwork(PublishedNetwork):
+    """ULTRA's network."""
+
+    title = "ULTRA"
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape, self.relation_model = shape, RelationModel(shape)
+        self.entity_model = EntityModel(shape.width, shape.layers)
+
+    @staticmethod
+    def shape_of(weights: Mapping[str, Tensor]) -> Shape:
+        return Shape(
+            width_of(weights, "relation_model.layers.0.linear.bias") or Shape.width,
+            layers_in(weights, "entity_model.layers") or Shape.layers,
+            layers_in(weights, "relation_model.layers") or Shape.relation_layers,
+        )
+
+    @property
+    def entity_models(self) -> tuple[EntityModel, ...]:
+        return (self.entity_model,)
+
+    def encode(self, graph: ReadGraph, tasks: Tasks) -> Encoded:
+        with torch.no_grad():
+            shared = shared_heads(graph, tasks)
+        inverse = with_new_relation(graph.inverse)
+        vectors = self.relation_model(shared, inverse, queried=graph.relations)  # (L, 2R + 2, W)
+        return self.entity_model.encode(vectors, inverse, tasks.visible, graph.relations)
+
+    def encode_relation(self, graph: ReadGraph, queried: int) -> Encoded:
+        labelled, visible = queried % (graph.relations // 2), torch.ones(1, graph.relations, device=graph.device)
+        vectors = self.relation_model((graph.together > 0).float()[None], graph.inverse, labelled)  # (1, 2R, W)
+        return self.entity_model.encode(vectors, graph.inverse, visible, queried)
+
+    def scores(self, graph: ReadGraph, tasks: Tasks, encoded: Encoded) -> Tensor:
+        states = self.entity_model.propagate(graph, tasks, encoded)
+        return self.entity_model.scores(states, encoded, tasks.candidates)
+
+
+def layers_in(weights: Mapping[str, Tensor], prefix: str) -> int:
+    """The number of layers below a prefix."""
+    return sum(bool(re.fullmatch(rf"{re.escape(prefix)}\.\d+\.linear\.weight", name)) for name in weights)
+
+
+def width_of(weights: Mapping[str, Tensor], bias: str) -> int:
+    """The length of a vector of weights, or 0 if it is missing."""
+    vector = weights.get(bias)
+    return 0 if vector is None or vector.dim() != 1 else len(vector)
+
+
+def with_new_relation(inverse: Tensor) -> Tensor:
+    """The inverse of each relation (2R,), and after them of the new relation and of its inverse."""
+    return torch.cat([inverse, torch.arange(2, device=inverse.device).roll(1) + len(inverse)])
 
 
 def reference_edges(tasks: Tasks) -> tuple[Tensor, Tensor]:
@@ -239,72 +309,3 @@ def _relations_at_references(graph: ReadGraph, tasks: Tasks) -> Tensor:
     )
     x = x.view(graph.edges.nodes, count, 1, MARK_COLUMNS)
     return relation_sums(x, torch.ones_like(x), graph.edges, Norms.ONE)[..., :2].transpose(1, 2)
-
-
-class Checkpoint(NamedTuple):
-    """Weights by name, with the name and sha256 of their file in `facts`."""
-
-    weights: dict[str, Tensor]
-    facts: dict[str, Any]
-
-    @property
-    def shape(self) -> Shape:
-        return shape_of(self.weights)
-
-    def network(self) -> UltraNetwork:
-        """A network with a copy of the weights."""
-        network = UltraNetwork(self.shape)
-        network.load_state_dict(self.weights)
-        return network
-
-
-def read_checkpoint(path: Path | str) -> Checkpoint:
-    """Read ULTRA's weights from a published .pth file or a .safetensors file; code in the file is never run."""
-    path = Path(path)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(path, f"cannot be read ({error.strerror}): give a file of ULTRA's weights") from None
-    found: Any
-    try:
-        if content[8:9] == b"{":
-            found = safetensors.torch.load(content)
-        else:
-            found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception:  # torch.load raises errors of many kinds
-        raise InputError(path, "is damaged or not a file of weights: give a .pth or .safetensors file") from None
-    if isinstance(found, dict) and isinstance(found.get("model"), dict):
-        found = found["model"]  # a file may also have an optimizer's state
-    tensors = {n: w for n, w in found.items() if isinstance(w, Tensor)} if isinstance(found, dict) else {}
-    network = UltraNetwork(shape_of(tensors))
-    expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-    shapes = {name: tuple(weight.shape) for name, weight in tensors.items()}
-    for name in sorted(expected.keys() | shapes.keys()):
-        if shapes.get(name) != expected.get(name):
-            difference = f"{name} has shape {shapes.get(name)}, expected {expected.get(name)}"
-            raise InputError(path, f"does not have weights of ULTRA ({difference}): give another file")
-    weights = {name: tensors[name].float() for name in expected}
-    return Checkpoint(weights, {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()})
-
-
-def shape_of(weights: Mapping[str, Tensor]) -> Shape:
-    """The shape of a network with these weights; the published shape where they do not determine it."""
-    layers, relation_layers = (
-        sum(bool(re.fullmatch(rf"{model}\.layers\.\d+\.linear\.weight", name)) for name in weights)
-        for model in ("entity_model", "relation_model")
-    )
-    bias = weights.get("relation_model.layers.0.linear.bias")
-    width = Shape.width if bias is None or bias.dim() != 1 else len(bias)
-    return Shape(width or Shape.width, layers or Shape.layers, relation_layers or Shape.relation_layers)
-
-
-def convert(source: Path, target: Path) -> Path:
-    """Convert a file of weights to safetensors."""
-    write_bytes(target, safetensors.torch.save(read_checkpoint(source).weights))
-    return target
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    print(convert(Path(sys.argv[1]), Path(sys.argv[2])))

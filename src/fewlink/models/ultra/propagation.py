@@ -1,4 +1,4 @@
-"""ULTRA's propagation on a CPU for one head, which recomputes only entities that the label at the head changes."""
+"""Propagation over the entities on a CPU for one head, which recomputes only entities that its label changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fewlink.models.ultra.network import Encoded, EntityLayer, Tasks, UltraNetwork
+from fewlink.models.ultra.network import Encoded, EntityLayer, EntityModel, Tasks
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.product import Norms, edge_sums, row_sums
 
@@ -16,10 +16,10 @@ SPARSE_LAST = 0.4  # the last layer computes only candidates if their edges are 
 
 
 class Unlabelled(NamedTuple):
-    """The propagation of a task without a label at a head, which all heads share.
+    """The propagation of a task without a label at a head, up to some layer.
 
-    states  (nodes, W) before each layer and after the last
-    sums    (nodes, W) of messages in each layer
+    states  (nodes, W) before each of these layers and after the last of them
+    sums    (nodes, W) of messages in each of these layers
     """
 
     states: list[Tensor]
@@ -29,9 +29,9 @@ class Unlabelled(NamedTuple):
 class CpuPropagation:
     """Propagation over one graph for one head at a time, with reused buffers."""
 
-    def __init__(self, network: UltraNetwork, edges: EdgeTable) -> None:
-        self.network, self.edges = network, edges
-        self.states = torch.zeros(edges.nodes, network.shape.width)
+    def __init__(self, model: EntityModel, edges: EdgeTable) -> None:
+        self.model, self.edges = model, edges
+        self.states = torch.zeros(edges.nodes, model.width)
         self.moved = torch.zeros_like(self.states)
 
     def unlabelled(self, task: Tasks, encoded: Encoded) -> Unlabelled:
@@ -44,15 +44,24 @@ class CpuPropagation:
             states.append(moved)
         return Unlabelled(states, sums)
 
+    def before_messages(self) -> Unlabelled:
+        """The first layer without a label at a head: there are no messages, and all entities have the same state."""
+        nothing = torch.zeros(1, self.model.width)
+        states = nothing, self.model.entity_layers[0].updated(nothing, nothing)
+        return Unlabelled([state.expand_as(self.states) for state in states], [nothing.expand_as(self.states)])
+
     def states_of(self, task: Tasks, encoded: Encoded, common: Unlabelled, head: int, rows: Tensor) -> Tensor:
-        """States (n, W) of entities `rows` (n,) after the last layer, given one task and one head."""
+        """States (n, W) of entities `rows` (n,) after the last layer, given one task and one head.
+
+        Layers beyond those in `common` compute all entities.
+        """
         label = encoded.task  # (1, W)
         changed, x = torch.tensor([head]), label
         layers, everywhere = self._layers(encoded), False
         for number, (layer, w, new) in enumerate(layers):
             if not everywhere:
                 at = self.edges.by_head.edges_of(changed)
-                if len(at) <= SPARSE * self.edges.edges:
+                if number < len(common.sums) and len(at) <= SPARSE * self.edges.edges:
                     before = common.states[number], common.sums[number]
                     changed, x = self._spread(layer, w, new, task, before, changed, x, at, label, head)
                     continue
@@ -71,7 +80,7 @@ class CpuPropagation:
 
     def _layers(self, encoded: Encoded) -> list[tuple[EntityLayer, Tensor, Tensor]]:
         """Each layer with the weights of relations (2R, W), and of the new one and its inverse (2, W)."""
-        return list(zip(self.network.layers, encoded.relations[:, 0], encoded.new[:, 0], strict=True))
+        return list(zip(self.model.entity_layers, encoded.relations[:, 0], encoded.new[:, 0], strict=True))
 
     def _over(self, task: Tasks, new: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """The messages over the references: their targets (2K,) and values (2K, W)."""

@@ -1,22 +1,23 @@
-"""ULTRA as a scorer."""
+"""ULTRA as a scorer, and what scorers with published weights have in common."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fewlink.core.threads import parallel_map, torch_threads
-from fewlink.graph import Graph
 from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.ultra.network import Encoded, Tasks, UltraNetwork
+from fewlink.models.ultra.network import Encoded, PublishedNetwork, Tasks, UltraNetwork
 from fewlink.models.ultra.propagation import CpuPropagation, Unlabelled
 from fewlink.scorers import Question
 
 HEADS = 16  # scored at once on a GPU
+
+NetworkT = TypeVar("NetworkT", bound=PublishedNetwork)
 
 
 class KnownTask(NamedTuple):
@@ -28,17 +29,20 @@ class KnownTask(NamedTuple):
     unlabelled: Unlabelled | None
 
 
-class UltraScorer:
-    """ULTRA on a graph; it caches the encoding of the last task's references for further heads.
+class PublishedScorer(Generic[NetworkT]):
+    """A network on a graph; it caches the encoding of the last task's references for further heads.
 
     On a CPU, several threads score the heads, one head at a time.
     """
 
-    def __init__(self, name: str, network: UltraNetwork, graph: ReadGraph) -> None:
+    network_class: ClassVar[type[PublishedNetwork]]
+    heads_at_once: ClassVar[int]  # on a GPU
+
+    def __init__(self, name: str, network: NetworkT, graph: ReadGraph) -> None:
         self.name, self.network, self.graph = name, network.eval(), graph
         self.device = graph.device
         self._known: KnownTask | None = None
-        self._idle: list[CpuPropagation] = []  # each used by one thread at a time
+        self._idle: list[tuple[CpuPropagation, ...]] = []  # each used by one thread at a time
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,35 +74,52 @@ class UltraScorer:
             encoded, unlabelled = self.network.encode(self.graph, task), None
             if self.device.type == "cpu":
                 with torch_threads(1):  # results do not depend on the number of threads
-                    unlabelled = CpuPropagation(self.network, self.graph.edges).unlabelled(task, encoded)
+                    unlabelled = self._propagations()[0].unlabelled(task, encoded)
             self._known = KnownTask(key, task, encoded, unlabelled)
         return self._known
 
+    def _propagations(self) -> tuple[CpuPropagation, ...]:
+        """The propagation through each of the network's models of entities, with buffers of its own."""
+        return tuple(CpuPropagation(model, self.graph.edges) for model in self.network.entity_models)
+
     def _one_head(self, known: KnownTask, head: int, candidates: Tensor) -> Tensor:
         """Scores (C,) on a CPU."""
-        assert known.unlabelled is not None
         with torch.no_grad():  # holds for one thread only
             try:
-                propagation = self._idle.pop()
+                propagations = self._idle.pop()
             except IndexError:
-                propagation = CpuPropagation(self.network, self.graph.edges)
-            states = propagation.states_of(known.task, known.encoded, known.unlabelled, head, candidates)
-            self._idle.append(propagation)
-            return self.network.score(states, known.encoded.task)
+                propagations = self._propagations()
+            scores = self.score_head(propagations, known, head, candidates)
+            self._idle.append(propagations)
+            return scores
 
     def _on_gpu(self, known: KnownTask, heads: Tensor, candidates: Tensor) -> Tensor:
         """Scores (H, C) on a GPU, several heads at once."""
-        scores = []
-        for some in heads.split(HEADS):
-            padded = torch.cat([some, some[-1:].expand(HEADS - len(some))])[None]
-            states = self.network.propagate(self.graph, known.task._replace(heads=padded), known.encoded)
-            scores.append(self.network.scores(states, known.encoded, candidates[None])[0, : len(some)])
+        scores, count = [], self.heads_at_once
+        for some in heads.split(count):
+            padded = torch.cat([some, some[-1:].expand(count - len(some))])[None]
+            tasks = known.task._replace(heads=padded, candidates=candidates[None])
+            scores.append(self.network.scores(self.graph, tasks, known.encoded)[0, : len(some)])
         return torch.cat(scores)
 
     def _ids(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array.astype(np.int64)).to(self.device)
 
+    def score_head(
+        self, propagations: tuple[CpuPropagation, ...], known: KnownTask, head: int, candidates: Tensor
+    ) -> Tensor:
+        """Scores (C,) on a CPU with the buffers of some propagations."""
+        raise NotImplementedError
 
-def scorer_on(name: str, network: UltraNetwork, graph: Graph, device: str) -> UltraScorer:
-    """A scorer with this network on a graph, on a device."""
-    return UltraScorer(name, network.to(device), ReadGraph.of(graph, names=False).to(device))
+
+class UltraScorer(PublishedScorer[UltraNetwork]):
+    """ULTRA on a graph."""
+
+    network_class, heads_at_once = UltraNetwork, HEADS
+
+    def score_head(
+        self, propagations: tuple[CpuPropagation, ...], known: KnownTask, head: int, candidates: Tensor
+    ) -> Tensor:
+        assert known.unlabelled is not None
+        states = propagations[0].states_of(known.task, known.encoded, known.unlabelled, head, candidates)
+        return self.network.entity_model.score(states, known.encoded.task)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
 from fewlink.models.settings import EvaluateEvery
@@ -34,5 +36,5 @@ class UltraSettings(TrailSettings):
     evaluate_every: EvaluateEvery = 500
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> Any:
         return Shape(self.width, self.layers, self.relation_layers)

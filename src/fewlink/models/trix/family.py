@@ -1,0 +1,35 @@
+"""The TRIX family, with runs and published weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from fewlink.models.trix.scorer import HEADS, TrixScorer
+from fewlink.models.trix.settings import TrixSettings
+from fewlink.models.ultra.family import LAYER_STATES, PublishedFamily
+
+STATES = 10  # temporary tensors of the size of the states
+RELATION_STATES = 20  # tensors of the size of the states that a layer over the relations keeps for its gradients
+
+
+class TrixFamily(PublishedFamily[TrixSettings]):
+    """TRIX."""
+
+    name = "trix"
+    settings = TrixSettings
+    scorer_class = TrixScorer
+    checkpoint_models: ClassVar[tuple[str, ...]] = ("trix",)
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {"trix": "TRIX (Zhang et al. 2024): messages over relations and entities in turn; reads any graph"}
+
+    def states(self, settings: TrixSettings, *, training: bool) -> float:
+        if training:
+            layers = LAYER_STATES * (settings.layers + settings.first_layers)
+            return layers + RELATION_STATES * settings.relation_layers + STATES
+        return 2 * settings.first_layers + 5 + STATES if settings.device == "cpu" else HEADS * STATES
+
+
+FAMILY = TrixFamily()
