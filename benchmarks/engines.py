@@ -43,7 +43,7 @@ def read(file: Path, folder: Path, memory: str) -> Any:
     engine.execute(f"SET memory_limit = '{size_in_bytes(memory, '--memory') >> 20}MiB'")
     engine.execute("SET temp_directory = ?", [str(folder / "spill")])
     engine.execute("SET preserve_insertion_order = false")
-    compiler = Compiler(work, engine, [file], Reading(), None, None)
+    compiler = Compiler(work, engine, [file], Reading())
     return compiler, compiler.read(0, NOTHING)
 
 

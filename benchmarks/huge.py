@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -126,7 +127,7 @@ def _children(process: int) -> list[int]:
 
 def run(command: list[str], work: Path | None = None) -> dict[str, Any]:
     """Run a command; its seconds, peak memory and output, and of a `work` folder its peak size and finished stages."""
-    begin, most, disk, stages = time.monotonic(), [0, 0], 0, {}
+    begin, cpu, most, disk, stages = time.monotonic(), _cpu_seconds(), [0, 0], 0, {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         lines: list[str] = []
         reader = threading.Thread(target=lambda: lines.extend(process.stdout or ()))
@@ -142,8 +143,19 @@ def run(command: list[str], work: Path | None = None) -> dict[str, Any]:
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
     seconds = time.monotonic() - begin
-    facts = {"seconds": seconds, "peak GB": most[0] / 1e9, "peak GB of mapped files": most[1] / 1e9}
+    facts = {
+        "seconds": seconds,
+        "CPU seconds": _cpu_seconds() - cpu,
+        "peak GB": most[0] / 1e9,
+        "peak GB of mapped files": most[1] / 1e9,
+    }
     return {**facts, "work GB": disk / 1e9, "stages": stages, "output": "".join(lines)}
+
+
+def _cpu_seconds() -> float:
+    """The CPU seconds of the processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def size_of(folder: Path) -> int:
@@ -239,6 +251,7 @@ def growth(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The exponents with which costs grow from each size to the next: 1 is linear."""
     costs = {
         "compile": lambda e: e["compile"]["seconds"],
+        "CPU seconds of compiling": lambda e: e["compile"]["CPU seconds"],
         "folder": lambda e: e["folder GB"],
         "first answer": lambda e: e["ask"]["first answer"],
         "next answer": lambda e: float(np.median(e["ask"]["next answers"])),
@@ -284,6 +297,7 @@ def main() -> None:
         {
             "triples": entry["written"],
             "compile s": entry["compile"]["seconds"],
+            "CPU s": entry["compile"]["CPU seconds"],
             "peak GB": entry["compile"]["peak GB"],
             "folder GB": entry["folder GB"],
             "open s": entry["ask"]["open"],

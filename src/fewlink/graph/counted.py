@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from fewlink.graph.vocabulary import check_ids, check_offsets, load_array
 POPULAR = 20_000  # entities with most edges
 EDGES_AT_ONCE = 1 << 22
 MEMBERS_AT_ONCE = 1 << 19
+MEMORY = 2 << 30  # bytes to use by default
 MAX_PAIRS = 4e9  # of relations that an entity has, up to which all are counted
 SAMPLE = 4_096  # entities of each relation that are counted otherwise, evenly spaced
 
@@ -68,41 +69,58 @@ class Edges(NamedTuple):
     relations: int
 
 
-def count(graph: Edges, folder: Path) -> None:
-    """Count a graph, some edges at a time, and write the arrays of `Counted` to a folder."""
-    with progress("counting edges", 3.0) as advance:
-        _count(graph, folder, advance)
+def count(graph: Edges, folder: Path, memory: int = MEMORY) -> None:
+    """Count a graph, some edges at a time, and write the arrays of `Counted` to a folder, in about so many bytes."""
+    with progress("counting edges", 4.0) as advance:
+        _count_fans(graph, folder, max(memory // 8, 1), advance)
+        _count_relations(graph, folder, lambda done: advance(2 + done))
 
 
-def _count(graph: Edges, folder: Path, advance: Advance) -> None:
+def _count_fans(graph: Edges, folder: Path, window: int, advance: Advance) -> None:
+    """Write the fans of edges, those of `window` triples at a time: places in memory are written in random order."""
+    edges = len(graph.relation_ids)
+    fans, triples = _new(file_of(folder, "fans"), edges, np.int32), edges // 2
+    windows = -(-triples // window)
+    for number, begin in enumerate(range(0, triples, window)):
+        runs = np.zeros((2, min(window, triples - begin)), np.int32)  # tails of the head, heads of the tail
+        for part in _parts(graph):
+            lengths = np.diff(part.firsts, append=len(part.relations))
+            here, inverse, place = _inside(part, begin, runs.shape[1], graph.relations)
+            runs[inverse, place] = np.repeat(lengths, lengths)[here]
+            advance((2 * number + part.last / edges) / windows)
+        for part in _parts(graph):
+            here, inverse, place = _inside(part, begin, runs.shape[1], graph.relations)
+            own = fans[part.first : part.last]
+            own[here] = runs[1 - inverse, place]
+            advance((2 * number + 1 + part.last / edges) / windows)
+
+
+def _inside(part: _Part, begin: int, size: int, relations: int) -> tuple[np.ndarray | slice, np.ndarray, np.ndarray]:
+    """The edges of a part whose triples are in a window, whether each is inverse, and its place in the window."""
+    place, inverse = part.positions - begin, (part.relations >= relations).astype(np.int8)
+    here = (place >= 0) & (place < size)
+    return (slice(None), inverse, place) if here.all() else (here, inverse[here], place[here])
+
+
+def _count_relations(graph: Edges, folder: Path, advance: Callable[[float], None]) -> None:
+    """Write everything but the fans."""
     relations, edges, entities = graph.relations, len(graph.relation_ids), len(graph.offsets) - 1
-    scratch = [folder / f"scratch.{name}.npy" for name in ("out", "in", "relations", "ends")]
-    runs = [_new(path, edges // 2, np.int32) for path in scratch[:2]]  # of a triple: its tails, its heads
+    scratch = [folder / f"scratch.{name}.npy" for name in ("relations", "ends")]
     sizes, counts = np.zeros(2 * relations, np.int64), np.zeros(2 * relations, np.int64)
-    slot_ends, squares = _new(scratch[3], entities + 1, np.int64), 0.0
+    slot_ends, squares = _new(scratch[1], entities + 1, np.int64), 0.0
     for part in _parts(graph):
-        lengths = np.diff(part.firsts, append=len(part.relations))
-        fans = np.repeat(lengths, lengths)
-        for inverse, run in enumerate(runs):
-            chosen = (part.relations >= relations) == bool(inverse)
-            run[part.positions[chosen]] = fans[chosen]
         sizes += np.bincount(part.relations, minlength=len(sizes))
         counts += np.bincount(part.relations[part.firsts], minlength=len(counts))
         own = np.bincount(part.heads[part.firsts] - part.begin, minlength=part.end - part.begin)
         slot_ends[part.begin + 1 : part.end + 1] = int(slot_ends[part.begin]) + np.cumsum(own)
         squares += float((own.astype(np.float64) ** 2).sum())
-        advance(part.last / edges)
+        advance(part.last / edges / 2)
     np.save(file_of(folder, "sizes"), sizes)
     offsets = np.append(0, np.cumsum(counts))
     np.save(file_of(folder, "slot_offsets"), offsets)
-    found = _new(file_of(folder, "fans"), edges, np.int32)
     members = _new(file_of(folder, "slot_members"), int(offsets[-1]), np.int32)
-    by_entity, free = _new(scratch[2], int(offsets[-1]), np.int32), offsets[:-1].copy()
+    by_entity, free = _new(scratch[0], int(offsets[-1]), np.int32), offsets[:-1].copy()
     for part in _parts(graph):
-        back = part.relations >= relations
-        fans = runs[1][part.positions]
-        fans[back] = runs[0][part.positions[back]]
-        found[part.first : part.last] = fans
         of, heads = part.relations[part.firsts], part.heads[part.firsts]
         by_entity[int(slot_ends[part.begin]) : int(slot_ends[part.end])] = of
         order = np.argsort(of, kind="stable")
@@ -111,7 +129,7 @@ def _count(graph: Edges, folder: Path, advance: Advance) -> None:
         within = np.arange(len(ordered)) - (np.cumsum(here) - here)[ordered]
         members[free[ordered] + within] = heads[order]
         free += here
-        advance(1 + part.last / edges)
+        advance(0.5 + part.last / edges / 2)
     most = np.inf if squares <= MAX_PAIRS else SAMPLE
     together = np.lib.format.open_memmap(file_of(folder, "together"), "w+", np.float32, (2 * relations, 2 * relations))
     for relation in range(2 * relations):
@@ -123,9 +141,9 @@ def _count(graph: Edges, folder: Path, advance: Advance) -> None:
             some = own[at : at + MEMBERS_AT_ONCE]
             row += np.bincount(by_entity[spans(slot_ends[some], slot_ends[some + 1])[0]], minlength=len(row))
         together[relation] = row / max(row.sum(), 1)
-        advance(2 + relation / (2 * relations))
+        advance(1 + relation / (2 * relations))
     np.save(file_of(folder, "popular"), most_popular(graph.offsets))
-    del runs, slot_ends, by_entity, found, members, together
+    del slot_ends, by_entity, members, together
     for path in scratch:
         path.unlink()
 

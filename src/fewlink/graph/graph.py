@@ -242,9 +242,9 @@ class Graph(Memo):
         facts = {"entities": len(self.entities), "relations": len(self.relations), "triples": self.triple_count}
         return {**facts, "fingerprint": self.fingerprint}
 
-    def write_counted(self, folder: Path) -> None:
-        """Write what is counted of the graph to a folder."""
-        count(Edges(self.offsets, self.relation_ids, self.positions, len(self.relations)), folder)
+    def write_counted(self, folder: Path, **limit: int) -> None:
+        """Write what is counted of the graph to a folder; the limit is that of `count`."""
+        count(Edges(self.offsets, self.relation_ids, self.positions, len(self.relations)), folder, **limit)
 
     def write_indexes(self, folder: Path, sorter: Sorter | None = None) -> None:
         """Write the indexes of readable names and of ids to a folder."""

@@ -114,7 +114,7 @@ def compile_out_of_core(
         engine.execute("SET temp_directory = ?", [str(work.folder / "spill")])
         for name, value in (("preserve_insertion_order", False), *PROGRESS.items()):
             engine.execute(f"SET {name} = {value}")
-        compiler = Compiler(work, engine, list(paths), reading, types, names)
+        compiler = Compiler(work, engine, list(paths), reading, types, names, max(memory // 2, LEAST_BYTES))
         try:
             compiler.run(report)
         except FewlinkError:  # the files must be changed
@@ -182,10 +182,17 @@ class Compiler:
     """The stages of one command. `engine` is a connection of DuckDB."""
 
     def __init__(
-        self, work: Work, engine: Any, paths: list[Path], reading: Reading, types: Path | None, names: Path | None
+        self,
+        work: Work,
+        engine: Any,
+        paths: list[Path],
+        reading: Reading,
+        types: Path | None = None,
+        names: Path | None = None,
+        memory: int = LEAST_BYTES,  # for arrays, beside what the engine takes
     ) -> None:
         self.work, self.folder, self.result, self.engine = work, work.folder, work.result, engine
-        self.paths, self.reading, self.types, self.names = paths, reading, types, names
+        self.paths, self.reading, self.types, self.names, self.memory = paths, reading, types, names, memory
 
     def run(self, report: CompileReport) -> None:
         """Run all stages that are not finished, and fill the report."""
@@ -217,7 +224,7 @@ class Compiler:
         self.work.once("labels", lambda: self.write_labels(relations, rdf=read["rdf"]))
         self.work.once("types", lambda: self.write_types(relations))
         if found.triples - found.duplicates > LARGE:
-            self.work.once("counted", lambda: self.work.graph().write_counted(self.result))
+            self.work.once("counted", lambda: self.work.graph().write_counted(self.result, memory=self.memory))
             if (self.result / "types.offsets.npy").exists():
                 self.work.once("groups", self.write_groups)
             self.work.once("index", lambda: self.work.graph().write_indexes(self.result, self.sorted_words))
