@@ -10,7 +10,7 @@ from fewlink.models.trix.settings import TrixSettings
 from fewlink.models.ultra.family import LAYER_STATES, PublishedFamily
 
 STATES = 10  # temporary tensors of the size of the states
-RELATION_STATES = 20  # tensors of the size of the states that a layer over the relations keeps for its gradients
+RELATION_STATES = 24  # tensors of the size of the states that a layer over the relations keeps for its gradients
 
 
 class TrixFamily(PublishedFamily[TrixSettings]):
