@@ -26,6 +26,7 @@ const MODELS = {
   metar: "MetaR",
   gana: "GANA",
   ultra: "ULTRA",
+  trix: "TRIX",
 };
 
 let examples = 0;
