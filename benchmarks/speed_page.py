@@ -50,7 +50,6 @@ HOW = {  # how each record was measured
     "serving-shared": "Clients that send one request after another to a server that keeps answers: the same question, "
     "heads of one relation, relations with three references each, and all of these in turn; with the resident memory "
     "of the server, its mean and its maximum, in both halves of the time.",
-    "serving-shared-busy": "All of these in turn for four minutes, while other work kept the machine busy.",
     "stall": "One client tries to stall the server: small requests (three references, one head) and /health during a "
     "request with 200 references, 50 heads and all candidates, and while 1,000 sockets send a header or a body byte by "
     "byte. `late` is the delay with which the measuring process wakes up: a high load average means that other work "
