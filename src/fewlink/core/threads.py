@@ -12,7 +12,7 @@ import numpy as np
 
 A = TypeVar("A")
 T = TypeVar("T")
-_two_threads = threading.Lock()  # of the parallel map that has them
+_second_thread = threading.Lock()  # held by the parallel map that uses two threads
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
@@ -61,18 +61,18 @@ def torch_threads(count: int) -> Iterator[None]:
 def parallel_map(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
     """Return `work(item)` for each item, computed in two threads if torch may use two; more are not faster.
 
-    One call at a time has two threads; another one meanwhile computes in its own thread. Each thread uses one torch
-    thread, so the results do not depend on the number of threads.
+    One call at a time uses two threads; others meanwhile compute in their own. Each thread uses one torch thread, so
+    the results do not depend on the number of threads.
     """
     import torch
 
     threads = torch.get_num_threads()
-    if threads == 1 or len(items) < 2 or not _two_threads.acquire(blocking=False):
+    if threads == 1 or len(items) < 2 or not _second_thread.acquire(blocking=False):
         with torch_threads(1):
             return [work(item) for item in items]
     try:
         with ThreadPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(work, items))
     finally:
-        _two_threads.release()
+        _second_thread.release()
         torch.set_num_threads(threads)  # new threads take the number that was set last

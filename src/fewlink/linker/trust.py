@@ -118,8 +118,8 @@ def measure_trust(
     """Hold out some references, and rank the tail of each among the candidates (c,) of the question.
 
     Up to `IN_TURN` references are held out one at a time; of more, up to `TOGETHER` are held out at once, because each
-    set of references costs as much as a new relation. The scorer may read all of these sets, and the references
-    themselves, side by side. By default the candidates are the entities like the tails of the
+    set of references costs as much as a new relation. The scorer may read these sets side by side, together with all
+    references, which the question that follows needs. By default the candidates are the entities like the tails of the
     references that are left. A tail that is not a candidate has an infinite rank.
     """
     pairs, relation = references.ids, references.relation
@@ -133,8 +133,8 @@ def measure_trust(
         rest = np.delete(pairs, places, axis=0)
         among = open_candidates(graph, rest) if candidates is None else candidates
         questions.append(Question("", rest, np.unique(pairs[places, 0]), among))
-    next_one = Question("", pairs, pairs[:0, 0], tails if candidates is None else candidates)
-    found = score_questions(scorer, [*questions, next_one]) if questions else []
+    following = Question("", pairs, pairs[:0, 0], tails if candidates is None else candidates)
+    found = score_questions(scorer, [*questions, following]) if questions else []
     ranks = []
     for places, question, rows in zip(sets, questions, found, strict=False):
         scores_of = dict(zip(question.heads.tolist(), rows, strict=True))

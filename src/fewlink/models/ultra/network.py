@@ -13,6 +13,7 @@ with messages from tails to heads: a message along an edge has the weight of the
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -182,7 +183,7 @@ class EntityModel(nn.Module):
         return scores
 
 
-class PublishedNetwork(nn.Module):
+class PublishedNetwork(nn.Module, ABC):
     """A network that reads a graph and references, with published weights; `forward` gives scores (L, Q, C).
 
     title  the name of the model
@@ -193,32 +194,32 @@ class PublishedNetwork(nn.Module):
     shape: Any
 
     @staticmethod
+    @abstractmethod
     def shape_of(weights: Mapping[str, Tensor]) -> Any:
         """The shape of a network with these weights; the published shape where they do not determine it."""
-        raise NotImplementedError
 
     def forward(self, graph: ReadGraph, tasks: Tasks) -> Tensor:
         return self.scores(graph, tasks, self.encode(graph, tasks))
 
     @property
+    @abstractmethod
     def entity_models(self) -> tuple[EntityModel, ...]:
         """The models of entities, in the order in which they are used."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, graph: ReadGraph, tasks: Tasks) -> Encoded:
         """What the first model of entities reads of relations, the new one included, for all heads of a task."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode_relation(self, graph: ReadGraph, queried: int) -> Encoded:
         """The same for a relation of the graph without a new one, for ordinary link prediction.
 
         The published weights expect the label at the relation itself, even if its inverse is queried.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def scores(self, graph: ReadGraph, tasks: Tasks, encoded: Encoded) -> Tensor:
         """Scores (L, Q, C) of the tasks' candidates, given what `encode` returned."""
-        raise NotImplementedError
 
 
 class UltraNetwork(PublishedNetwork):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -29,7 +30,7 @@ class KnownTask(NamedTuple):
     unlabelled: Unlabelled | None
 
 
-class PublishedScorer(Generic[NetworkT]):
+class PublishedScorer(ABC, Generic[NetworkT]):
     """A network on a graph; it caches the encoding of the last task's references for further heads.
 
     On a CPU, several threads score the heads, one head at a time.
@@ -105,11 +106,11 @@ class PublishedScorer(Generic[NetworkT]):
     def _ids(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array.astype(np.int64)).to(self.device)
 
+    @abstractmethod
     def score_head(
         self, propagations: tuple[CpuPropagation, ...], known: KnownTask, head: int, candidates: Tensor
     ) -> Tensor:
         """Scores (C,) on a CPU with the buffers of some propagations."""
-        raise NotImplementedError
 
 
 class UltraScorer(PublishedScorer[UltraNetwork]):
