@@ -227,3 +227,14 @@ def test_records_are_shown_without_the_benchmark(tmp_path: Path) -> None:
         pending_jobs(plan, workspace)
     with pytest.raises(FewlinkError, match="wiki-one"):
         benchmark_or_records("wiki-one", tmp_path / "empty")
+
+
+def test_records_of_trained_models_have_their_dev_curve(tmp_path: Path) -> None:
+    plan = cheap(models=["fsrl"], seeds=1, settings={"fsrl": ["steps=4", "evaluate_every=2", "batch=4"]})
+    workspace = Workspace(BENCHMARK, tmp_path / "results", tmp_path / "work")
+    run_jobs(pending_jobs(plan, workspace), workspace)
+    (dev,) = (r for r in read_records(workspace.results) if (r.split, r.candidates) == ("dev", "full"))
+    measured = dev.config["measured"]
+    curve = dict(measured["dev_mrr"])
+    assert list(curve) == [2, 4]
+    assert curve[measured["best_step"]] == max(curve.values()) == pytest.approx(dev.metrics["micro"]["mrr"], abs=1e-4)

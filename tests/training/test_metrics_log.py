@@ -12,7 +12,7 @@ from tests.training.runs import lines_of, saved, small, umls, vectors
 from tests.training.runs import quick as quick
 
 from fewlink.core.errors import FewlinkError
-from fewlink.training.metrics_log import MetricsLog
+from fewlink.training.metrics_log import MetricsLog, read_metrics
 from fewlink.training.trainer import train_run
 
 resource: Any = pytest.importorskip("resource") if sys.platform != "win32" else None
@@ -61,3 +61,9 @@ def test_without_it_nothing_is_written(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.undo()
     train_run(umls(), vectors(), small(steps=2), tmp_path / "with")
     assert saved(tmp_path / "without") == saved(tmp_path / "with")
+
+
+def test_lines_are_read_up_to_the_first_damaged_one(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path) == []
+    (tmp_path / "metrics.jsonl").write_text('{"step": 2}\n{"step": 4}\n{"st\n{"step": 8}\n')
+    assert [line["step"] for line in read_metrics(tmp_path)] == [2, 4]
