@@ -17,7 +17,7 @@ from fewlink.graph.groups import offsets_of, spans
 
 ROW_SEGMENT = 128  # edges of an entity that one program of the GPU adds up
 RELATION_SEGMENT = 512  # edges of a relation
-CHUNK = 1 << 14  # pairs of an entity and a relation whose sums a processor's cache holds
+CHUNK = 1 << 15  # pairs of an entity and a relation whose sums a processor's cache holds
 
 
 @dataclass(frozen=True, eq=False)

@@ -147,9 +147,10 @@ def _sums(edges: EdgeTable, x: Tensor, w: Tensor, norms: Norms, *, transposed: b
     out, tasks = torch.empty_like(x), max(1, SIDE_BY_SIDE // max(1, x.shape[2] * x.shape[3]))
     for own, weights, found in zip(x.split(tasks, 1), w.split(tasks), out.split(tasks, 1), strict=True):
         row_edges = order.row_edges(transposed)
-        kept = _rows_with_states(own).index_select(0, row_edges.sources)
-        if 2 * int(kept.sum()) < len(kept):
-            row_edges = row_edges.only(kept, row_edges.sources)
+        if x.device.type == "cpu":  # a GPU would have to wait for the count
+            kept = _rows_with_states(own).index_select(0, row_edges.sources)
+            if 2 * int(kept.sum()) < len(kept):
+                row_edges = row_edges.only(kept, row_edges.sources)
         of_columns = weights.transpose(0, 1).repeat_interleave(x.shape[2], 1)  # (relations, tasks · queries, width)
         for rows, sums in row_sums(row_edges, own.flatten(1, 2), of_columns, norms, transposed=transposed):
             found[rows] = sums.view(-1, *own.shape[1:])

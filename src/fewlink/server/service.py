@@ -16,6 +16,7 @@ import numpy as np
 
 from fewlink.core import child
 from fewlink.core.errors import UnknownName
+from fewlink.core.threads import SharedCores
 from fewlink.curation.schema import Decision
 from fewlink.data.candidates import by_similarity
 from fewlink.linker import Explanation, Linker
@@ -239,6 +240,7 @@ class Service:
         self.shared = SharedAnswers(settings.kept)
         self.rankings = KeptRankings(settings.kept)
         self.calls = 0  # of the linker
+        self._cores = SharedCores()
         self._reading = asyncio.Lock()  # held while a process reads what a visitor sent
         self._seconds_per_head = 0.0  # in the latest turn of any request
         self.lookups: Batcher[Work] = Batcher(run_each, threads=LOOKUP_THREADS, name="lookup")
@@ -411,6 +413,10 @@ class Service:
     def _answer(self, turns: Sequence[Turn]) -> Sequence[Any]:
         """Answer turns with the same key in one call of the linker."""
         self.calls += 1
+        with self._cores.use():
+            return self._answer_turns(turns)
+
+    def _answer_turns(self, turns: Sequence[Turn]) -> Sequence[Any]:
         first = turns[0]
         if isinstance(first, Work):
             return run_each([first])

@@ -62,7 +62,6 @@ def test_scores_are_those_of_the_network(
     monkeypatch.setattr(answering, "REACHED", most)
     monkeypatch.setattr(edges_module, "CHUNK", 5)
     monkeypatch.setattr(module, "HEADS", 3)
-    monkeypatch.setattr(module, "FEW", 0 if push else 99)
     scorer, question = scorer_of(seed), question_of(seed, shots)
     torch.testing.assert_close(scorer(question), by_network(scorer, question), rtol=1e-4, atol=1e-5)
 
@@ -125,9 +124,9 @@ def test_a_question_without_heads_is_prepared_beside_others(monkeypatch: pytest.
     expected, calls = scorer_of(0)(question), []
     rest = dataclasses.replace(question, references=question.references[1:])
     scorer.each([rest, dataclasses.replace(question, heads=question.heads[:0])])
-    read, states, reach = scorer.read_tasks, scorer._all_reference_states, module.Reach.of
+    read, states, reach = scorer.read_tasks, scorer._new_states, module.Reach.of
     monkeypatch.setattr(scorer, "read_tasks", lambda *given: calls.append(1) or read(*given))
-    monkeypatch.setattr(scorer, "_all_reference_states", lambda *given: calls.append(1) or states(*given))
+    monkeypatch.setattr(scorer, "_new_states", lambda *given: calls.append(1) or states(*given))
     monkeypatch.setattr(module.Reach, "of", lambda *given: calls.append(1) or reach(*given))
     torch.testing.assert_close(scorer(question), expected, rtol=1e-4, atol=1e-5)
     assert not calls
@@ -140,6 +139,19 @@ def test_scores_do_not_depend_on_other_heads_and_candidates() -> None:
     torch.testing.assert_close(scorer(one), all_scores[2:3, 4:6], rtol=1e-5, atol=1e-6)
 
 
+def test_states_are_computed_for_the_first_candidates_and_for_all_entities_once_others_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scorer, question, asked = scorer_of(3), question_of(3), []
+    states = scorer._new_states
+    monkeypatch.setattr(scorer, "_new_states", lambda tasks, some: asked.append(some) or states(tasks, some))
+    for few in (question.candidates[:2], question.candidates[1:2], question.candidates, question.candidates[5:]):
+        one = dataclasses.replace(question, candidates=few)
+        torch.testing.assert_close(scorer(one), by_network(scorer, one), rtol=1e-4, atol=1e-5)
+    first, every = asked
+    assert first.tolist() == sorted(question.candidates[:2].tolist()) and every is None
+
+
 def test_what_follows_from_references_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     scorer, calls = scorer_of(0), []
     encode = scorer.network.encode
@@ -150,7 +162,6 @@ def test_what_follows_from_references_is_kept(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_kept_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FEW", 0)
     for name in ("TASKS", "STATES", "REACHES"):
         monkeypatch.setattr(module, name, 1)
     scorer = scorer_of(0)
@@ -158,7 +169,7 @@ def test_what_is_kept_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> No
         torch.testing.assert_close(
             scorer(question_of(seed)), by_network(scorer, question_of(seed)), rtol=1e-4, atol=1e-5
         )
-    assert len(scorer._tasks) == len(scorer._states) == len(scorer._reaches) == 1
+    assert len(scorer._tasks) == len(scorer._first) == len(scorer._reaches) == 1
 
 
 def test_the_bytes_of_a_way_to_candidates_are_those_of_its_arrays() -> None:

@@ -40,7 +40,6 @@ from fewlink.scorers import Capabilities, Question, Reasons
 HEADS_ON_GPU = 16  # heads side by side
 HEADS = 4  # heads side by side on a CPU
 HEADS_NEARBY = 16  # heads whose surroundings are read side by side
-FEW = 64  # candidates up to which a CPU computes the references' states for them alone
 TASKS = 1 << 27  # bytes of the tasks that are remembered
 STATES = 1 << 28  # bytes of the references' states that are remembered
 REACHES = 1 << 26  # bytes of the ways to candidates that are remembered
@@ -117,6 +116,25 @@ class Reach(NamedTuple):
         return sum(rows.bytes() for rows in self.rows if rows.edges is not every)
 
 
+class States(NamedTuple):
+    """States (n, W) of some nodes (n,), sorted, or of all."""
+
+    nodes: Tensor | None
+    values: Tensor
+
+    def cover(self, nodes: Tensor) -> bool:
+        """Whether they have those of nodes (m,); outside of the graph, at -1, states are zeros."""
+        return self.nodes is None or bool(torch.isin(nodes[nodes >= 0], self.nodes).all())
+
+    def at(self, nodes: Tensor) -> Tensor:
+        """Those of nodes (m,), zeros at -1."""
+        places = nodes if self.nodes is None else torch.searchsorted(self.nodes, nodes).where(nodes >= 0, -1)
+        return at_places(self.values, places)
+
+    def bytes(self) -> int:
+        return self.values.nbytes + (0 if self.nodes is None else self.nodes.nbytes)
+
+
 class TrailScorer:
     """A trained TRAIL on a graph. What follows from references is computed once; several tasks are remembered.
 
@@ -136,7 +154,8 @@ class TrailScorer:
     def _remember(self) -> None:
         """Begin with nothing remembered."""
         self._tasks: Remembered[KnownTask] = Remembered(TASKS, KnownTask.bytes)
-        self._states: Remembered[Tensor] = Remembered(STATES, lambda states: states.nbytes)
+        self._first: Remembered[States] = Remembered(STATES // 2, States.bytes)  # of the candidates asked for first
+        self._states: Remembered[States] = Remembered(STATES // 2, States.bytes)  # of all nodes
         self._reaches: Remembered[Reach] = Remembered(REACHES, Reach.bytes)
         self._surroundings: Remembered[Surroundings] = Remembered(TASKS, Surroundings.bytes)
         self._gpu = threading.Lock()  # one question at a time
@@ -188,7 +207,7 @@ class TrailScorer:
         return {
             name: value
             for name, value in self.__dict__.items()
-            if name not in ("_tasks", "_states", "_reaches", "_surroundings", "_gpu")
+            if name not in ("_tasks", "_first", "_states", "_reaches", "_surroundings", "_gpu")
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -349,38 +368,51 @@ class TrailScorer:
 
     def reference_states(self, tasks: Sequence[KnownTask], entities: Sequence[np.ndarray]) -> list[Tensor]:
         """For each task the states (n, W) of some entities in the stream that begins at the references; zeros outside
-        of the task's part."""
-        new = {task.key: task for task in tasks if task.key not in self._states}
-        alone = len(tasks) == 1 and self.device.type == "cpu" and self.part_edges is None
-        if alone and new and len(entities[0]) <= FEW:
-            reach = self._reach(tasks[0].edges, entities[0])
-            return [at_places(self._from_references(tasks, reach.table, reach.rows)[:, 0], reach.places(entities[0]))]
-        made: dict[bytes, Tensor] = {}
+        of the task's part.
+
+        On the whole graph, a CPU computes them for the entities that are asked for first, and for all once others are.
+        """
+        nodes = [
+            ids(wanted if task.part is None else task.part.places(wanted)).to(self.device)
+            for task, wanted in zip(tasks, entities, strict=True)
+        ]
+        alone = self.device.type == "cpu" and self.part_edges is None
+        first = [task for task in tasks if alone and task.key not in self._states]
+        found = self._remembered_states(first, np.unique(np.concatenate(entities)))
+        lacking = [
+            task
+            for task, wanted in zip(tasks, nodes, strict=True)
+            if task.key not in found or not found[task.key].cover(wanted)
+        ]
+        found |= self._remembered_states(lacking, None)
+        return [found[task.key].at(wanted) for task, wanted in zip(tasks, nodes, strict=True)]
+
+    def _remembered_states(self, tasks: Sequence[KnownTask], entities: np.ndarray | None) -> dict[bytes, States]:
+        """The states of tasks by their keys, remembered or new: of some entities at least, or of all nodes."""
+        known, by_key = self._states if entities is None else self._first, {task.key: task for task in tasks}
+        new = [task for task in by_key.values() if task.key not in known]
+        made: dict[bytes, States] = {}
         if len(new) > 1:
-            for group in in_groups(list(new.values()), HEADS):
-                columns = self._all_reference_states(group).unbind(1)
-                made |= {task.key: apart(own) for task, own in zip(group, columns, strict=True)}
+            for group in in_groups(new, HEADS):
+                made |= zip((task.key for task in group), self._new_states(group, entities), strict=True)
 
-        def make(task: KnownTask) -> Tensor:
-            if task.key in made:
-                return made[task.key]
-            states = self._all_reference_states([task])[:, 0]
-            return apart(states) if self.device.type == "cpu" else states
+        def make(task: KnownTask) -> States:
+            return made.get(task.key) or self._new_states([task], entities)[0]
 
-        found = []
-        for task, wanted in zip(tasks, entities, strict=True):
-            states = self._states.get(task.key, functools.partial(make, task))
-            places = ids(wanted if task.part is None else task.part.places(wanted))
-            found.append(at_places(states, places.to(self.device)))
-        return found
+        return {key: known.get(key, functools.partial(make, task)) for key, task in by_key.items()}
 
-    def _all_reference_states(self, tasks: Sequence[KnownTask]) -> Tensor:
-        """States (nodes, T, W) of all entities, or of those of the part of a single task."""
+    def _new_states(self, tasks: Sequence[KnownTask], entities: np.ndarray | None) -> list[States]:
+        """The states of tasks, computed side by side; on a part of the graph, and on a GPU, of one task."""
         first = tasks[0]
         if self.device.type != "cpu":
-            return self.network.reference_states(self.graph, first.references, first.encoded, self.dtype)[:, 0]
-        table = self.graph.edges if first.part is None else first.part.edges
-        return self._from_references(tasks, table, None)
+            states = self.network.reference_states(self.graph, first.references, first.encoded, self.dtype)
+            return [States(None, states[:, 0, 0])]
+        if entities is None:
+            table = self.graph.edges if first.part is None else first.part.edges
+            return [States(None, apart(own)) for own in self._from_references(tasks, table, None).unbind(1)]
+        reach = self._reach(SideBySide.of(tasks).edges, entities)
+        nodes, states = reach.rows[-1].entities, self._from_references(tasks, reach.table, reach.rows)
+        return [States(nodes, apart(own)) for own in states.unbind(1)]
 
     def _from_references(self, tasks: Sequence[KnownTask], table: EdgeTable, rows: Sequence[Rows] | None) -> Tensor:
         """States (n, T, W) of the last rows, or of all, in the stream that begins at the references, on a CPU."""
