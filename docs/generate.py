@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from fewlink.core.errors import FewlinkError
@@ -57,6 +57,7 @@ import summary  # noqa: E402
 
 TRIES = ROOT / "benchmarks" / "tries"
 TRIES_0_2 = TRIES / "trail-0.2"
+PROGRAM = "program+negatives-released+lists-released"  # what the authors' program does
 COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.2", "trail")  # relation by relation
 CARVED = ("fb15k-237-few", "codex-s-few")
 BENCHMARKS = ("nell-one", *CARVED, "attack-few", "umls")  # of TRAIL
@@ -480,7 +481,8 @@ def stored_figure(query: str) -> str:
     `SELECTION MODEL METRIC`: what learning curves have on test at the step that is selected so.
     `calibration FACT`: of the calibration that comes with fewlink.
     `unseen MODEL K`: MRR on unseen graphs, the mean over graphs; `shared MODEL K`: on relations that all models have.
-    `reading NAME SPLIT`: MRR of a reading of the paper at the step chosen on dev.
+    `reading NAME SPLIT [METRIC [CHOICE]]`: MRR, or another metric, of a reading of the paper at the step that is best on
+    dev, or as `CHOICE` says: best on `test`, or the mean of the `five` best.
     """
     first, *words = query.split()
     if first == "calibration":
@@ -496,11 +498,8 @@ def stored_figure(query: str) -> str:
         models = complete(unseen())
         return spread(over_graphs((of_shared_relations(models) if first == "shared" else models)[model], size))
     if first == "reading":
-        name, split = words
-        plan = read_plan("readings")
-        every = stored("nell-one").read(ReadingCurve)
-        own = curves_of(plan, resolve(plan, name), every, CATALOGUE["nell-one"].fingerprint or "")
-        return spread([figures_of(curve, split, "dev")["mrr"] for curve in own])
+        name, split, metric, choice = (*words, *("mrr", "dev")[len(words) - 2 :])
+        return spread([figures_of(curve, split, choice)[metric] for curve in curves_of_reading(name)])
     if first in SELECTIONS:
         model, metric = words
         return spread([SELECTIONS[first](curve)[metric] for curve in stored("nell-one").curves if curve.model == model])
@@ -511,6 +510,12 @@ def stored_figure(query: str) -> str:
     if not seeds:
         raise SystemExit(f"no record has the figure <!--={query}-->")
     return spread(values(seeds, *metric))
+
+
+def curves_of_reading(name: str) -> list[ReadingCurve]:
+    """The stored curves of a reading of the paper on NELL-One."""
+    plan, every = read_plan("readings"), stored("nell-one").read(ReadingCurve)
+    return curves_of(plan, resolve(plan, name), every, CATALOGUE["nell-one"].fingerprint or "")
 
 
 def with_figures(text: str) -> str:
@@ -597,6 +602,7 @@ def pictures() -> dict[str, Chart]:
     return {
         "calibration.svg": reliability_chart(),
         "few-shot-size.svg": shots_chart(),
+        "program.svg": program_chart(),
         "unseen-graphs.svg": curve_chart(unseen(), IN_CURVES),
         **pair_maps(),
     }
@@ -607,6 +613,20 @@ def shots_chart() -> LineChart:
     records = select(read_records(ROOT / "results" / "nell-one"), split="test", candidates="full", references="first")
     models = ("fsrl", "gmatching-maxp", "trail-no-names")
     return LineChart("NELL-One, test, full candidates", shots_lines(records, models, "mrr"), "references (K)", "MRR")
+
+
+def program_chart() -> LineChart:
+    """The MRR of the authors' program as it trains, in the lists that it draws negatives from and in other lists."""
+    series = {}
+    for lists, name in (("its lists", PROGRAM), ("other lists", PROGRAM.removesuffix("+lists-released"))):
+        curves = curves_of_reading(name)
+        for split in ("test", "dev"):
+            at_steps = zip(
+                *([(point.step, getattr(point, split)["mrr"]) for point in c.points] for c in curves), strict=True
+            )
+            found = [(steps[0][0], [mrr for _, mrr in steps]) for steps in at_steps]
+            series[f"{split}, {lists}"] = [Point(step / 1000, mean(own), stdev(own)) for step, own in found]
+    return LineChart("The authors' program on NELL-One", series, "thousand steps", "MRR")
 
 
 def pair_maps() -> dict[str, ScatterChart]:
