@@ -481,8 +481,8 @@ def stored_figure(query: str) -> str:
     `SELECTION MODEL METRIC`: what learning curves have on test at the step that is selected so.
     `calibration FACT`: of the calibration that comes with fewlink.
     `unseen MODEL K`: MRR on unseen graphs, the mean over graphs; `shared MODEL K`: on relations that all models have.
-    `reading NAME SPLIT [METRIC [CHOICE]]`: MRR, or another metric, of a reading of the paper at the step that is best on
-    dev, or as `CHOICE` says: best on `test`, or the mean of the `five` best.
+    `reading NAME SPLIT [METRIC [CHOICE]]`: MRR, or another metric, of a reading of the paper at the step that is best
+    on dev, or as `CHOICE` says: best on `test`, or the mean of the `five` best.
     """
     first, *words = query.split()
     if first == "calibration":
