@@ -1,6 +1,6 @@
 """A graph of Wikidata's shape on one machine: compile it out of core, open it, ask it and search its names.
 
-python benchmarks/huge.py [--triples 5000000 50000000 500000000] [--memory 8GB] [--folder FOLDER]
+python benchmarks/huge.py [--triples 5000000 50000000 500000000] [--memory 8GB] [--folder FOLDER] [--cold]
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _tail(graph: Any, head: int, relation: int) -> int:
 
 
 def measure(triples: int, folder: Path, memory: str) -> dict[str, Any]:
-    """Generate, compile and ask a graph of this size; what was made before is used again."""
+    """Generate and compile a graph of this size; the files of triples and names are used again."""
     triples_file, names_file = folder / f"{triples}.tsv.zst", folder / f"{triples}.names.tsv.zst"
     for file, write in ((triples_file, write_triples), (names_file, write_names)):
         if not file.exists():
@@ -233,11 +233,10 @@ def measure(triples: int, folder: Path, memory: str) -> dict[str, Any]:
     program = [sys.executable, "-m", "fewlink", "data", "compile"]
     options = ["--names", str(names_file), "--out", str(out), "--memory", memory]
     compiling = run([*program, str(triples_file), *options], folder / f".{triples}.work")
-    found = measure_asking(out)
     compiling.pop("output")
     sizes = {"input GB": triples_file.stat().st_size / 1e9, "folder GB": size_of(out) / 1e9}
     files = {file.name: file.stat().st_size for file in sorted(out.iterdir())}
-    return {"written": triples, **sizes, "memory": memory, "compile": compiling, "ask": found, "files": files}
+    return {"written": triples, **sizes, "memory": memory, "compile": compiling, "files": files}
 
 
 def measure_asking(folder: Path) -> dict[str, Any]:
@@ -245,6 +244,12 @@ def measure_asking(folder: Path) -> dict[str, Any]:
     asking = run([sys.executable, __file__, "--ask", str(folder)])
     found = json.loads(asking["output"].splitlines()[-1])
     return {**found, **{name: asking[name] for name in ("peak GB", "peak GB of mapped files")}}
+
+
+def forget_files() -> None:
+    """Empty the system's cache of files, as after a restart; needs the rights of root."""
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
 def growth(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -277,6 +282,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="to keep files in; by default a temporary one")
     parser.add_argument("--note", default="", help="about the machine, for the record")
     parser.add_argument("--asking", action="store_true", help="measure asking again, of graphs in the folder")
+    parser.add_argument("--cold", action="store_true", help="measure asking also with an empty cache of files, as root")
     parser.add_argument("--ask", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ask:
@@ -287,10 +293,12 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         found = {entry["written"]: entry for entry in (read_record(RECORD) or {"sizes": []})["sizes"]}
         for triples in options.triples:
-            if options.asking:
-                found[triples]["ask"] = measure_asking(folder / str(triples))
-            else:
+            if not options.asking:
                 found[triples] = {**measure(triples, folder, options.memory), "note": options.note}
+            if options.cold:
+                forget_files()
+                found[triples]["ask, cold"] = measure_asking(folder / str(triples))
+            found[triples]["ask"] = measure_asking(folder / str(triples))
             entries = [found[size] for size in sorted(found)]
             write_record(RECORD, {"sizes": entries, "growth": growth(entries)})
     rows = [

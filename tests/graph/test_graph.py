@@ -333,3 +333,16 @@ def test_every_edge_is_sampled_about_equally_often() -> None:
 def test_an_unknown_rule_names_the_choices() -> None:
     with pytest.raises(UnknownName, match=r"fist.*first"):
         neighbour_table(graph_of("a r b"), rule="fist")
+
+
+def test_a_mapped_graph_is_the_same_when_questions_are_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = graph_of("a likes b", "b likes c", "c knows a")
+    made.save(tmp_path / "g")
+    monkeypatch.setattr(vocabulary, "MAX_CHECKED_BYTES", 0)
+    graph = Graph.open(tmp_path / "g")
+    graph.expect_questions()
+    graph.check_files()
+    assert isinstance(graph.tail_ids, np.memmap) and edges(graph) == edges(made)
+    made.expect_questions()  # it has no files

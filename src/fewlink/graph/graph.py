@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from fewlink.graph.counted import Counted, Edges, count, file_of, most_popular
 from fewlink.graph.groups import Groups, offsets_of, spans
 from fewlink.graph.name_index import NameIndex, Sorter, write_index
 from fewlink.graph.types import TypeTable
-from fewlink.graph.vocabulary import Vocabulary, check_edges, check_mapped, load_array
+from fewlink.graph.vocabulary import Vocabulary, check_edges, check_mapped, expect_random_reads, load_array
 
 FORMAT = "fewlink-graph/1"
 EDGE_ARRAYS = ("offsets", "relation_ids", "tail_ids", "positions")
@@ -259,16 +259,24 @@ class Graph(Memo):
 
     def check_files(self) -> None:
         """Raise if a file that is memory-mapped was cut off since the graph was opened."""
-        check_mapped(*(getattr(self, array) for array in EDGE_ARRAYS))
+        check_mapped(*self._stored(), *((self.counted.together,) if self.counted is not None else ()))
+
+    def expect_questions(self) -> None:
+        """Prepare what is memory-mapped for reading a little here and there, and not everything in order."""
+        expect_random_reads(*self._stored())
+
+    def _stored(self) -> Iterator[np.ndarray]:
+        """The arrays that a folder of the graph has, but for the one that a question reads as a whole."""
+        yield from (getattr(self, array) for array in EDGE_ARRAYS)
         for names in (self.entities, self.relations, self.labels, self.types.names if self.types else None):
             if names is not None:
-                check_mapped(*(getattr(names, array) for array in Vocabulary.ARRAYS))
+                yield from (getattr(names, array) for array in Vocabulary.ARRAYS)
         if self.types is not None:
-            check_mapped(self.types.offsets, self.types.types)
+            yield from (self.types.offsets, self.types.types)
         if self.counted is not None:
-            check_mapped(*vars(self.counted).values())
+            yield from (each for name, each in vars(self.counted).items() if name != "together")
         for index in self.index or ():
-            check_mapped(*(getattr(index, array) for array in NameIndex.ARRAYS))
+            yield from (getattr(index, array) for array in NameIndex.ARRAYS)
 
     @classmethod
     def _load(cls, folder: Path, manifest: dict[str, Any]) -> Graph:

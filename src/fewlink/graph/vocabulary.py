@@ -37,6 +37,13 @@ def check_mapped(*arrays: np.ndarray) -> None:
             raise InputError(path, "was cut off while it was in use: make the folder again, and start again")
 
 
+def expect_random_reads(*arrays: np.ndarray) -> None:
+    """Let the system read of memory-mapped arrays what is asked for, and not a multiple of it in advance."""
+    for array in arrays:
+        if isinstance(mapped := array.base, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):  # not on Windows
+            mapped.madvise(mmap.MADV_RANDOM)
+
+
 def check_offsets(offsets: np.ndarray, total: int, what: str, count: int | None = None) -> None:
     """Raise ValueError unless offsets (count,) never decrease and end with the total."""
     fits = offsets.ndim == 1 and offsets.dtype.kind in "iu" and count in (None, len(offsets))

@@ -194,7 +194,8 @@ class RelationLayer(nn.Module):
 
     def forward(self, vectors: Tensor, together: Callable[[Tensor], Tensor], inverse: Tensor) -> Tensor:
         """Vectors (L, 2R + 2, W) after the step, given the mean over relations at the same heads."""
-        begin, end = together(vectors), together(vectors[:, inverse])  # of relations that begin, or end, at r's heads
+        both = torch.cat([vectors, vectors[:, inverse]], -1)
+        begin, end = together(both).chunk(2, -1)  # of relations that begin, or end, at r's heads
         at_tails = torch.cat([end, begin], -1)[:, inverse]
         return vectors + relu(self.norm(self.linear(torch.cat([vectors, begin, end, at_tails], -1))))
 

@@ -148,6 +148,8 @@ class TrailScorer:
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         large = self.device.type == "cpu" and 2 * graph.graph.triple_count > WHOLE
         self.part_edges = PART if large else None  # to read around each head; None: the whole graph
+        if large:
+            graph.graph.expect_questions()
         self.near_edges: int | None = None  # to choose by walks from each head instead
         self._remember()
 
@@ -231,6 +233,8 @@ class TrailScorer:
         tasks = self.known_tasks([question.references for question in questions])
         if self._reads_nearby(tasks[0]):
             return [self._nearby(tasks[0], questions[0].heads, questions[0].candidates)]
+        if self.part_edges is not None:
+            return [self._on_parts(tasks[0], questions[0].heads, questions[0].candidates)]
         candidates, groups = [question.candidates for question in questions], self._groups(questions)
         if len(groups) == 1:  # both streams at once
             streams: list[Callable[[], Any]] = [
@@ -461,11 +465,36 @@ class TrailScorer:
         worth = Worth.of(nodes, table.by_head, local, suggested)
         return Surroundings(self.graph.graph, pairs, worth, self.near_edges)
 
+    def _on_parts(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
+        """Scores (H, C) with the neighbourhood of the references and of each head only. Candidates outside of both have
+        the same score, unless their names are read."""
+        assert known.part is not None
+        outside = known.part.places(candidates) < 0
+        around = sampled_ends([known])
+
+        def scores(head: int) -> Tensor:
+            first: list[Callable[[], Any]] = [
+                lambda: graph_part(self.graph.graph, np.append(around, head), self.part_edges or PART),
+                lambda: self._remembered_states([known], None),
+            ]
+            part, _ = parallel_map(lambda each: each(), first)
+            far = outside & (part.places(candidates) < 0)
+            if self.graph.vectors is not None or not far.any():
+                far = np.zeros_like(far)
+            own = np.append(candidates[~far], candidates[far][:1])
+            question = Question("", known.references.entities[0].numpy(), np.array([head]), own)
+            features = self._features([known], [question], np.array([[0, head]]), part)
+            ((_, found),) = self._scores(self._bases([known], [own]), features)
+            every = found.new_empty(len(candidates))
+            every[torch.from_numpy(far)], every[torch.from_numpy(~far)] = found[0, -1], found[0, : int((~far).sum())]
+            return every
+
+        return torch.stack(parallel_map(scores, heads.tolist()))
+
     def _groups(self, questions: Sequence[Question]) -> list[np.ndarray]:
-        """The number of the question and the head (n, 2) of those that are answered together: side by side on the whole
-        graph, one by one on parts."""
+        """The number of the question and the head (n, 2) of those that are answered side by side."""
         asked = [np.stack([np.full_like(q.heads, number), q.heads], 1) for number, q in enumerate(questions)]
-        return in_groups(np.concatenate(asked), HEADS if self.part_edges is None else 1)
+        return in_groups(np.concatenate(asked), HEADS)
 
     @torch.no_grad()
     def _bases(self, tasks: Sequence[KnownTask], candidates: Sequence[np.ndarray]) -> list[Tensor]:
@@ -478,13 +507,23 @@ class TrailScorer:
         ]
 
     @torch.no_grad()
-    def _features(self, tasks: Sequence[KnownTask], questions: Sequence[Question], asked: np.ndarray) -> Features:
-        """The states of candidates in the streams of some heads on a CPU, and the cosines of names: (H, C, n) for each
-        question that has such heads, by its number. `asked` (Q, 2) is as in `_groups`."""
+    def _features(
+        self,
+        tasks: Sequence[KnownTask],
+        questions: Sequence[Question],
+        asked: np.ndarray,
+        part: GraphPart | None = None,
+    ) -> Features:
+        """The states of candidates in the streams of some heads on a CPU, over the whole graph or a part of it, and the
+        cosines of names: (H, C, n) for each question that has such heads, by its number. `asked` (Q, 2) is as in
+        `_groups`."""
         numbers, heads = asked.T
         together, candidates = SideBySide.of(tasks), np.unique(np.concatenate([q.candidates for q in questions]))
-        reach = self._reach(together.edges, candidates, np.append(heads, sampled_ends(tasks)))
-        edges = together.edges if reach.part is None else together.edges.within(reach.part)
+        edges = together.edges if part is None else together.edges.within(part)
+        layers = self.network.shape.layers
+        reach = (
+            self._reach(edges, candidates) if part is None else Reach.of(part.edges, part, edges, candidates, layers)
+        )
         rows, which = np.unique(reach.nodes(heads), return_inverse=True)
         marks = torch.stack([self.network.marks(task.encoded.task[0])[: self.network.shape.width] for task in tasks])
         states = marks.new_zeros(len(rows), len(heads), marks.shape[1])
@@ -511,13 +550,10 @@ class TrailScorer:
             scores.append((number, torch.stack([self.network.last(each).squeeze(-1) for each in hidden])))
         return scores
 
-    def _reach(self, edges: ReferenceEdges, candidates: np.ndarray, around: np.ndarray | None = None) -> Reach:
-        """The way to candidates: over the whole graph, or over the part around some entities."""
-        layers = self.network.shape.layers
-        if self.part_edges is not None and around is not None:
-            part = graph_part(self.graph.graph, around, self.part_edges)
-            return Reach.of(part.edges, part, edges.within(part), candidates, layers)
+    def _reach(self, edges: ReferenceEdges, candidates: np.ndarray) -> Reach:
+        """The way to candidates over the whole graph."""
         key = b"".join(each.numpy().tobytes() for each in (edges.sources, edges.targets)) + candidates.tobytes()
+        layers = self.network.shape.layers
         return self._reaches.get(key, lambda: Reach.of(self.graph.edges, None, edges, candidates, layers))
 
     def _on_gpu(self, question: Question) -> Tensor:
