@@ -83,6 +83,17 @@ def test_tails_outside_of_a_small_part_share_the_lowest_evidence(monkeypatch: py
     assert counts.max() > 1 and len(values) < scores.shape[1]
 
 
+def test_scores_on_parts_do_not_depend_on_other_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WHOLE", 0)
+    monkeypatch.setattr(module, "PART", 12)
+    scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
+    scores = scorer(question)
+    for place in range(len(question.candidates)):
+        one = dataclasses.replace(question, candidates=question.candidates[place : place + 1])
+        torch.testing.assert_close(scorer(one), scores[:, place : place + 1], rtol=1e-5, atol=1e-6)
+    assert not scores.requires_grad
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("push", [0.0, 2.0, math.inf])
 @pytest.mark.parametrize("most", [0.0, 0.5, 1.0])

@@ -405,6 +405,7 @@ class TrailScorer:
 
         return {key: known.get(key, functools.partial(make, task)) for key, task in by_key.items()}
 
+    @torch.no_grad()
     def _new_states(self, tasks: Sequence[KnownTask], entities: np.ndarray | None) -> list[States]:
         """The states of tasks, computed side by side; on a part of the graph, and on a GPU, of one task."""
         first = tasks[0]
