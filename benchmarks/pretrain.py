@@ -50,7 +50,7 @@ from fewlink.graph import Graph, compile_graph
 from fewlink.models.trail.episodes import Batch, EpisodeSource
 from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.network import Shape
-from fewlink.models.trail.read_graph import ReadGraph, slots_of
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, write_weights
@@ -155,8 +155,7 @@ def read_sources(names: Sequence[str], jobs: Sequence[Any]) -> dict[str, Episode
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         sources = dict(zip(names, pool.map(as_source, jobs), strict=True))
     for source in sources.values():  # what pickles leave out
-        slots_of(source.graph.graph)
-        _ = source.graph.degrees
+        _ = source.graph.graph.slots
     return {name: source for name, source in sources.items() if source.pairs}
 
 

@@ -66,6 +66,19 @@ def test_scores_are_those_of_the_network(
     torch.testing.assert_close(scorer(question), by_network(scorer, question), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("heads", [1, 3, 11])
+@pytest.mark.parametrize("states", [0, 1 << 31])
+def test_heads_are_answered_side_by_side_as_on_a_gpu(heads: int, states: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several copies of a task with some heads each, or in one if states would take too many bytes."""
+    monkeypatch.setattr(module, "HEADS_ON_GPU", 2)
+    monkeypatch.setattr(module, "STATES_ON_GPU", states)
+    scorer, question = scorer_of(0), question_of(0, shots=5)
+    question = dataclasses.replace(question, heads=np.arange(heads, dtype=np.int32))
+    with torch.no_grad():
+        found = scorer._on_gpu(question)
+    torch.testing.assert_close(found, by_network(scorer, question), rtol=1e-4, atol=1e-5)
+
+
 def test_a_part_that_holds_everything_in_reach_gives_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, question = scorer_of(1, triples=400, entities=80), question_of(1, entities=80)
     monkeypatch.setattr(module, "WHOLE", 0)

@@ -37,7 +37,9 @@ from fewlink.models.trail.walks import Walks, read_walks
 from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
 from fewlink.scorers import Capabilities, Question, Reasons
 
-HEADS_ON_GPU = 16  # heads side by side
+HEADS_ON_GPU = 16  # heads of one task side by side
+COPIES_ON_GPU = 4  # of a task, each with other heads, if their states take at most so many bytes
+STATES_ON_GPU = 1 << 31
 HEADS = 4  # heads side by side on a CPU
 HEADS_NEARBY = 16  # heads whose surroundings are read side by side
 TASKS = 1 << 27  # bytes of the tasks that are remembered
@@ -562,19 +564,30 @@ class TrailScorer:
         if not len(question.heads):
             return torch.zeros(0, len(question.candidates), device=self.device)
         known = self.known_task(question.references)
-        candidates, encoded = ids(question.candidates).to(self.device), known.encoded
+        candidates = ids(question.candidates).to(self.device)
         (from_references,) = self.reference_states([known], [question.candidates])
+        copies = self._copies_on_gpu(len(question.heads), len(candidates))
+        references = References(*(each.expand(copies, *each.shape[1:]) for each in known.references))
+        encoded = Encoded(
+            *(each.repeat_interleave(copies, dim) for each, dim in zip(known.encoded, TASK_DIMENSIONS, strict=True))
+        )
         scores = []
-        for some in ids(question.heads).to(self.device).split(HEADS_ON_GPU):
-            heads = torch.cat([some, some[-1:].expand(HEADS_ON_GPU - len(some))])[None]
-            states = self.network.head_states(self.graph, known.references, encoded, heads, self.dtype)
-            cosines = self.network.cosines(self.graph, known.references, heads, candidates[None])
-            from_heads = states[candidates, 0].transpose(0, 1)  # (H, C, W)
+        for some in ids(question.heads).to(self.device).split(copies * HEADS_ON_GPU):
+            heads = torch.cat([some, some[-1:].expand(copies * HEADS_ON_GPU - len(some))]).view(copies, -1)
+            states = self.network.head_states(self.graph, references, encoded, heads, self.dtype)
+            cosines = self.network.cosines(self.graph, references, heads, candidates.expand(copies, -1))
+            from_heads = states.flatten(1, 2)[candidates].transpose(0, 1)  # (H, C, W)
             found = self.network.score(
-                from_heads, from_references, encoded.task, None if cosines is None else cosines[0]
+                from_heads, from_references, known.encoded.task, None if cosines is None else cosines.flatten(0, 1)
             )
             scores.append(found[: len(some)])
         return torch.cat(scores)
+
+    def _copies_on_gpu(self, heads: int, candidates: int) -> int:
+        """How often a task is repeated side by side, so that edges are read once for more heads."""
+        numbers = self.graph.edges.nodes * self.dtype.itemsize + 2 * candidates * torch.float32.itemsize
+        of_copy = HEADS_ON_GPU * self.network.shape.width * numbers
+        return max(1, min(COPIES_ON_GPU, STATES_ON_GPU // of_copy, -(-heads // HEADS_ON_GPU)))
 
 
 def left_out(references: np.ndarray) -> list[np.ndarray]:
