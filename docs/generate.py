@@ -214,6 +214,20 @@ def tries_of_tuning() -> str:
     return tables.Table("", columns, rows).markdown()
 
 
+def tries_of_fine_tuning() -> str:
+    """What TRAIL gains by episodes of one kind on the graph of a benchmark."""
+    columns = ["episodes", "steps", "fold 0", "fold 1", "fold 0, no names", "fold 1, no names", "FB15k-237", "kept?"]
+    rows = []
+    for row in read_tries("fine-tuning.jsonl"):
+        if row["benchmark"] == "nell-one":
+            figures = [*row["mrr"].values(), *row["mrr_no_names"].values(), None]
+        else:
+            figures = [None] * 4 + [row["mrr"]]
+        cells = ["" if figure is None else spread([figure]) for figure in figures]
+        rows.append([row["idea"], f"{row['steps']:,}", *cells, row["kept"]])
+    return tables.Table("", columns, rows).markdown()
+
+
 def read_tries(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (TRIES / name).read_text("utf-8").splitlines()]
 
@@ -691,6 +705,7 @@ def trials_page() -> str:
     contents = {
         "tries": tries(),
         "by references": tries_by_references(),
+        "fine-tuning": tries_of_fine_tuning(),
         "tuning": tries_of_tuning(),
         "tries of 0.2": tries_0_2(),
     }
