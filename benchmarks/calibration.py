@@ -43,14 +43,13 @@ from fewlink.linker.calibration import (
     Sample,
     chance,
     cross_fitted,
-    expected_error,
     fitted,
     low_trust,
     over_relations,
 )
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
-from fewlink.linker.trust import HeadFans, Trust, measure_trust, row_features
+from fewlink.linker.trust import HeadFans, Trust, expected_error, measure_trust, row_features
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import Shipped, read_weights
@@ -98,7 +97,7 @@ class Asked:
     @property
     def first(self) -> np.ndarray:
         """Whether each pair is the first of its head (n,)."""
-        return np.diff(self.pairs.heads, prepend=-1) != 0
+        return np.asarray(np.diff(self.pairs.heads, prepend=-1) != 0)
 
     def sample(self, group: int) -> Sample:
         rows = len(self.pairs)
@@ -223,7 +222,8 @@ def save(path: Path, every: list[Asked]) -> None:
     columns = {name: np.concatenate([getattr(each.pairs, name) for each in every]) for name in ("heads", *ROWS)}
     own = {name: np.concatenate([getattr(each, name) for each in every]) for name in ("right", "fans", "best")}
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-        np.savez_compressed(file, facts=np.array(json.dumps(facts)), **columns, **own)
+        arrays: dict[str, Any] = {"facts": np.array(json.dumps(facts)), **columns, **own}
+        np.savez_compressed(file, **arrays)
     Path(file.name).replace(path)
 
 
@@ -232,8 +232,8 @@ def read(path: Path, graph: str) -> list[Asked]:
     content, every, row, head = dict(np.load(path)), [], 0, 0
     for relation, setting, trust, rows, heads in json.loads(str(content["facts"])):
         at, of_head = slice(row, row + rows), slice(head, head + heads)
-        columns = (content[name][at] for name in ("heads", *ROWS))
-        pairs = RankedPairs(*columns, np.zeros(rows, bool))
+        columns = {name: content[name][at] for name in ("heads", *ROWS)}
+        pairs = RankedPairs(**columns, known=np.zeros(rows, bool))
         known = Trust(**{**trust, "ranks": tuple(trust["ranks"])})
         own = content["right"][at], content["fans"][at], content["best"][of_head]
         every.append(Asked(graph, relation, Setting(*setting), known, pairs, *own))

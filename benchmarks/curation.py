@@ -92,7 +92,7 @@ def debian() -> Graph:
         if not any(tag.startswith(("implemented-in::", "uitoolkit::")) for tag in tags):
             continue
         facts = [("section", package["Section"]), ("maintained by", package["Maintainer"].split(" <")[0])]
-        facts.append(("source", f"{package.get('Source', package['Package']).split()[0]} (source)"))
+        facts.append(("source", f"{str(package.get('Source', package['Package'])).split()[0]} (source)"))
         for key, relation in DEPENDENCIES.items():
             others = (re.split(r"[ (:]", other.strip())[0] for other in re.split(r"[,|]", package.get(key, "")))
             facts += [(relation, other) for other in others if other]
@@ -236,7 +236,7 @@ def half_of_one_tail(references: np.ndarray, accepted: np.ndarray) -> np.ndarray
     tails, counts = np.unique(pairs[:, 1], return_counts=True)
     of_tail = pairs[:, 1] == tails[counts.argmax()]
     kept = np.cumsum(of_tail) <= max(3, len(pairs) - counts.max())
-    return pairs[kept | ~of_tail | (np.arange(len(pairs)) < len(references))]
+    return np.asarray(pairs[kept | ~of_tail | (np.arange(len(pairs)) < len(references))])
 
 
 READINGS = {
@@ -338,7 +338,7 @@ class Course:
         left = np.flatnonzero([pair not in done for pair in map(tuple, pairs.tolist())])
         if policy == "accept-many":
             order = left[np.lexsort((-ranked.scores[left], -probabilities[left]))]
-            return order[right[order]][:STEP]
+            return np.asarray(order[right[order]][:STEP])
         learned = None
         if decided.accepted or decided.rejected:
             learned = learn(known_graph(self.linker.benchmark), decided.true, np.array(decided.rejected).reshape(-1, 2))

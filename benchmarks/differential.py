@@ -217,7 +217,7 @@ def write_tsv(rng: random.Random) -> bytes:
 
 def write_csv(rng: random.Random) -> bytes:
     text = io.StringIO()
-    quoting = rng.choice((csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
+    quoting: Any = rng.choice((csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
     rows = [[name + rng.choice(("", "", ", x", ' "q"')) for name in row] for row in names(rng)]
     csv.writer(text, quoting=quoting, lineterminator=rng.choice(("\n", "\r\n"))).writerows(rows)
     return text.getvalue().encode()
@@ -274,7 +274,7 @@ def by_rdflib(content: bytes, format: str) -> Found:
 
 
 def by_lxml_and_rdflib(content: bytes) -> Found:
-    import lxml.etree
+    import lxml.etree  # type: ignore[import-untyped]
 
     try:
         lxml.etree.fromstring(XML_DECLARATION.sub(b"", content))
@@ -296,7 +296,7 @@ def _value(each: dict[str, str]) -> str:
 
 
 def by_lxml_results(content: bytes) -> Found:
-    import lxml.etree
+    import lxml.etree  # type: ignore[import-untyped]
 
     root = lxml.etree.fromstring(XML_DECLARATION.sub(b"", content))
     found = set()
@@ -314,7 +314,7 @@ def by_pyoxigraph_results(content: bytes) -> Found:
     if not re.fullmatch(rb"\?\w+(\t\?\w+)+\s*", content.partition(b"\n")[0]):
         return by_lines(content)  # without variables, it is a table
     content = re.sub(rb"\n+", b"\n", content)
-    results = pyoxigraph.parse_query_results(input=content, format=pyoxigraph.QueryResultsFormat.TSV)
+    results: Any = pyoxigraph.parse_query_results(input=content, format=pyoxigraph.QueryResultsFormat.TSV)
     try:
         return {tuple(row[variable].value for variable in results.variables) for row in results}
     except SyntaxError as error:
@@ -390,7 +390,7 @@ def _text(value: Any) -> str:
 def by_stix(content: bytes) -> Found:
     objects = {each["id"]: each for each in json.loads(content)["objects"]}
     kind = {name: re.sub(r"[^\w]+", "_", each["type"]).strip("_") for name, each in objects.items()}
-    found = set()
+    found: Found = set()
     for each in objects.values():
         if each["type"] == "relationship":
             head, verb, tail = each["source_ref"], each["relationship_type"], each["target_ref"]
@@ -415,6 +415,10 @@ def zstd(content: bytes, unpack: bool) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
+def write_packed(rng: random.Random, pack: Callable[[bytes], bytes]) -> bytes:
+    return pack(write_tsv(rng))
+
+
 @dataclass
 class Format:
     """How files of a format are generated, and read by a second parser."""
@@ -427,7 +431,7 @@ class Format:
 
 
 def formats() -> list[Format]:
-    packed = {
+    packed: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
         "gz": (functools.partial(gzip.compress, mtime=0), gzip.decompress),
         "xz": (lzma.compress, lzma.decompress),
         "bz2": (bz2.compress, bz2.decompress),
@@ -454,7 +458,7 @@ def formats() -> list[Format]:
             Format(
                 f"TSV.{ending}",
                 f"tsv.{ending}",
-                lambda rng, pack=pack: pack(write_tsv(rng)),
+                functools.partial(write_packed, pack=pack),
                 functools.partial(unpacked, decompress=unpack),
             )
             for ending, (pack, unpack) in packed.items()

@@ -107,10 +107,10 @@ def pykeen(
     model = ComplEx(triples_factory=factory, embedding_dim=dim // 2, random_seed=0, **setting.get("model", {}))
     loop_class = LCWATrainingLoop if both else SLCWATrainingLoop
     loop = loop_class(model=model, triples_factory=factory, **setting["loop"])
-    clock, batch = Clock(), setting["batch"]
+    clock, batch = Clock(), setting["batch"]  # type: ignore[no-untyped-call]
     with contextlib.suppress(Stop):
         loop.train(factory, num_epochs=10**6, batch_size=batch, use_tqdm=False, callbacks=clock, pin_memory=False)
-    parts = model.entity_representations[0], model.relation_representations[0]
+    parts: list[Any] = [model.entity_representations[0], model.relation_representations[0]]
     vectors, relation_rows = (p._embeddings.weight.detach() for p in parts)  # numbers as (re, im) pairs
     vectors, relation_rows = (torch.cat([x[:, 0::2], x[:, 1::2]], dim=1) for x in (vectors, relation_rows))
     inverse = relation_rows[1::2] if both else interaction("complex").inverse(relation_rows)

@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import resource
 import time
+from typing import Literal
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ def random_graph(entities: int, triples: int, relations: int = RELATIONS) -> np.
     return np.stack([rng.integers(0, n, triples) for n in (entities, relations, entities)], axis=1)
 
 
-def ours(graph: np.ndarray, entities: int, seconds: float, optimizer: str) -> tuple[float, int]:
+def ours(graph: np.ndarray, entities: int, seconds: float, optimizer: Literal["adagrad", "adam"]) -> tuple[float, int]:
     """Triples per second and number of steps, sampling included."""
     settings = EmbeddingSettings(
         dim=200,
@@ -80,7 +81,7 @@ def pykeen(graph: np.ndarray, entities: int, seconds: float) -> tuple[float, int
     loop = SLCWATrainingLoop(
         model=model, triples_factory=factory, optimizer="Adam", negative_sampler_kwargs={"num_negs_per_pos": 1}
     )
-    clock = Clock()
+    clock = Clock()  # type: ignore[no-untyped-call]
     with contextlib.suppress(Stop):
         loop.train(factory, num_epochs=1000, batch_size=BATCH, use_tqdm=False, callbacks=clock, pin_memory=False)
     return clock.steps * BATCH / (clock.stop - clock.start), clock.steps

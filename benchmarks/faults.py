@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import gc
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -49,7 +50,7 @@ from fewlink.evaluation.records import RecordStore
 from fewlink.fitting import fit as fit_module
 from fewlink.fitting import tuning
 from fewlink.fitting.append import append
-from fewlink.fitting.record import TUNED
+from fewlink.fitting.record import RULES, TUNED
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker, write_card
 from fewlink.training import checkpoints
@@ -212,18 +213,18 @@ def fit_version() -> str | None:
 def best_in_turn(fit: Any) -> str:
     """In the place of `Fit.best`: the rules are deployed first, then the fine-tuned weights."""
     measured_best(fit)
-    return TUNED if TUNED in fit.record["ranks"] else fit_module.RULES
+    return TUNED if TUNED in fit.record["ranks"] else RULES
 
 
 measured_best = fit_module.Fit.best
 
 
 def run_fit() -> None:
-    fit_module.Fit.best = best_in_turn  # type: ignore[method-assign]
+    fit_module.Fit.best = best_in_turn  # type: ignore[method-assign, assignment]
     try:
         fit_module.fit("towns.tsv", "run", change=QUICK_FIT, minutes=10)
     finally:
-        fit_module.Fit.best = measured_best  # type: ignore[method-assign]
+        fit_module.Fit.best = measured_best  # type: ignore[method-assign, assignment]
 
 
 COMMANDS = {
@@ -273,8 +274,9 @@ class Operations:
         self.folder, self.deadly, self.count, self.names = str(folder), deadly, 0, list[str]()
         self.copies, self.copying, self.state = copies, False, set[tuple[Any, ...]]()
         sys.addaudithook(self.audit)
-        os.fsync = lambda handle: self.step("fsync")  # what a killed process has written is not lost
-        serialize = safetensors.torch.serialize_file
+        os.fsync = lambda fd: self.step("fsync")  # what a killed process has written is not lost
+        torch_module: Any = safetensors.torch
+        serialize = torch_module.serialize_file
 
         def serialize_file(tensors: Any, file: Path, **options: Any) -> None:
             """What safetensors does: another file is written and renamed."""
@@ -285,7 +287,7 @@ class Operations:
             self.step("half of serialize")
             serialize(tensors, file, **options)
 
-        safetensors.torch.serialize_file = serialize_file
+        torch_module.serialize_file = serialize_file
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in CHANGES or (event == "open" and arguments[2] & WRITING and self.is_inside(arguments[0])):
@@ -312,6 +314,11 @@ def _state(folder: Path) -> set[tuple[Any, ...]]:
     """What changes if anything in a folder does."""
     stats = ((path, path.lstat()) for path in folder.rglob("*"))
     return {(str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_mode) for path, stat in stats}
+
+
+def killed_before(folder: Path, number: int, command: Command) -> Callable[[], Any]:
+    """A command that is killed before an operation of this number."""
+    return lambda: (Operations(folder, number), command.run())
 
 
 def forked(folder: Path, work: Callable[[], Any]) -> tuple[int, str]:
@@ -372,7 +379,7 @@ def check(
             (copies / str(number)).rename(whole)
         else:
             shutil.copytree(template, whole)
-            status, answer = forked(whole, lambda number=number: (Operations(whole, number), command.run()))
+            status, answer = forked(whole, killed_before(whole, number, command))
             problem = "" if status == -signal.SIGKILL else f"it ended with {status}: {answer}"
         state = tree(whole)
         version = version_in(whole, command)
@@ -460,9 +467,9 @@ def main() -> None:
     parser.add_argument("--appends", type=int, default=0, help="Rounds of concurrent appends, in place of kills.")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    checkpoints.importlib.util.find_spec = lambda name: None  # a TensorBoard writer is a thread
+    importlib.util.find_spec = lambda name, package=None: None  # a TensorBoard writer is a thread
     tuning.SAVE_EVERY = 0.0
-    os.fsync = lambda handle: None  # no power is lost here
+    os.fsync = lambda fd: None  # no power is lost here
     gc.freeze()  # forks share what is loaded
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place:

@@ -11,6 +11,7 @@ something. References and heads are pairs of relations of the file. The record i
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,7 @@ def answers(path: str, questions: int) -> dict[str, Any]:
         seconds.setdefault(f"{name}, CPU", []).append(time.process_time() - cpu)
         return result
 
-    first = {}
+    first: dict[str, float] = {}
     for relation in np.argsort(-sizes, kind="stable")[3 : 4 + questions].tolist():
         rows = triples[triples[:, 1] == relation]
         heads = [graph.entities[head] for head in dict.fromkeys(rows[::-1, 0].tolist())]
@@ -53,16 +54,19 @@ def answers(path: str, questions: int) -> dict[str, Any]:
         def ask(references: list[tuple[str, str]], some: list[str]) -> Any:
             return linker.predict(references=references, heads=some, k=1)
 
-        best = timed("new relation", lambda few=few, head=heads[0]: ask(few, [head]))[0]
-        timed("reasons", lambda few=few, best=best: linker.explain(references=few, head=best.head, tail=best.tail))
+        def explain(references: list[tuple[str, str]], answer: Any) -> Any:
+            return linker.explain(references=references, head=answer.head, tail=answer.tail)
+
+        best = timed("new relation", functools.partial(ask, few, heads[:1]))[0]
+        timed("reasons", functools.partial(explain, few, best))
         if not first:
             first = {"first answer": time.perf_counter() - began, "first answer, CPU": time.process_time() - began_cpu}
             seconds.clear()
             continue
-        best = timed("next head", lambda few=few, head=heads[1]: ask(few, [head]))[0]
-        timed(f"{HEADS} heads", lambda few=few, some=heads[2 : 2 + HEADS]: ask(few, some))
-        timed("next reasons", lambda few=few, best=best: linker.explain(references=few, head=best.head, tail=best.tail))
-        timed(f"up to {MANY:,} references", lambda many=many, head=heads[1]: ask(many, [head]))
+        best = timed("next head", functools.partial(ask, few, heads[1:2]))[0]
+        timed(f"{HEADS} heads", functools.partial(ask, few, heads[2 : 2 + HEADS]))
+        timed("next reasons", functools.partial(explain, few, best))
+        timed(f"up to {MANY:,} references", functools.partial(ask, many, heads[1:2]))
     start = {"imports": loading - began, "reading": loaded - loading, **first}
     return {"triples": graph.triple_count, **start, **{name: median(values) for name, values in seconds.items()}}
 

@@ -265,7 +265,7 @@ def triples_reader(place: Place, name: str) -> Callable[[bytes, random.Random], 
 
 def readers(place: Place) -> list[Reader]:
     """All readers with valid files to begin with."""
-    compressed = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+    compressed: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
     formats = {
         "tsv": [TSV, TSV.replace(b"\n", b"\r\n"), RESULTS_TSV],
         "csv": [TSV.replace(b"\t", b","), b'"a, b","r ""q""","two\nlines"\na,r,b\n' * 3],
@@ -485,7 +485,7 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     rows = [f"a{i % 20}\tr{i % 4}\tb{i % 9}\n" for i in range(40)] + [f"a{i}\tmany\tb{i % 9}\n" for i in range(60)]
     graph_file = place.file("many.tsv", "".join(rows).encode())
     benchmark, _ = carve(compile_graph([graph_file]), "bench", CarveSettings(smallest=5, largest=40))
-    evaluation = evaluate(benchmark, RandomScorer(0), Protocol("dev", 1, "full"))
+    evaluation = evaluate(benchmark, RandomScorer(benchmark.graph), Protocol("dev", 1, "full"))
     record = make_record(evaluation, benchmark="bench", data_sha256=benchmark.fingerprint, model="random", config={})
     store = place.folder / "store"
     record_file = RecordStore(store).add(record)
@@ -596,7 +596,7 @@ def fuzz(
 
 def guide(reader_name: str, seconds: int, out: Path, folder: Path) -> None:
     """Let atheris choose inputs of one reader; ends the process."""
-    import atheris
+    import atheris  # type: ignore[import-untyped]
 
     with atheris.instrument_imports(include=["fewlink.graph"]):
         for name in [name for name in sys.modules if name.startswith("fewlink")]:

@@ -206,7 +206,7 @@ def main() -> None:
                 entries = [old for old in entries if (old["stage"], old["entities"]) != same] + [entry]
                 store(settings, entries)
     store(settings, entries, quiet=False)
-    show(read_record(RECORD)["entries"])
+    show(entries)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -127,7 +127,8 @@ def _children(process: int) -> list[int]:
 
 def run(command: list[str], work: Path | None = None) -> dict[str, Any]:
     """Run a command; its seconds, peak memory and output, and of a `work` folder its peak size and finished stages."""
-    begin, cpu, most, disk, stages = time.monotonic(), _cpu_seconds(), [0, 0], 0, {}
+    begin, cpu, most, disk = time.monotonic(), _cpu_seconds(), [0, 0], 0
+    stages: dict[str, Any] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         lines: list[str] = []
         reader = threading.Thread(target=lambda: lines.extend(process.stdout or ()))
@@ -189,12 +190,16 @@ def ask(folder: Path) -> dict[str, Any]:
         read.append((memory_of(os.getpid())[1] - mapped) / 1e6)
         if len(answers) == 1:
             first = time.monotonic() - begin
+    find: dict[str, Callable[[str], Any]] = {
+        "exact": linker.names.matches,
+        "beginning": linker.names.complete,
+        "misspelt": linker.names.nearest,
+    }
     searches: dict[str, list[float]] = {"exact": [], "beginning": [], "misspelt": []}
     for entity in rng.integers(len(graph.entities), size=SEARCHES).tolist():
         name = graph.name(entity)
         for kind, text in (("exact", name.lower()), ("beginning", name[:-2]), ("misspelt", f"{name[:3]}x{name[4:]}")):
             start = time.monotonic()
-            find = {"exact": linker.names.matches, "beginning": linker.names.complete, "misspelt": linker.names.nearest}
             found = find[kind](text)
             searches[kind].append(time.monotonic() - start)
             if kind == "exact" and entity not in found:
@@ -254,7 +259,7 @@ def forget_files() -> None:
 
 def growth(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The exponents with which costs grow from each size to the next: 1 is linear."""
-    costs = {
+    costs: dict[str, Callable[[dict[str, Any]], float]] = {
         "compile": lambda e: e["compile"]["seconds"],
         "CPU seconds of compiling": lambda e: e["compile"]["CPU seconds"],
         "folder": lambda e: e["folder GB"],

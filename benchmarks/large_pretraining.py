@@ -73,8 +73,8 @@ def kernels(trainer: EmbeddingTrainer) -> dict[str, float]:
 
 def phases(trainer: EmbeddingTrainer, batch: Batch) -> list[dict[str, Any]]:
     """The phases of a step that only move memory: bytes per second, and the share of the rate of a copy."""
-    tables = trainer.tables
-    table, state = tables.vectors["entities"], tables.states["entities"]
+    parameters = trainer.parameters
+    table, state = parameters.vectors["entities"], parameters.states["entities"]
     row = table.shape[1] * table.element_size()
     rows = table.index_select(0, batch.entities)
     merged = torch.zeros(len(batch.unique), table.shape[1], device=trainer.device)
@@ -84,7 +84,7 @@ def phases(trainer: EmbeddingTrainer, batch: Batch) -> list[dict[str, Any]]:
     scores = torch.randn(len(true), len(batch.entities) - 2 * len(batch), device=trainer.device)
 
     def update() -> None:
-        tables.optimizer.step(table, state, merged, 0.0, batch.unique)
+        parameters.optimizer.step(table, state, merged, 0.0, batch.unique)
 
     work: list[tuple[str, Callable[[], Any], int]] = [
         ("copy of 1 GiB", lambda: other.copy_(big), 2 * big.nbytes),
@@ -101,7 +101,7 @@ def phases(trainer: EmbeddingTrainer, batch: Batch) -> list[dict[str, Any]]:
         # passes: maximum 1, softmax 2, maximum 1, scaling 2
         ("scores to slopes", lambda: softmax(true, scores, 0.0), 6 * scores.nbytes),
     ]
-    results = []
+    results: list[dict[str, Any]] = []
     for name, job, size in work:
         seconds = gpu_seconds(lambda job=job: [job() for _ in range(AT_ONCE)]) / AT_ONCE  # type: ignore[misc]
         results.append({"phase": name, "bytes": size, "microseconds": seconds * 1e6, "bytes/s": size / seconds})

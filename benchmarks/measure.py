@@ -67,7 +67,7 @@ def gpu_seconds(work: Callable[[], Any], repeats: int = 20) -> float:
     import torch
 
     work()
-    times = []
+    times: list[float] = []
     for _ in range(repeats):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -88,7 +88,7 @@ def gpu_kernels(work: Callable[[], Any], steps: int) -> dict[str, float]:
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         work()
         torch.cuda.synchronize()
-    ran = [event for event in profiled.key_averages() if event.device_type != torch.autograd.DeviceType.CPU]
+    ran = [event for event in profiled.key_averages() if event.device_type.name != "CPU"]
     count, busy = sum(event.count for event in ran) / steps, sum(event.self_device_time_total for event in ran) / steps
     return {"kernels a step": count, "microseconds in them": busy, "each": busy / count}
 

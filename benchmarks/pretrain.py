@@ -27,7 +27,7 @@ import json
 import multiprocessing
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,7 @@ def read_pool(folder: Path) -> tuple[dict[str, EpisodeSource], dict[str, float]]
     """All graphs that `train` reads, and their shares of the steps."""
     with (folder / "INDEX.tsv").open(encoding="utf-8") as lines:
         domains = {row["name"]: coarse(row["domain"]) for row in csv.DictReader(lines, delimiter="\t")}
-    jobs = [functools.partial(pool_graph, folder, name) for name in POOL]
+    jobs: list[Callable[[], Graph]] = [functools.partial(pool_graph, folder, name) for name in POOL]
     jobs += [nell_without_folds, functools.partial(freebase_without_test, folder.parent / "fb15k-237")]
     sources = read_sources([*POOL, NELL, FREEBASE], jobs)
     graphs = defaultdict(list)
@@ -212,7 +212,8 @@ def benchmark_of(name: str) -> Benchmark:
 def side_by_side(work: Any, jobs: Iterable[Sequence[Any]], at_once: int) -> None:
     """Run jobs in forked processes, some at a time; a job that fails does not stop the others."""
     fork = multiprocessing.get_context("fork")
-    waiting, running = [fork.Process(target=work, args=job) for job in jobs], []
+    waiting = [fork.Process(target=work, args=job) for job in jobs]
+    running: list[Any] = []
     while waiting or running:
         running = [process for process in running if process.is_alive()]
         while waiting and len(running) < at_once:

@@ -11,6 +11,7 @@ of a tensor in the same run. Figures are medians over the turns. The record is r
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -105,7 +106,7 @@ def products(edges: EdgeTable, sizes: tuple[int, int, int], dtype: torch.dtype, 
 
     on_cpu = device == "cpu"
     forward = plain_product if on_cpu else relational_product
-    back: Callable[..., Tensor] = (lambda *a: plain_product(*a, True)) if on_cpu else transposed_product
+    back: Callable[..., Tensor] = functools.partial(plain_product, transposed=True) if on_cpu else transposed_product
     works: dict[str, dict[str, Callable[[], Any]]] = {
         "copy": {"fewlink": lambda: target.copy_(source)},
         "product": {

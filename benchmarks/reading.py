@@ -27,7 +27,7 @@ def write_graph(path: Path, entities: int, relations: int, triples: int, seed: i
         return (n ** rng.random(size)).astype(np.int64) - 1  # id k with probability log((k + 2) / (k + 1)) / log n
 
     def keys(heads: np.ndarray, relation_ids: np.ndarray) -> np.ndarray:
-        return (heads * relations + relation_ids) * entities + zipf(entities, len(heads))
+        return np.asarray((heads * relations + relation_ids) * entities + zipf(entities, len(heads)))
 
     everyone = np.arange(entities)
     once = keys(everyone, everyone % relations)

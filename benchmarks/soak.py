@@ -268,7 +268,9 @@ async def soak(options: argparse.Namespace, project: Path) -> dict[str, Any]:
     seconds = 60 * options.minutes
     until = time.monotonic() + seconds
     clients = [load.client(number, until) for number in range(options.clients)]
-    samples, *_ = await asyncio.gather(watch(load, until), disturb(server, options.kills, seconds / 2), *clients)
+    watching = asyncio.create_task(watch(load, until))
+    await asyncio.gather(watching, disturb(server, options.kills, seconds / 2), *clients)
+    samples = watching.result()
     await server.stop(signal.SIGTERM)
 
     lost = sorted(load.decided - stored_decisions(project, load.projects))

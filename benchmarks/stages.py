@@ -163,6 +163,7 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
     from fewlink.models.family import NoVectors
     from fewlink.models.fsrl.compositions import build
     from fewlink.models.fsrl.settings import FewShotSettings
+    from fewlink.models.settings import ModelSettings
     from fewlink.models.trail.learner import network_of
     from fewlink.models.trail.settings import TrailSettings
     from fewlink.training import RunConfig
@@ -170,12 +171,16 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
     from fewlink.training.run import make_folder, start_or_continue
 
     benchmark = open_benchmark(compiled)
+    settings: ModelSettings
+    vectors: Embeddings | NoVectors
     if model == "trail":
-        settings, vectors = TrailSettings(), NoVectors()
-        weights = network_of(settings).state_dict()
+        of_trail = TrailSettings()
+        settings, vectors = of_trail, NoVectors()
+        weights = network_of(of_trail).state_dict()
     else:
-        settings, vectors = FewShotSettings(model=model), random_vectors(benchmark)
-        weights = build(model, DIM, steps=settings.matching_steps, dropout=settings.dropout).state_dict()
+        own = FewShotSettings(model=model)
+        settings, vectors = own, random_vectors(benchmark)
+        weights = build(model, DIM, steps=own.matching_steps, dropout=own.dropout).state_dict()
     make_folder(run)
     start_or_continue(run, RunConfig.of(benchmark, vectors, settings), vectors)
     save_best(run, weights, 1)
@@ -189,7 +194,8 @@ def random_vectors(benchmark: Benchmark, model: str = "complex", more: int = 0, 
 
     random = torch.Generator().manual_seed(seed)
     sizes = (len(benchmark.graph.entities), DIM), (2 * (len(benchmark.graph.relations) + more), DIM)
-    return Embeddings(*(torch.randn(size, generator=random) for size in sizes), model)
+    entities, relations = (torch.randn(size, generator=random) for size in sizes)
+    return Embeddings(entities, relations, model)
 
 
 def warm_up() -> None:

@@ -94,7 +94,8 @@ class Measure:
     unit: str
 
     def of(self, entry: Mapping[str, Any]) -> float | None:
-        return entry.get("figures", {}).get(self.key, entry.get(self.key))
+        found: float | None = entry.get("figures", {}).get(self.key, entry.get(self.key))
+        return found
 
 
 TIMES = (
@@ -135,7 +136,7 @@ def exponent(points: Sequence[tuple[float, float]]) -> float | None:
         return None
     means = [sum(column) / len(logs) for column in zip(*logs, strict=True)]
     over = sum((x - means[0]) * (y - means[1]) for x, y in logs)
-    return over / sum((x - means[0]) ** 2 for x, _ in logs)
+    return float(over / sum((x - means[0]) ** 2 for x, _ in logs))
 
 
 def points(entries: Iterable[Mapping[str, Any]], measure: Measure) -> list[tuple[float, float]]:

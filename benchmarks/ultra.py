@@ -98,7 +98,7 @@ def speed(options: argparse.Namespace) -> None:
     benchmark = open_benchmark(options.files[0] if options.files else "nell-one")
     network: Any = PUBLISHED["ultra"].read(options.checkpoint).network()
     graph = ReadGraph.of(known_graph(benchmark), names=False)
-    scorer, rows = UltraScorer("ultra", network, graph), []
+    scorer, rows = UltraScorer("ultra", network, graph), list[dict[str, Any]]()
     for task in benchmark.split("test"):
         references, queries = task.split(SHOTS)
         heads = np.unique(queries[:, 0])[: options.heads]

@@ -52,11 +52,11 @@ class Encoder:
 
     def attention(self, x: Tensor, layer: str) -> Tensor:
         split = (*x.shape[:2], HEADS, WIDTH // HEADS)
-        parts = [
+        query, key, value = (
             self.linear(x, f"{layer}.attention.self.{part}").view(split).transpose(1, 2)
             for part in ("query", "key", "value")
-        ]
-        joined = scaled_dot_product_attention(*parts).transpose(1, 2).reshape(x.shape)
+        )
+        joined = scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(x.shape)
         return self.linear(joined, f"{layer}.attention.output.dense")
 
     def linear(self, x: Tensor, name: str) -> Tensor:
@@ -76,7 +76,7 @@ def vectors(encoder: Encoder, pieces: int) -> np.ndarray:
     directions = torch.linalg.svd(found[::4], full_matrices=False).Vh[:KEPT]
     kept = found @ directions.T
     scaled = 127 * kept / kept.abs().amax(1, keepdim=True).clamp(min=1e-6)
-    return scaled.round().to(torch.int8).numpy()
+    return np.asarray(scaled.round().to(torch.int8))
 
 
 def write(path: Path, words: list[str], found: np.ndarray) -> None:
