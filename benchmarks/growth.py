@@ -163,12 +163,13 @@ def kept_entries(settings: Mapping[str, Any], again: Collection[tuple[str, int]]
     return [entry for entry in entries if (entry["stage"], entry["entities"]) not in again]
 
 
-def store(settings: Mapping[str, Any], entries: Sequence[Entry], *, quiet: bool = True) -> None:
-    """Write the record of these entries, sorted by size and stage."""
+def store(settings: Mapping[str, Any], entries: Sequence[Entry], *, quiet: bool = True) -> list[Entry]:
+    """Write the record of these entries, and return them sorted by size and stage."""
     order = list(STAGES)
     ordered = sorted(entries, key=lambda entry: (entry["entities"], order.index(entry["stage"])))
     tables = {"rows": summary.growth(ordered, summary.TIMES), "memory": summary.growth(ordered, summary.MEMORY)}
     write_record(RECORD, {**settings, "entries": ordered, **tables}, quiet=quiet)
+    return ordered
 
 
 def show(entries: Sequence[Entry]) -> None:
@@ -205,8 +206,7 @@ def main() -> None:
                 same = (entry["stage"], entities)
                 entries = [old for old in entries if (old["stage"], old["entities"]) != same] + [entry]
                 store(settings, entries)
-    store(settings, entries, quiet=False)
-    show(entries)
+    show(store(settings, entries, quiet=False))
 
 
 if __name__ == "__main__":
