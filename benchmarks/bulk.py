@@ -94,7 +94,7 @@ def side_by_side(work: Callable[[], None], count: int) -> float:
     processes = [spawn.Process(target=timed, args=(work, ready, seconds)) for _ in range(count)]
     for process in processes:
         process.start()
-    found = [seconds.get() for _ in processes]
+    found: list[float] = [seconds.get() for _ in processes]
     for process in processes:
         process.join()
     return max(found)
