@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import platform
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +44,7 @@ class Doubling:
         return [2 * number for number in numbers]
 
 
-def results(engine: Engine, work: object, batches: Sequence[Sequence[int]] = BATCHES) -> list[list[int]]:
+def results(engine: Engine, work: object, batches: Sequence[Sequence[int]] = BATCHES) -> list[Any]:
     found = dict(engine.run(work, batches))  # type: ignore[arg-type]
     return [found[number] for number in range(len(batches))]
 
@@ -53,6 +56,23 @@ def test_the_batch_of_a_killed_process_goes_to_another(tmp_path: Path) -> None:
     )
     assert len(list(tmp_path.glob("death-*"))) == 1
     assert {file.name.rpartition("-")[2] for file in tmp_path.glob("process-*")} == {"1"}  # thread of each
+
+
+def page_faults(sizes: Sequence[int]) -> int:
+    """The pages that the system gives this process for arrays of so many bytes, when others of the kind were freed."""
+    for _ in range(2):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        arrays = [bytearray(size) for size in sizes]
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        del arrays
+    return faults
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such setting")
+def test_processes_keep_freed_memory_for_the_next_arrays() -> None:
+    found = results(Processes(2, min_seconds=0), page_faults, [[8 << 20] * 4] * 2)
+    assert all(faults < 1_000 for faults in found), found  # 8,192 if freed memory goes back to the system
 
 
 @pytest.mark.slow

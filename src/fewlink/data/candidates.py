@@ -70,12 +70,12 @@ def open_candidates(graph: Graph, references: np.ndarray) -> np.ndarray:
     """
     tails = references[:, 1]
     if graph.counted is not None:
-        return _of_rare_kinds(graph, np.unique(tails))
+        return of_rare_kinds(graph, np.unique(tails), MOST)
     return _any_of(graph, [likely_tails(graph, tails), *(graph.slots[slot] for slot in _slots(graph, tails))])
 
 
-def _of_rare_kinds(graph: Graph, tails: np.ndarray) -> np.ndarray:
-    """The tails, and the entities of their types and slots, the rarest first, until there are `MOST`; sorted.
+def of_rare_kinds(graph: Graph, tails: np.ndarray, most: int) -> np.ndarray:
+    """The tails, and the entities of their types and slots, the rarest first, until there are `most`; sorted.
 
     If the rarest has more, those of it with most edges.
     """
@@ -84,18 +84,18 @@ def _of_rare_kinds(graph: Graph, tails: np.ndarray) -> np.ndarray:
         kinds += [(graph.types.groups, kind) for kind in graph.types.of_entities(tails).tolist()]
     sizes = np.array([groups.offsets[kind + 1] - groups.offsets[kind] for groups, kind in kinds], np.int64)
     order = np.argsort(sizes, kind="stable")
-    few = order[np.cumsum(sizes[order]) <= MOST]
+    few = order[np.cumsum(sizes[order]) <= most]
     chosen = [groups[kind] for groups, kind in (kinds[place] for place in few.tolist())]
     if len(order) and not len(few):
         groups, kind = kinds[order[0]]
-        chosen = [graph.once(_most_connected, groups is graph.slots, kind)]
+        chosen = [graph.once(_most_connected, groups is graph.slots, kind, most)]
     return distinct(np.concatenate([tails, *chosen])).astype(np.int32)
 
 
-def _most_connected(graph: Graph, slot: bool, kind: int) -> np.ndarray:
-    """The `MOST` entities of a slot or type with most edges."""
+def _most_connected(graph: Graph, slot: bool, kind: int, most: int) -> np.ndarray:
+    """The entities of a slot or type with most edges, so many."""
     members = np.asarray((graph.slots if slot or graph.types is None else graph.types.groups)[kind])
-    return members[np.argpartition(-graph.degrees_of(members), MOST)[:MOST]]
+    return members[np.argpartition(-graph.degrees_of(members), most)[:most]]
 
 
 def task_of_pairs(graph: Graph, name: str, pairs: np.ndarray) -> Task:

@@ -27,6 +27,7 @@ from fewlink.core.engine.base import (
     sample_seconds,
 )
 from fewlink.core.engine.packing import packed, unpacked
+from fewlink.core.memory import keep_freed
 
 MIN_SECONDS = 20.0  # of one worker; a process takes some seconds to start, so shorter work stays in this process
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -150,6 +151,7 @@ class WorkerProcess:
 def serve(connection: multiprocessing.connection.Connection, pickled: bytes) -> None:
     """Do the batches that arrive, in a process of its own, until it is killed or its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    keep_freed()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     work: Work | None = None
     while True:
