@@ -22,6 +22,7 @@ from fewlink.core.engine.base import (
     sample_seconds,
 )
 from fewlink.core.engine.packing import packed, unpacked
+from fewlink.core.memory import keep_freed
 from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.core.threads import torch_threads
 
@@ -99,6 +100,7 @@ class Job(WorkerPlugin):  # type: ignore[misc]
         self.work: Work | None = None
 
     def setup(self, worker: Any) -> None:
+        keep_freed()
         self.lock = threading.Lock()
 
     def do(self, batch: Batch | Sample) -> Any:
