@@ -22,8 +22,8 @@ from fewlink.core.engine.base import (
     sample_seconds,
 )
 from fewlink.core.engine.packing import packed, unpacked
-from fewlink.core.memory import keep_freed
 from fewlink.core.errors import FewlinkError, MissingExtra
+from fewlink.core.memory import keep_freed
 from fewlink.core.threads import torch_threads
 
 try:
