@@ -240,7 +240,14 @@ def write_parquet(rng: random.Random) -> bytes:
     columns = zip(("head", "relation", "tail"), zip(*names(rng), strict=True), strict=True)
     sink = pyarrow.BufferOutputStream()
     table = pyarrow.table({name: list(column) for name, column in columns})
-    pyarrow.parquet.write_table(table, sink, compression=rng.choice(("snappy", "zstd", "none")))
+    encoding = rng.choice((None, None, "PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"))
+    pyarrow.parquet.write_table(
+        table,
+        sink,
+        compression=rng.choice(("snappy", "zstd", "none")),
+        use_dictionary=encoding is None,
+        column_encoding=encoding and dict.fromkeys(table.column_names, encoding),
+    )
     return bytes(sink.getvalue().to_pybytes())
 
 

@@ -245,7 +245,9 @@ def test_a_token_may_be_part_of_the_address() -> None:
         queries = {"queries": json.dumps({"q": {"query": "ann"}})}
         for path in ("/reconcile", "/reconcile?token=wrong", "/reconcile?token="):
             assert client.post(path, data=queries).status_code == 401
-        assert client.get("/reconcile?token=wrong").status_code == 401
+        for query in ("token=wrong", "token=", "token", "x&token=", "queries=", "extend"):
+            assert client.get(f"/reconcile?{query}").status_code == 401
+        assert client.get("/reconcile", headers={"Authorization": ""}).json()["name"] == "fewlink"
         assert client.get("/reconcile", params=queries).status_code == 401
         assert client.get("/reconcile/suggest/entity?prefix=a").status_code == 401
         assert client.get("/about?token=s3cret").status_code == 401  # only under /reconcile

@@ -189,8 +189,19 @@ def test_entities_that_are_no_objects_of_stix_are_refused(
     file.add_project("runs on", [("G9001", "platform:windows")])
     with pytest.raises(FewlinkError, match="'platform:windows' is a platform, which is no object of STIX"):
         export(file, "runs on", "stix", described=Described(graph))
-    with pytest.raises(FewlinkError, match="STIX needs a relation of Latin letters"):
-        export(file, 1, "stix", described=described, relation="使用")
+    for relation in ("使用", "x использует", "--"):
+        with pytest.raises(FewlinkError, match="STIX needs a relation of Latin letters"):
+            export(file, 1, "stix", described=described, relation=relation)
+
+
+@pytest.mark.parametrize(
+    ("relation", "verb"), [("empêche", "empeche"), ("Größe", "grosse"), ("Attributed  to", "attributed-to")]
+)
+def test_the_verb_of_stix_keeps_the_letters_of_a_relation(
+    file: ProjectFile, described: Described, relation: str, verb: str
+) -> None:
+    bundle = json.loads(export(file, 1, "stix", described=described, relation=relation))
+    assert {each["relationship_type"] for each in bundle["objects"] if each["type"] == "relationship"} == {verb}
 
 
 def test_turtle_is_read_by_other_programs(file: ProjectFile, described: Described) -> None:

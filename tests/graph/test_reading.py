@@ -229,6 +229,39 @@ def test_parquet_is_read_in_any_batches_and_with_any_types(monkeypatch: pytest.M
     assert named(graph) == list(dict.fromkeys((head, relation, str(tail)) for head, relation, tail in rows))
 
 
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+@pytest.mark.parametrize("read_bytes", [128 << 20, 1])
+def test_every_encoding_of_parquet_is_read(encoding: str, read_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(f"name {i:03}", f"r{i % 3}", f"name {i * 7 % 400:03}") for i in range(400)]
+    monkeypatch.setattr("fewlink.graph.formats.parquet.READ_BYTES", read_bytes)
+    monkeypatch.setattr("fewlink.graph.formats.parquet.BLOCK_ROWS", 150)
+    heads, relations, tails = zip(*rows, strict=True)
+    sink = pyarrow.BufferOutputStream()
+    arrow_parquet.write_table(
+        pyarrow.table({"head": heads, "relation": relations, "tail": tails}),
+        sink,
+        row_group_size=290,
+        use_dictionary=["relation"],
+        column_encoding={"head": encoding, "tail": "PLAIN"},
+    )
+    assert named(compiled(sink.getvalue().to_pybytes(), "g.parquet")[0]) == rows
+
+
+def test_a_name_that_parquet_repeats_by_its_prefix_is_decoded_some_rows_at_a_time() -> None:
+    """20,000 rows of one name of 100,000 bytes: 2 GB as text, in a file of a few kilobytes."""
+    count = 20_000
+    names = pyarrow.chunked_array([pyarrow.array(["x" * 100_000] * 2_000)] * 10)
+    table = pyarrow.table({"head": names, "relation": ["r"] * count, "tail": ["b"] * count})
+    sink = pyarrow.BufferOutputStream()
+    arrow_parquet.write_table(
+        table, sink, use_dictionary=False, compression="zstd", column_encoding={"head": "DELTA_BYTE_ARRAY"}
+    )
+    before = pyarrow.default_memory_pool().max_memory()
+    with pytest.raises(InputError, match=r"g.parquet: takes in memory.*FEWLINK_MAX_UNPACKED"):
+        compiled(sink.getvalue().to_pybytes(), "g.parquet")
+    assert pyarrow.default_memory_pool().max_memory() - before < 600 << 20
+
+
 def test_a_compressed_parquet_file_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(InputError, match=r"g.parquet.gz"):
         compiled(gzip.compress(GOOD_PARQUET), "g.parquet.gz")

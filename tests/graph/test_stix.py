@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
 import tempfile
 from collections.abc import Callable
@@ -153,6 +155,18 @@ def test_a_file_is_a_bundle_by_its_beginning(write: Write, tmp_path: Path) -> No
         (tmp_path / name).write_text(text)
         assert not is_bundle(tmp_path / name)
     assert not is_bundle(tmp_path / "nowhere.json")
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".BZ2", bz2.compress)])
+def test_a_compressed_bundle_is_read(suffix: str, compress: Callable[[bytes], bytes], write: Write) -> None:
+    plain = write()
+    packed = plain.with_name(f"packed.json{suffix}")
+    packed.write_bytes(compress(plain.read_bytes()))
+    assert is_bundle(packed) and read_bundle(packed) == read_bundle(plain)
+    assert compile_graph(packed).fingerprint == compile_graph(plain).fingerprint
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(InputError, match="is cut off"):
+        compile_graph(packed)
 
 
 def test_a_bundle_is_compiled_like_any_file_of_triples(write: Write, tmp_path: Path) -> None:

@@ -168,6 +168,16 @@ def test_a_body_in_very_many_small_chunks_is_refused() -> None:
         eventually(lambda: not opened)
 
 
+def test_a_request_that_is_refused_twice_is_answered_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The token is missing, which the app sees a moment after the chunks have been refused."""
+    with on_a_port(make_app(small(), ServerSettings(token="s3cret"))) as (address, server):
+        request = CHUNKED.replace(b"/", b"/predict", 1) + b"1\r\nx\r\n" * 100
+        with connect(int(address.rpartition(":")[2]), request) as one:
+            assert everything(one).count(b"HTTP/1.1 400 ") == 1
+        eventually(lambda: not server.server_state.connections)
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_a_body_in_some_chunks_is_read() -> None:
     begin = CHUNKED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     with served() as (port, _, _reports):

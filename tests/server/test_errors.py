@@ -9,6 +9,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from tests.server.servers import PAIRS, Known, asking, small, trail
 
+from fewlink.core.errors import InputError
+from fewlink.graph import Graph
 from fewlink.server.schema import NewDecisions, PredictRequest
 
 QUERY: dict[str, Any] = {"references": [["ann", "rome"]], "heads": ["bob"]}
@@ -198,6 +200,22 @@ def test_many_invalid_fields_cause_few_errors(more: dict[str, Any], field: str) 
     assert len(errors) <= 3
     assert any(str(error["loc"][0]) == field.partition(".")[0] for error in errors)
     assert len(validation_errors(NewDecisions, {"decisions": [more] * 100})) <= 5
+
+
+def test_nothing_is_read_of_a_graph_whose_file_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read it would end the server."""
+
+    def cut_off(_: Graph) -> None:
+        raise InputError("tail_ids.npy", "was cut off while it was in use")
+
+    monkeypatch.setattr(Graph, "check_files", cut_off)
+    explain = {"references": QUERY["references"], "head": "bob", "tail": "rome"}
+    with asking(small()) as client:
+        answers = [client.get(path) for path in ("/entities?q=a", "/entity?id=ann", "/relations", "/about")]
+        answers += [client.post("/predict", json=QUERY), client.post("/explain", json=explain)]
+        for answer in answers:
+            assert "was cut off" in error_of(answer, 422)["message"]
+        assert client.get("/health").status_code == 200
 
 
 def validation_errors(model: type[BaseModel], body: dict[str, Any]) -> list[Any]:

@@ -218,7 +218,7 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
         if "queries" in sent or "extend" in sent:
             return await queries.answer(sent)
         with_token = settings.token is not None
-        authorized = not with_token or "token" in sent or "authorization" in request.headers  # both were checked
+        authorized = request.scope["authorized"]  # by `SecurityMiddleware`
         manifest = functools.partial(reconciler.manifest, address(request), sent.get("token"), with_token, authorized)
         return as_json(await queries.service.look_up("manifest", manifest))
 

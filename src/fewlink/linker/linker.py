@@ -824,7 +824,7 @@ class Linker:
                     score=float(pairs.scores[i]),
                     probability=float(adjusted[i]) or None if adjusted is not None and percentages_shown else None,
                     known=bool(pairs.known[i]),
-                    base_probability=None if base is None else float(base[i]),
+                    base_probability=None if base is None else float(base[i]) or None,
                     reasons=self.explain_pair(query.references, query_head, answer) if i in explained else None,
                 )
             )

@@ -48,7 +48,7 @@ class Prediction:
     reasons           the explanation, if the query wanted one
     in_set            whether the row is in the answer set of its query entity; None if there is no answer set
     base_probability  the model's probability before a project adjusted it, even if no percentage is shown; decisions
-                      are stored with it
+                      are stored with it; None without evidence or rivals
     """
 
     head: str

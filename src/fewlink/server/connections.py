@@ -110,12 +110,16 @@ class TimedProtocol(H11Protocol):
             self._await({h11.IDLE: "header", h11.SEND_BODY: "body"}.get(self.conn.their_state, ""))
 
     def send_400_response(self, msg: str) -> None:
-        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+        running = self.cycle is not None and not self.cycle.response_complete
+        if running and self.cycle.response_started:
             self.transport.abort()
         elif self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:
             self.transport.close()
+        if running:
+            self.cycle.disconnected = True  # its own response would come after this one
+            self.cycle.message_event.set()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -293,7 +293,7 @@ class Projects:
                     "score": float(corrected[place]),
                     "rank": float(ranked.ranks[left][place]),
                     "probability": float(final[place]) or None if final is not None and shown else None,
-                    "base_probability": None if base is None else float(base[place]),
+                    "base_probability": None if base is None else float(base[place]) or None,
                 }
             )
         return {

@@ -99,13 +99,14 @@ class SecurityMiddleware:
             message = "the Host header names another server: add this name with --public-name when you start the server"
             raise ApiError(421, "wrong-host", message)
         self.check_origin(scope["method"], headers, is_shared(scope))
+        scope["authorized"] = self.token is None
         path = path_in_graph(scope["path"])
         is_open = path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
         if self.token is not None and not is_open:
             given = headers.get("authorization", "")
             if is_shared(scope) and not given:
                 text = scope["query_string"].decode("latin-1")
-                query = parse_qs(text, encoding="latin-1")  # the bytes, as in a header
+                query = parse_qs(text, keep_blank_values=True, encoding="latin-1")  # the bytes, as in a header
                 if scope["path"] == SHARED_PATH and scope["method"] == "GET" and not query:
                     return  # the manifest of the reconciliation service
                 given = f"Bearer {query.get('token', [''])[0]}"
@@ -114,6 +115,7 @@ class SecurityMiddleware:
             if scheme.lower() != "bearer" or not valid:
                 message = "this server requires a token: send the header 'Authorization: Bearer TOKEN'"
                 raise ApiError(401, "token", message, headers={"WWW-Authenticate": "Bearer"})
+            scope["authorized"] = True
 
     def check_origin(self, method: str, headers: Headers, shared: bool) -> None:
         """Raise if a page of another site sent a request that may change something or take long."""

@@ -243,8 +243,8 @@ class Service:
         self._cores = SharedCores()
         self._reading = asyncio.Lock()  # held while a process reads what a visitor sent
         self._seconds_per_head = 0.0  # in the latest turn of any request
-        self.lookups: Batcher[Work] = Batcher(run_each, threads=LOOKUP_THREADS, name="lookup")
-        self.slow_lookups: Batcher[Work] = Batcher(run_each, name="slow-lookup")
+        self.lookups: Batcher[Work] = Batcher(self._look_up_each, threads=LOOKUP_THREADS, name="lookup")
+        self.slow_lookups: Batcher[Work] = Batcher(self._look_up_each, name="slow-lookup")
 
     def start(self) -> None:
         """Start the threads that answer."""
@@ -255,6 +255,11 @@ class Service:
         """Stop the threads after what they are running."""
         for batcher in (self.batcher, self.lookups, self.slow_lookups):
             batcher.close()
+
+    def _look_up_each(self, works: Sequence[Work]) -> list[Any]:
+        """Run each lookup, unless a file of the graph was cut off, which would end the process."""
+        self.linker.graph.check_files()
+        return run_each(works)
 
     async def look_up(self, kind: str, work: Callable[[], T]) -> T:
         """Admit a request that needs no model, and run it in a thread."""
@@ -417,6 +422,7 @@ class Service:
             return self._answer_turns(turns)
 
     def _answer_turns(self, turns: Sequence[Turn]) -> Sequence[Any]:
+        self.linker.graph.check_files()
         first = turns[0]
         if isinstance(first, Work):
             return run_each([first])

@@ -10,8 +10,11 @@ import numpy as np
 from fewlink.core.errors import InputError, MissingExtra
 from fewlink.graph.columns import named_layout
 from fewlink.graph.compression import COMPRESSIONS
-from fewlink.graph.source import BLOCK_ROWS, TRIPLE_BYTES, Source, blocks_of, row_problem
+from fewlink.graph.source import BLOCK_BYTES, BLOCK_ROWS, TRIPLE_BYTES, Source, blocks_of, row_problem
 from fewlink.graph.vocabulary import Block, Interner
+
+READ_BYTES = 128 << 20  # at once, of a column whose values can be as long as all of its data
+UNREADABLE = "Not yet implemented"  # in pyarrow's error for encodings that it cannot read as dictionaries
 
 
 def read_parquet(source: Source, file: IO[bytes]) -> Iterator[Block]:
@@ -32,7 +35,7 @@ def read_parquet(source: Source, file: IO[bytes]) -> Iterator[Block]:
         texts = [layout.names[place] for place in places if not pyarrow.types.is_nested(schema.field(place).type)]
         table = pyarrow.parquet.ParquetFile(file, read_dictionary=texts)  # which decodes a repeated name once
         _check_size(source, table.metadata)
-        for batch in table.iter_batches(batch_size=BLOCK_ROWS, columns=columns):
+        for batch in _batches(source, file, table, columns):
             names = Interner()
             codes = np.stack([_codes(batch.column(column), names) for column in columns], 1)
             in_order = list(names)
@@ -50,6 +53,42 @@ def _check_size(source: Source, metadata: Any) -> None:
     """Raise if the table says that it takes more memory than a file of its size may."""
     stored = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
     source.budget.check(max(stored, TRIPLE_BYTES * metadata.num_rows), f"has {metadata.num_rows:,} rows, which take")
+
+
+def _batches(source: Source, file: IO[bytes], table: Any, columns: list[str]) -> Iterator[Any]:
+    """The rows of a table in batches, of which `source.line` rows have been read."""
+    try:
+        yield from table.iter_batches(batch_size=BLOCK_ROWS, columns=columns)
+    except OSError as error:
+        if UNREADABLE not in str(error):
+            raise
+        for batch in _plain_batches(file, source.line, columns):
+            source.spend(batch.nbytes)
+            yield batch
+
+
+def _plain_batches(file: IO[bytes], begin: int, columns: list[str]) -> Iterator[Any]:
+    """The rows from `begin` on, not decoded as dictionaries, which pyarrow cannot do with DELTA encodings.
+
+    With DELTA_BYTE_ARRAY, a value can repeat all of the one before, so that each may be as long as all data of its
+    column: few rows are read at once, and joined while they take little memory.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.ParquetFile(file)
+    metadata = table.metadata
+    longest = max(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    at_once = min(BLOCK_ROWS, max(1, READ_BYTES // max(1, longest)))
+    parts: list[Any] = []
+    row = size = 0
+    for batch in table.iter_batches(batch_size=at_once, columns=columns, use_threads=False):
+        parts.append(batch.slice(max(0, begin - row)))
+        row += batch.num_rows
+        size += parts[-1].nbytes
+        if size > BLOCK_BYTES or at_once * len(parts) >= BLOCK_ROWS or row == metadata.num_rows:
+            yield from pyarrow.Table.from_batches(parts).combine_chunks().to_batches()
+            parts, size = [], 0
 
 
 def _codes(column: Any, names: Interner) -> np.ndarray:

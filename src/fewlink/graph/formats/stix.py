@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from fewlink.core.errors import InputError, read_file, unique_keys
+from fewlink.core.errors import InputError, unique_keys
+from fewlink.graph.compression import COMPRESSIONS, decompressed, reading_source
 from fewlink.graph.source import Source, blocks_of
 from fewlink.graph.vocabulary import Block
 
@@ -74,11 +75,16 @@ class Bundle:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether an uncompressed file has the suffix and the beginning of a bundle."""
-    if path.suffix.lower() != SUFFIX or not path.is_file():
+    """Whether a file, plain or compressed, has the suffix and the beginning of a bundle."""
+    name = path.with_suffix("").name if path.suffix.lower() in COMPRESSIONS else path.name
+    if not name.lower().endswith(SUFFIX) or not path.is_file():
         return False
-    with path.open("rb") as file:
-        return BEGIN.match(file.read(1 << 12).removeprefix(b"\xef\xbb\xbf")) is not None
+    return BEGIN.match(_read(path, 1 << 12).removeprefix(b"\xef\xbb\xbf")) is not None
+
+
+def _read(path: Path, size: int = -1) -> bytes:
+    with reading_source(path), path.open("rb") as raw, decompressed(path, raw) as file:
+        return file.read(size)
 
 
 def read_bundle(path: Path, on_problem: Callable[[str], None] | None = None) -> Bundle:
@@ -90,7 +96,7 @@ def read_bundle(path: Path, on_problem: Callable[[str], None] | None = None) -> 
     report = on_problem or stop
     bundle = Bundle()
     try:
-        content = json.loads(read_file(path), object_pairs_hook=unique_keys)
+        content = json.loads(_read(path), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise InputError(path, f"is not valid JSON ({error})") from None
     if not isinstance(content, dict) or not isinstance(content.get("objects", []), list):
