@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import resource
@@ -70,8 +71,17 @@ def page_faults(sizes: Sequence[int]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such setting")
-def test_processes_keep_freed_memory_for_the_next_arrays() -> None:
-    found = results(Processes(2, min_seconds=0), page_faults, [[8 << 20] * 4] * 2)
+@pytest.mark.parametrize("kind", ["processes", "cluster"])
+def test_workers_keep_freed_memory_for_the_next_arrays(kind: str) -> None:
+    with contextlib.ExitStack() as stack:
+        engine: Engine = Processes(2, min_seconds=0)
+        if kind == "cluster":
+            distributed = pytest.importorskip("distributed")
+            from fewlink.core.engine.cluster import DaskCluster
+
+            workers = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+            engine = DaskCluster(stack.enter_context(workers).scheduler_address)
+        found = results(engine, page_faults, [[8 << 20] * 4] * 2)
     assert all(faults < 1_000 for faults in found), found  # 8,192 if freed memory goes back to the system
 
 

@@ -441,6 +441,13 @@ def test_a_probability_outside_0_and_1_is_refused(client: TestClient, chance: ob
     assert client.post(f"/projects/{number}/decisions", json={"decisions": [decision]}).status_code == 422
 
 
+def test_next_pairs_without_evidence_have_no_probability(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Linker, "probabilities", lambda self, query, pairs, trust: (np.zeros(len(pairs)),) * 2)
+    body = {"heads": ["tissue"], "k": 3}
+    rows = client.post(f"/projects/{made(client)}/next", json=body).json()["suggestions"]
+    assert len(rows) == 3 and {(row["probability"], row["base_probability"]) for row in rows} == {(None, None)}
+
+
 def test_constraints_hold_for_the_next_pairs(client: TestClient) -> None:
     number = started(client)
     body: dict[str, Any] = {"heads": ["alga", "bacterium"], "k": 100}

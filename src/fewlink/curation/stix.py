@@ -189,7 +189,7 @@ def _verb(relation: str, kinds: Iterable[str]) -> str:
     verb = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
     if not verb or any(letter.isalnum() and not letter.isascii() for letter in plain):  # which would be lost
         remedy = "write another in the file of links, or export the project with --relation uses"
-        raise FewlinkError(f"STIX needs a relation of Latin letters, not '{relation}': {remedy}")
+        raise FewlinkError(f"STIX needs a relation in the letters a to z, not '{relation}': {remedy}")
     return verb
 
 

@@ -93,7 +93,7 @@ def of_rare_kinds(graph: Graph, tails: np.ndarray, most: int) -> np.ndarray:
 
 
 def _most_connected(graph: Graph, slot: bool, kind: int, most: int) -> np.ndarray:
-    """The entities of a slot or type with most edges, so many."""
+    """The `most` entities of a slot or type with the most edges."""
     members = np.asarray((graph.slots if slot or graph.types is None else graph.types.groups)[kind])
     return members[np.argpartition(-graph.degrees_of(members), most)[:most]]
 

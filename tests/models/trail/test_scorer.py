@@ -27,6 +27,7 @@ from fewlink.propagation.product import Norms, row_sums
 from fewlink.scorers import Question, Reasons
 
 SHAPE = Shape(width=16, layers=4, relation_layers=2)
+GIB = 1 << 30
 
 
 def scorer_of(seed: int, *, triples: int = 60, entities: int = 25) -> TrailScorer:
@@ -66,14 +67,16 @@ def test_scores_are_those_of_the_network(
     torch.testing.assert_close(scorer(question), by_network(scorer, question), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("heads", [1, 3, 11])
-@pytest.mark.parametrize("states", [0, 1 << 31])
-def test_heads_are_answered_side_by_side_as_on_a_gpu(heads: int, states: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("heads", "states", "copies"), [(1, GIB, 1), (3, GIB, 2), (11, GIB, 4), (11, 0, 1)])
+def test_heads_are_answered_side_by_side_as_on_a_gpu(
+    heads: int, states: int, copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In several copies of a task with some heads each, or in one if states would take too many bytes."""
     monkeypatch.setattr(module, "HEADS_ON_GPU", 2)
     monkeypatch.setattr(module, "STATES_ON_GPU", states)
     scorer, question = scorer_of(0), question_of(0, shots=5)
     question = dataclasses.replace(question, heads=np.arange(heads, dtype=np.int32))
+    assert scorer._copies_on_gpu(heads, len(question.candidates)) == copies
     with torch.no_grad():
         found = scorer._on_gpu(question)
     torch.testing.assert_close(found, by_network(scorer, question), rtol=1e-4, atol=1e-5)

@@ -86,9 +86,11 @@ def _plain_batches(file: IO[bytes], begin: int, columns: list[str]) -> Iterator[
         parts.append(batch.slice(max(0, begin - row)))
         row += batch.num_rows
         size += parts[-1].nbytes
-        if size > BLOCK_BYTES or at_once * len(parts) >= BLOCK_ROWS or row == metadata.num_rows:
+        if size > BLOCK_BYTES or at_once * len(parts) >= BLOCK_ROWS:
             yield from pyarrow.Table.from_batches(parts).combine_chunks().to_batches()
             parts, size = [], 0
+    if parts:
+        yield from pyarrow.Table.from_batches(parts).combine_chunks().to_batches()
 
 
 def _codes(column: Any, names: Interner) -> np.ndarray:

@@ -83,6 +83,7 @@ def is_bundle(path: Path) -> bool:
 
 
 def _read(path: Path, size: int = -1) -> bytes:
+    """The first `size` bytes of a file, or all of them, decompressed."""
     with reading_source(path), path.open("rb") as raw, decompressed(path, raw) as file:
         return file.read(size)
 

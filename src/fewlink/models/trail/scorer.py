@@ -38,8 +38,8 @@ from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
 from fewlink.scorers import Capabilities, Question, Reasons
 
 HEADS_ON_GPU = 16  # heads of one task side by side
-COPIES_ON_GPU = 4  # of a task, each with other heads, if their states take at most so many bytes
-STATES_ON_GPU = 1 << 31
+COPIES_ON_GPU = 4  # of a task side by side, each with other heads
+STATES_ON_GPU = 1 << 31  # bytes that the states of several copies may take
 HEADS = 4  # heads side by side on a CPU
 HEADS_NEARBY = 16  # heads whose surroundings are read side by side
 TASKS = 1 << 27  # bytes of the tasks that are remembered
@@ -584,9 +584,9 @@ class TrailScorer:
         return torch.cat(scores)
 
     def _copies_on_gpu(self, heads: int, candidates: int) -> int:
-        """How often a task is repeated side by side, so that edges are read once for more heads."""
-        numbers = self.graph.edges.nodes * self.dtype.itemsize + 2 * candidates * torch.float32.itemsize
-        of_copy = HEADS_ON_GPU * self.network.shape.width * numbers
+        """How many copies of a task are propagated side by side: few heads do not keep a GPU busy."""
+        of_states, of_scores = self.graph.edges.nodes * self.dtype.itemsize, 2 * candidates * torch.float32.itemsize
+        of_copy = HEADS_ON_GPU * self.network.shape.width * (of_states + of_scores)  # bytes
         return max(1, min(COPIES_ON_GPU, STATES_ON_GPU // of_copy, -(-heads // HEADS_ON_GPU)))
 
 
