@@ -32,7 +32,7 @@ METRICS = ("mrr", "hits@10", "hits@5", "hits@1")
 def test_every_reading_of_the_plan_can_be_resolved() -> None:
     names = [name for question in PLAN.questions for name in question.readings]
     assert len(set(names)) == len(names)
-    resolved = {name: resolve(PLAN, name) for name in names if not name.endswith("+best")}
+    resolved = {name: resolve(PLAN, name) for name in names if "best" not in name.split("+")}
     whole = [(each.settings, each.vectors, each.ranking) for each in resolved.values()]
     assert len(set(whole)) == len(whole)
     used = {word for name in names for word in name.split("+")}
@@ -183,6 +183,9 @@ def test_the_best_combination_has_the_best_change_of_each_question_by_dev() -> N
     assert best_combination(plan, "paper", curves[:-1], "0") is None  # a seed is missing
     assert [each.name for _, each in study.readings_of(plan, better, "0")][-1] == "paper+distmult+dropout-5"
     assert [each.name for _, each in study.readings_of(plan, [], "0")][-1] == "paper+lists-released"
+    longer = small_plan(questions=[*plan.questions, {"title": "longer", "readings": ["paper+best+steps-100k"]}])
+    *_, (_, last) = study.readings_of(longer, better, "0")
+    assert (last.name, last.settings.steps) == ("paper+distmult+dropout-5+steps-100k", 100_000)
 
 
 def test_readings_that_are_only_ranked_otherwise_share_their_runs(tmp_path: Path) -> None:

@@ -139,14 +139,14 @@ def readings_of(plan: Plan, curves: Sequence[ReadingCurve], fingerprint: str) ->
     """Each reading of the plan's models with the title of its question, except combinations that are not known yet."""
     for question in plan.questions:
         for name in question.readings:
-            base = name.split("+")[0]
+            base, *changes = name.split("+")
             if (plan.only and name not in plan.only) or plan.readings[base].model not in plan.models:
                 continue
-            if BEST in name.split("+"):
+            if BEST in changes:
                 combined = best_combination(plan, base, curves, fingerprint)
                 if combined is None:
                     continue
-                name = combined
+                name = "+".join([combined, *changes[changes.index(BEST) + 1 :]])
             yield question.title, resolve(plan, name)
 
 
