@@ -62,11 +62,9 @@ def main() -> None:
     settings, start = tuning_settings(words.set), shipped().weights
     before = ranks_of(held, trail_scorer(held, settings, start, Path(name)))
     graphs = graphs_of(held, settings)
-    learner = (
-        NeighbourhoodLearner(graphs, settings, start, words.edges)
-        if words.edges
-        else TrailLearner(graphs, settings, start)
-    )
+    learner = (NeighbourhoodLearner if words.edges else TrailLearner)(graphs, settings, start)
+    if isinstance(learner, NeighbourhoodLearner):
+        learner.part_edges = words.edges
     began = time.process_time()
     for step in range(settings.steps):
         learner.run_steps(step, 1)

@@ -325,13 +325,14 @@ def test_fine_tuning_ends_in_time_and_spreads_the_learning_rate_over_its_steps(
         tuning.tune(benchmark, settings, shipped().weights, tmp_path / "b", until=clock.now + 30.5, tell=told.append)
 
 
-def test_a_step_on_a_part_of_a_graph_learns_the_same() -> None:
-    benchmark, settings = open_benchmark("umls"), tuning.tuning_settings(["queries=4", "candidates=64"])
+def test_a_step_on_parts_of_a_graph_learns_the_same() -> None:
+    benchmark, settings = open_benchmark("umls"), tuning.tuning_settings(["relations=3", "queries=4", "candidates=64"])
     graphs = [training_graph.known_graph(benchmark)]
     assert type(tuning.learner_of(benchmark, settings, shipped().weights)) is TrailLearner
     whole = TrailLearner(graphs, settings, shipped().weights)
-    large = tuning.NeighbourhoodLearner(graphs, settings, shipped().weights, 10**6)
-    small = tuning.NeighbourhoodLearner(graphs, settings, shipped().weights, 200)
+    large = tuning.NeighbourhoodLearner(graphs, settings, shipped().weights)
+    small = tuning.NeighbourhoodLearner(graphs, settings, shipped().weights)
+    large.part_edges, small.part_edges = 10**6, 200
     for step in range(4):
         batch = whole.episodes[step]
         torch.testing.assert_close(large.loss(batch), whole.loss(batch))

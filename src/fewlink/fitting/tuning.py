@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -16,7 +16,6 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import duration
 from fewlink.core.threads import torch_threads
 from fewlink.data import Benchmark
-from fewlink.graph import Graph
 from fewlink.models.family import NoVectors, RunState
 from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.family import FAMILY, graphs_of
@@ -71,32 +70,33 @@ def reads_neighbourhoods(benchmark: Benchmark, settings: TrailSettings) -> bool:
 
 
 class NeighbourhoodLearner(TrailLearner):
-    """A learner for large graphs on a CPU: a step reads only the neighbourhood of its references and heads.
+    """A learner for large graphs on a CPU: each episode reads only the neighbourhood of its references and heads.
 
     A step takes a fraction of the time. Candidates outside the neighbourhood do not compete, and a query whose answer
     lies outside does not count.
     """
 
-    def __init__(
-        self, graphs: Sequence[Graph], settings: TrailSettings, start: Weights, edges: int = NEIGHBOURHOOD_EDGES
-    ) -> None:
-        super().__init__(graphs, settings, start)
-        self.part_edges = edges
+    part_edges = NEIGHBOURHOOD_EDGES
 
     def loss(self, batch: Batch) -> Tensor:
-        (references, *asked), read = batch.tasks, self.graphs[batch.graph]
+        sums = [self._sum_of_losses(episode) for episode in batch.episodes()]
+        return torch.stack([loss for loss, _ in sums]).sum() / max(1, sum(queries for _, queries in sums))
+
+    def _sum_of_losses(self, episode: Batch) -> tuple[Tensor, int]:
+        """The sum of the losses of the queries whose answer lies in the neighbourhood, and their number."""
+        (references, *asked), read = episode.tasks, self.graphs[episode.graph]
         used = references.ends[references.marks.amax(1) > 0]
-        part = graph_part(read.graph, torch.cat([used, batch.tasks.heads.flatten()]).numpy(), self.part_edges)
+        part = graph_part(read.graph, torch.cat([used, episode.tasks.heads.flatten()]).numpy(), self.part_edges)
         ends, heads, candidates = (torch.from_numpy(part.places(each.numpy())) for each in (references.ends, *asked))
-        outside = candidates < 0  # (L, C)
+        outside = candidates < 0  # (1, C)
         local = references._replace(ends=ends.clamp(min=0))  # padding has no marks and no edges
-        scores = self.network(read.part(part), Tasks(local, heads, candidates.clamp(min=0)), self.dtype)  # (L, Q, C)
-        lost = outside.gather(1, batch.answers)  # (L, Q)
-        excluded = (batch.excluded | outside[:, None]) & ~lost[..., None]
+        scores = self.network(read.part(part), Tasks(local, heads, candidates.clamp(min=0)), self.dtype)  # (1, Q, C)
+        lost = outside.gather(1, episode.answers)  # (1, Q)
+        excluded = (episode.excluded | outside[:, None]) & ~lost[..., None]
         losses = cross_entropy(
-            scores.masked_fill(excluded, -torch.inf).flatten(0, 1), batch.answers.flatten(), reduction="none"
+            scores.masked_fill(excluded, -torch.inf).flatten(0, 1), episode.answers.flatten(), reduction="none"
         )
-        return (losses * ~lost.flatten()).sum() / max(1, int((~lost).sum()))
+        return (losses * ~lost.flatten()).sum(), int((~lost).sum())
 
 
 def learner_of(benchmark: Benchmark, settings: TrailSettings, start: Weights) -> TrailLearner:

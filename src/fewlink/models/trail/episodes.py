@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,6 +56,11 @@ class Batch(NamedTuple):
 
     def clone(self) -> Batch:
         return self._with(part.clone() for part in self.tensors)
+
+    def episodes(self) -> Iterator[Batch]:
+        """Each episode as a batch of its own."""
+        for episode in range(len(self.answers)):
+            yield self._with(part[episode : episode + 1] for part in self.tensors)
 
     def _with(self, tensors: Iterable[Tensor]) -> Batch:
         *references, heads, candidates, answers, excluded = tensors
