@@ -31,6 +31,7 @@ from fewlink.fitting.fit import Fit, fit, replace_run
 from fewlink.fitting.held_out import hides_relations
 from fewlink.fitting.record import locked_folder, read_record, record_id, write_record
 from fewlink.fitting.time_plan import Plan
+from fewlink.graph import Graph
 from fewlink.linker import Linker, saving, write_card
 from fewlink.linker.calibration import shipped_calibration
 from fewlink.models.baselines.learning_free import learning_free
@@ -38,6 +39,7 @@ from fewlink.models.family import StepResult
 from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
+from fewlink.propagation.edges import GraphPart, graph_part
 from fewlink.scorers import Question
 from fewlink.training import RunConfig, is_run
 from fewlink.training.checkpoints import load_best
@@ -337,6 +339,25 @@ def test_a_step_on_parts_of_a_graph_learns_the_same() -> None:
         batch = whole.episodes[step]
         torch.testing.assert_close(large.loss(batch), whole.loss(batch))
         assert torch.isfinite(small.loss(batch)) and small.loss(batch) != whole.loss(batch)
+
+
+def test_the_asked_relation_does_not_choose_the_part_that_a_step_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tuning.tuning_settings(["relations=2", "queries=2", "candidates=64"])
+    learner = tuning.NeighbourhoodLearner(
+        [training_graph.known_graph(open_benchmark("umls"))], settings, shipped().weights
+    )
+    given: list[np.ndarray | None] = []
+
+    def noted(graph: Graph, sources: np.ndarray, edges: int, visible: np.ndarray | None = None) -> GraphPart:
+        given.append(visible)
+        return graph_part(graph, sources, edges, visible)
+
+    monkeypatch.setattr(tuning, "graph_part", noted)
+    batch = learner.episodes[0]
+    learner.loss(batch)
+    assert len(given) == 2
+    for visible, hidden in zip(given, batch.tasks.references.visible == 0, strict=True):
+        assert visible is not None and hidden.any() and not visible[hidden.numpy()].any()
 
 
 def test_large_graphs_are_tuned_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

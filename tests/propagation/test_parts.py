@@ -57,6 +57,19 @@ def test_with_enough_edges_all_within_four_hops_is_there(triples: list[Edge], so
     assert {edge for edge in edges_in(whole(graph)) if edge[0] in expanded} <= found
 
 
+@given(id_triples, st.integers(0, ENTITIES - 1), st.sets(st.integers(0, RELATIONS - 1)), st.integers(1, 100))
+def test_relations_that_are_not_visible_give_no_edges_and_no_walks(
+    triples: list[Edge], source: int, hidden: set[int], most: int
+) -> None:
+    visible = np.array([relation not in hidden for relation in range(RELATIONS)] * 2)
+    graph, rest = id_graph(triples), id_graph([edge for edge in triples if edge[1] not in hidden])
+    every = {(h, r, t) for h, r, t in edges_in(whole(graph)) if visible[r]}
+    assert set(edges_in(graph_part(graph, np.array([source]), most, visible))) <= every
+    large = [graph_part(graph, np.array([source]), 100_000, visible), graph_part(rest, np.array([source]), 100_000)]
+    assert set(edges_in(large[0])) == set(edges_in(large[1]))
+    assert large[0].nodes.tolist() == large[1].nodes.tolist()
+
+
 @pytest.mark.parametrize("most", [8, 40, 120])
 def test_a_part_grows_with_what_it_may_take(most: int) -> None:
     graph = random_graph(0)

@@ -85,8 +85,9 @@ class NeighbourhoodLearner(TrailLearner):
     def _sum_of_losses(self, episode: Batch) -> tuple[Tensor, int]:
         """The sum of the losses of the queries whose answer lies in the neighbourhood, and their number."""
         (references, *asked), read = episode.tasks, self.graphs[episode.graph]
-        used = references.ends[references.marks.amax(1) > 0]
-        part = graph_part(read.graph, torch.cat([used, episode.tasks.heads.flatten()]).numpy(), self.part_edges)
+        used = torch.cat([references.ends[references.marks.amax(1) > 0], episode.tasks.heads.flatten()])
+        visible = references.visible[0].numpy() > 0  # walks over the asked relation would lead to the answers
+        part = graph_part(read.graph, used.numpy(), self.part_edges, visible)
         ends, heads, candidates = (torch.from_numpy(part.places(each.numpy())) for each in (references.ends, *asked))
         outside = candidates < 0  # (1, C)
         local = references._replace(ends=ends.clamp(min=0))  # padding has no marks and no edges

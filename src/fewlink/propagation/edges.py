@@ -322,15 +322,16 @@ class GraphPart(NamedTuple):
         return np.where(self.nodes[at] == entities, at, -1)
 
 
-def graph_part(graph: Graph, sources: np.ndarray, most_edges: int) -> GraphPart:
+def graph_part(graph: Graph, sources: np.ndarray, most_edges: int, visible: np.ndarray | None = None) -> GraphPart:
     """The neighbourhood of some entities, with at most about 2 · `most_edges` edges.
 
     Entities are expanded (all their edges are taken) in the order of the share of random walks from the sources that
     passes through each of their edges, until `most_edges` are taken; an edge is taken with its inverse. Walks choose
     among the relations of an entity first, then among the edges of that relation. Entities with very many edges are not
-    expanded, but of a source those of its rarer relations are taken.
+    expanded, but of a source those of its rarer relations are taken. With `visible` (2R,), a bool for each relation and
+    inverse, neither walks nor edges are of the others.
     """
-    reached, mass, taken = _from_sources(graph, np.unique(np.asarray(sources, np.int64)), most_edges)
+    reached, mass, taken = _from_sources(graph, np.unique(np.asarray(sources, np.int64)), most_edges, visible)
     expanded, left = np.zeros(0, np.int64), most_edges
     for rounds in range(ROUNDS):
         waiting = ~np.isin(reached, expanded)
@@ -341,7 +342,7 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int) -> GraphPart:
         limit = left if rounds == ROUNDS - 1 else left * (rounds + 1) / ROUNDS
         order = order[np.cumsum(size[order]) <= limit]
         nodes, weight = nodes[order], weight[order]
-        firsts, counts, owners = graph.slots_of(nodes)
+        firsts, counts, owners = _visible_slots(graph, nodes, visible)
         if not len(firsts):
             break
         some = Taken.of(firsts, counts, nodes[owners])
@@ -401,13 +402,26 @@ def fan_in_of(graph: Graph, edges: np.ndarray) -> np.ndarray:
     return np.asarray(1 / np.maximum(graph.counted.fans[edges], 1), np.float32)
 
 
-def _from_sources(graph: Graph, sources: np.ndarray, most_edges: int) -> tuple[np.ndarray, np.ndarray, list[Taken]]:
+def _visible_slots(
+    graph: Graph, entities: np.ndarray, visible: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The relations of entities as `Graph.slots_of` lists them, those that are visible."""
+    firsts, counts, owners = graph.slots_of(entities)
+    if visible is None:
+        return firsts, counts, owners
+    kept = visible[graph.relation_ids[firsts]]
+    return firsts[kept], counts[kept], owners[kept]
+
+
+def _from_sources(
+    graph: Graph, sources: np.ndarray, most_edges: int, visible: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, list[Taken]]:
     """The sources and the entities that edges of rare relations join to those with very many edges, (n,); the share of
     walks that begins at each, (n,); and these edges, of each such source."""
     reached, mass = sources, np.full(len(sources), 1 / len(sources))
     few, taken = int(SHARE * most_edges / len(sources)), []
     for source in sources[graph.degrees_of(sources) > SHARE * most_edges].tolist():
-        firsts, counts, _ = graph.slots_of(np.array([source]))
+        firsts, counts, _ = _visible_slots(graph, np.array([source]), visible)
         rare = np.argsort(counts, kind="stable")
         some = Taken.of(firsts[rare], counts[rare], np.full(len(rare), source), few)
         new = np.setdiff1d(distinct(graph.tail_ids[some.edges]), reached, assume_unique=True)
