@@ -58,6 +58,7 @@ SAVING_SHARE = 0.05  # of the time, at most
 STEPS = (6_000, 20_000, 40_000, 200_000)
 CHOICES = {"dev": "dev", "test": "test", "five": "mean of the five best"}
 GOAL = 0.30
+MORE = ", and more for vectors and evaluations"
 
 
 @dataclass(frozen=True)
@@ -303,7 +304,7 @@ def run(plan: Plan, workspace: Workspace) -> None:
     while jobs := _jobs(plan, workspace):
         groups = sorted(_groups(jobs, workspace.device), key=_steps_of, reverse=True)
         whole = left = sum(map(_steps_of, groups))
-        workspace.log(f"{len(jobs)} runs in {len(groups)} groups: {training_time(left, workspace.device)}")
+        workspace.log(f"{len(jobs)} runs in {len(groups)} groups: {training_time(left, workspace.device)}{MORE}")
         engine: Engine = ThisProcess()
         inside = workspace
         if workspace.processes > 1:
