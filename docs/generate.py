@@ -497,6 +497,7 @@ def stored_figure(query: str) -> str:
     `unseen MODEL K`: MRR on unseen graphs, the mean over graphs; `shared MODEL K`: on relations that all models have.
     `reading NAME SPLIT [METRIC [CHOICE]]`: MRR, or another metric, of a reading of the paper at the step that is best
     on dev, or as `CHOICE` says: best on `test`, or the mean of the `five` best.
+    `silhouette MODEL RELATION`: of a relation's true and false pairs in the space of a model, on NELL-One.
     """
     first, *words = query.split()
     if first == "calibration":
@@ -514,6 +515,10 @@ def stored_figure(query: str) -> str:
     if first == "reading":
         name, split, metric, choice = (*words, *("mrr", "dev")[len(words) - 2 :])
         return spread([figures_of(curve, split, choice)[metric] for curve in curves_of_reading(name)])
+    if first == "silhouette":
+        model, relation = words
+        maps = stored("nell-one").maps
+        return spread([each.silhouette for each in maps if (each.model, each.relation) == (model, relation)])
     if first in SELECTIONS:
         model, metric = words
         return spread([SELECTIONS[first](curve)[metric] for curve in stored("nell-one").curves if curve.model == model])

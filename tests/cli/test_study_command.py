@@ -26,7 +26,8 @@ def test_a_study_runs_is_shown_and_written(fewlink: Fewlink) -> None:
     assert "expected:" in done.out and "macro MRR" in done.out
     assert fewlink(*words, "--todo").out.startswith("nothing to do")
     stored = fewlink(*words)
-    assert "runs/tiny" in stored.err and "--results" in stored.err and "[1/2]" not in stored.err
+    assert "nothing is run: these are the records stored in runs/tiny" in stored.err
+    assert "--results" in stored.err and "[1/2]" not in stored.err
     again = fewlink(*words, "--show", "--json")
     assert [table["title"] for table in json.loads(again.out)["tables"]] == ["test", "dev"]
     assert "| rules |" in Path("page/overall.md").read_text()

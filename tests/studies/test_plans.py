@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,10 +9,12 @@ from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.data import Benchmark
+from fewlink.evaluation.evaluator import Protocol
+from fewlink.evaluation.records import RecordStore
 from fewlink.models import family_of
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.studies import NAMES, open_study
-from fewlink.studies.jobs import pending_jobs, run_jobs
+from fewlink.studies import NAMES, jobs, open_study
+from fewlink.studies.jobs import Job, pairs_of, pending_jobs, run_jobs
 from fewlink.studies.plan import plan_texts, read_plan
 from fewlink.studies.workspace import Workspace
 
@@ -36,6 +39,47 @@ def test_published_figures_are_those_of_the_paper() -> None:
     assert read_plan("ablation").published["nell-one"]["fsrl-as2c"]["dev"]["mrr"] == 0.401
     assert len(read_plan("relations").published["nell-one"]["fsrl"]) == 11
     assert read_plan("datasets").published_data["wiki-one"]["entities"] == 4_838_244
+
+
+def test_errors_of_the_published_tables() -> None:
+    """What docs/findings.md says about Tables 3 and 4."""
+    rows = read_plan("relations").published["nell-one"]
+    assert rows["fsrl"]["3"]["hits@1"] > rows["fsrl"]["3"]["hits@5"] > rows["fsrl"]["3"]["hits@10"]
+    assert rows["fsrl"]["4"] == rows["fsrl"]["5"]
+    too_high = [
+        (model, relation, round(bound, 3))
+        for model, relations in rows.items()
+        for relation, row in relations.items()
+        if row["mrr"] > (bound := highest_mrr(row)) + 0.002  # more than rounding
+    ]
+    assert too_high == [("fsrl", "11", 0.412)]
+    records = RecordStore(Path(__file__).parents[2] / "results" / "nell-one").records
+    queries = next(
+        [int(relation["queries"]) for relation in record.relations.values()]
+        for record in records
+        if (record.model, record.split, record.shots) == ("rules", "test", 3)
+    )
+    assert (len(queries), min(queries), max(queries)) == (11, 66, 412)
+    every = [row for relations in rows.values() for row in relations.values()]
+    assert sum(not any(fits(row, count) for count in queries) for row in every) == 15
+    assert len(every) == 22
+    variants = read_plan("ablation").published["nell-one"]
+    hits = [variants[model]["test"]["hits@1"] for model in ("fsrl-as2b", "fsrl-as2c")]
+    assert hits == [0.219, 0.226] and min(hits) > read_plan("overall").published["nell-one"]["fsrl"]["test"]["hits@1"]
+
+
+def highest_mrr(row: Mapping[str, float]) -> float:
+    """The highest MRR that Hits@1, Hits@5 and Hits@10 allow, with ranks of 1, 2, 6 and 11."""
+    first, five, ten = (row[f"hits@{k}"] for k in (1, 5, 10))
+    return first + (five - first) / 2 + (ten - five) / 6 + (1 - ten) / 11
+
+
+def fits(row: Mapping[str, float], queries: int) -> bool:
+    """Whether each Hits@k, rounded to three decimals, is a share of so many queries."""
+    return all(
+        any(abs(round(count / queries, 3) - row[f"hits@{k}"]) < 1e-9 for count in range(queries + 1))
+        for k in (1, 5, 10)
+    )
 
 
 def test_a_tiny_study_has_settings_of_its_own() -> None:
@@ -104,6 +148,27 @@ def test_the_family_of_a_model() -> None:
 
 
 PLAN = "title = 'x'\nabout = ''\nexpect = ''\n"
+
+
+def test_the_time_of_training_and_evaluations_is_said_beforehand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two seeds of 1,000 steps, evaluated every 500 on 2 queries with 3 candidates, and 2 times at the end."""
+    pairs = [(0, 1), (0, 2), (1, 2), (1, 0), (2, 0)]
+    tasks = {split: [task_of(pairs, [0, 1, 2], name=split)] for split in ("dev", "test")}
+    benchmark = benchmark_of(graph_of("a r b", "b r c"), **tasks)
+    assert pairs_of(benchmark, Protocol("dev", 3, "full")) == 6
+    assert pairs_of(benchmark, Protocol("dev", 5, "open")) == 0
+    monkeypatch.setattr(jobs, "PAPER_SIZE", 2)
+    assert pairs_of(benchmark, Protocol("dev", 3, "paper")) == 4
+    monkeypatch.setattr(jobs, "PAIRS_PER_SECOND", {"cpu": 0.5})
+    monkeypatch.setattr(jobs, "_scorers", lambda job, workspace: [])
+    said: list[str] = []
+    protocols: dict[int, tuple[Protocol, ...]] = {seed: (Protocol("test", 3, seed=seed),) for seed in (0, 1)}
+    job = Job("fsrl", FewShotSettings(model="fsrl", steps=1000, evaluate_every=500), protocols)
+    run_jobs([job], Workspace(benchmark, tmp_path, tmp_path / "work", log=said.append))
+    expected = "at most 2,000 steps, about 33 s at 60 a second, 72 s for evaluations, and more for vectors"
+    assert said[0] == f"[1/1] fsrl, K = 3, seeds 0, 1: {expected}"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from fewlink.models import trained_family
 from fewlink.studies import readings as study
 from fewlink.studies.plan import Plan, read_plan
 from fewlink.studies.readings import STUDY, Ranking, best_combination, curves_of, evaluation_steps, figures_of, resolve
+from fewlink.studies.tables import COLUMNS
 from fewlink.studies.workspace import StoredBenchmark, Workspace
 from fewlink.training import train_runs
 
@@ -160,7 +161,22 @@ def test_tables_have_the_published_rows_and_say_what_is_reached(tmp_path: Path) 
         ["paper", "test", "2", ".125 ± .035"],
         ["paper", "mean of the five best", "2", ".088 ± .018"],
     ]
-    assert ".300 is reached by gmatching-maxp" in test.note and ".700 by gmatching-maxp (step: dev)" in dev.note
+    assert test.note.endswith(".300 is reached by gmatching-maxp with the step chosen on dev")
+    assert ".700 by gmatching-maxp (step: dev)" in dev.note
+
+
+def test_what_is_reached_only_by_a_choice_on_test_is_said_apart(tmp_path: Path) -> None:
+    points = [
+        CurvePoint(step=step, dev=dict.fromkeys(COLUMNS.values(), dev), test=dict.fromkeys(COLUMNS.values(), test))
+        for step, dev, test in ((1, 0.2, 0.1), (2, 0.1, 0.4))
+    ]
+    store = RecordStore(tmp_path)
+    store.add(curve("paper", 0, 0.1, benchmark="nell-one").model_copy(update={"points": points}))
+    workspace = Workspace(StoredBenchmark("nell-one", "0", FewlinkError("not here")), tmp_path, tmp_path / "work")
+    test, dev = STUDY.show(PLAN, workspace).tables[:2]
+    assert ".300 is reached by no reading with the step chosen on dev" in test.note
+    assert test.note.endswith("and by paper with another choice of the step only")
+    assert dev.note.endswith(".300 is reached by no reading with the step chosen on dev")
 
 
 def small_plan(**fields: Any) -> Plan:

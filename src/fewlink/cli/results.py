@@ -323,7 +323,8 @@ def study(
         common.print_notes([f"showing the records in {results} without running anything: {benchmark.problem}"])
     elif not show_only and not chosen.pending(selected, workspace):
         show_only = True
-        common.print_notes([f"showing the records in {results}; to run the study again, give --results FOLDER"])
+        again = "to train and evaluate again, give another folder: --results mine"
+        common.print_notes([f"nothing is run: these are the records stored in {results}; {again}"])
     if not show_only:
         try:
             chosen.run(selected, workspace)

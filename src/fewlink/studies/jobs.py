@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from fewlink.core.progress import duration
 from fewlink.core.recipes import same_settings
 from fewlink.core.settings import Settings
+from fewlink.data.benchmark import Benchmark
+from fewlink.data.candidates import PAPER_SIZE
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.examples import example_predictions
 from fewlink.evaluation.ranks import QueryRanks
@@ -27,6 +29,7 @@ from fewlink.training.run import RunConfig, open_run
 from fewlink.training.trainer import Watch, train_runs
 
 STEPS_PER_SECOND = {"cpu": 60, "cuda": 5_000}  # of FSRL, several runs together: on two cores, and on an H200
+PAIRS_PER_SECOND = {"cpu": 800_000, "cuda": 50_000_000}  # that FSRL scores in an evaluation
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def run_jobs(jobs: list[Job], workspace: Workspace) -> None:
     """Run jobs one after another, and store each record at once."""
     clock = Clock()
     for number, job in enumerate(jobs, 1):
-        workspace.log(f"[{number}/{len(jobs)}] {job}{_expected(job, workspace.device)}")
+        workspace.log(f"[{number}/{len(jobs)}] {job}{_expected(job, workspace)}")
         start = time.monotonic()
         for seed, prepared in _scorers(job, workspace):
             _measure(job, seed, prepared, workspace)
@@ -102,17 +105,34 @@ def run_jobs(jobs: list[Job], workspace: Workspace) -> None:
         workspace.log(f"[{number}/{len(jobs)}] {job}: done in {duration(seconds)}{left}")
 
 
-def _expected(job: Job, device: str) -> str:
-    """What is known about the duration of a job beforehand: that of training FSRL and its kin."""
-    if family_of(job.model).name != "fewshot" or not isinstance(job.settings, ModelSettings):
+def _expected(job: Job, workspace: Workspace) -> str:
+    """What is known about the duration of a job beforehand: that of training and evaluating FSRL and its kin."""
+    settings = job.settings
+    if family_of(job.model).name != "fewshot" or not isinstance(settings, ModelSettings):
         return ""
-    return f": at most {training_time(job.settings.steps * len(job.protocols), device)}"
+    dev = Protocol("dev", job.shots[0], settings.evaluate_candidates)
+    pairs = settings.steps // settings.evaluate_every * len(job.protocols) * pairs_of(workspace.data, dev)
+    pairs += sum(pairs_of(workspace.data, each) for protocols in job.protocols.values() for each in protocols)
+    evaluations = duration(pairs / PAIRS_PER_SECOND[_kind(workspace.device)])
+    training = training_time(settings.steps * len(job.protocols), workspace.device)
+    return f": at most {training}, {evaluations} for evaluations, and more for vectors"
 
 
 def training_time(steps: int, device: str) -> str:
     """The steps of all runs of FSRL and its kin together, and how long they take, as text."""
-    rate = STEPS_PER_SECOND["cpu" if device == "cpu" else "cuda"]
-    return f"{steps:,} steps, about {duration(steps / rate)} at {rate:,} a second, and more for vectors and evaluations"
+    rate = STEPS_PER_SECOND[_kind(device)]
+    return f"{steps:,} steps, about {duration(steps / rate)} at {rate:,} a second"
+
+
+def pairs_of(benchmark: Benchmark, protocol: Protocol) -> int:
+    """About how many pairs an evaluation scores: each query with the candidates of its relation."""
+    most = PAPER_SIZE if protocol.candidates in ("paper", "released") else len(benchmark.graph.entities)
+    tasks = benchmark.split(protocol.split)
+    return sum(max(len(task.pairs) - protocol.shots, 0) * min(len(task.range), most) for task in tasks)
+
+
+def _kind(device: str) -> str:
+    return "cpu" if device == "cpu" else "cuda"
 
 
 def _measure(job: Job, seed: int, prepared: Prepared, workspace: Workspace) -> None:
