@@ -57,7 +57,15 @@ from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, write_weights
 from fewlink.scorers import Question
-from fewlink.studies.unseen_graphs import RELATIONS, Listed, curve_of, hidden_relations, suite
+from fewlink.studies.unseen_graphs import (
+    NAME_EVIDENCE,
+    RELATIONS,
+    Listed,
+    curve_of,
+    hidden_relations,
+    suite,
+    without_evidence,
+)
 from fewlink.studies.unseen_tables import COLUMNS
 
 POOL = [
@@ -327,7 +335,7 @@ def measure_one(weights: Path, benchmarks: Sequence[Benchmark], options: argpars
     store = RecordStore(options.out)
     for benchmark in benchmarks:
         with_names = TrailScorer(weights.stem, network, ReadGraph.of(known_graph(benchmark)).to(options.device))
-        scorers = {"on": with_names, "off": with_names.without_names()}
+        scorers = {"on": without_evidence(with_names, options.without), "off": with_names.without_names()}
         for names, shots in itertools.product(options.names, options.shots):
             kept = KeptScores(scorers[names])
             for candidates in options.candidates:
@@ -471,6 +479,7 @@ def main() -> None:
     made["evaluate"].add_argument("--shots", type=int, nargs="+", default=[3])
     made["evaluate"].add_argument("--candidates", nargs="+", default=["full"], help="those with most of them first")
     made["evaluate"].add_argument("--names", nargs="+", choices=["on", "off"], default=["on", "off"])
+    made["evaluate"].add_argument("--without", nargs="+", default=[], choices=NAME_EVIDENCE, help="not read of names")
     made["links"].add_argument("--links", type=Path, nargs=3, required=True, metavar=("TRAIN", "VALID", "TEST"))
     made["links"].add_argument("--names", type=Path, help="a file of the entities' names")
     made["links"].add_argument("--most", type=int, default=4000, help="test triples, at most")

@@ -8,18 +8,27 @@
         --label without-same --without same --weights pretrained/main-*.safetensors    (and contain, vectors)
     python benchmarks/trail_ablations.py ablations results/unseen-graphs
 
+    python benchmarks/pretrain.py evaluate names pretrained/main-*.safetensors --on nell-one/0 nell-one/1 --split dev \
+        --model trail
+    python benchmarks/pretrain.py evaluate names pretrained/main-*.safetensors --on nell-one/0 nell-one/1 --split dev \
+        --model without-same --names on --without same    (and contain, vectors)
+    python benchmarks/trail_ablations.py --folds names
+
 A part of training is left out in short trainings, which are compared with a short training with all parts. What TRAIL
 reads of names is left out of the weights of the whole training. This program takes the relations and graphs that all
 measurements have, and writes records/trail-ablations.json: for each network and seed the mean MRR over graphs, by the
-references.
+references. With --folds, it writes records/trail-fold-ablations.json: for each network and seed the MRR over queries of
+each fold.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from fewlink.studies.unseen_tables import SIZES, SKEWED, UnseenRecord, mean_of, read_unseen
 from measure import print_table, write_record
@@ -46,10 +55,27 @@ def shared(records: Iterable[UnseenRecord]) -> dict[str, set[str]]:
     return found
 
 
+def of_folds(folder: Path) -> list[dict[str, Any]]:
+    """For each network and seed the MRR of each fold."""
+    found: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    for path in folder.rglob("*.jsonl"):
+        for record in map(json.loads, path.read_text("utf-8").splitlines()):
+            fold = "fold " + record["benchmark"].split("-fold-")[1][0]
+            found[record["model"], record["seed"]][fold] = round(record["metrics"]["micro"]["mrr"], 5)
+    order = sorted(found, key=lambda run: (list(NETWORKS).index(run[0]), run[1]))
+    return [{"network": NETWORKS[run[0]], "seed": run[1], **dict(sorted(found[run].items()))} for run in order]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", type=Path, nargs="+", help="of records of fewlink.studies.unseen_graphs")
+    parser.add_argument("folders", type=Path, nargs="*", help="of records of fewlink.studies.unseen_graphs")
+    parser.add_argument("--folds", type=Path, help="folder of records of benchmarks/pretrain.py evaluate")
     options = parser.parse_args()
+    if options.folds:
+        rows = of_folds(options.folds)
+        print_table(rows)
+        write_record("trail-fold-ablations", {"rows": rows})
+        return
     runs: dict[tuple[str, int], list[UnseenRecord]] = defaultdict(list)
     for folder in options.folders:
         for record in read_unseen(folder):

@@ -202,15 +202,16 @@ def tries_by_references() -> str:
 
 
 def tries_of_tuning() -> str:
-    """What 100 steps on a graph gain on its held-out questions, for several settings."""
-    columns = ["graph", "triples", "held out", "learning rate", "relations a step", "read", "MRR before", "gain", "±"]
+    """What some steps on a graph gain on its held-out questions, for several settings."""
+    columns = ["graph", "triples", "held out", "steps", "learning rate", "relations × queries", "read"]
+    columns += ["MRR before", "gain", "±"]
     rows = []
     for row in read_tries("tuning.jsonl"):
         settings = row["settings"]
         read = "whole graph" if row["edges"] is None else f"{row['edges']:,} edges"
-        own = [row["graph"], f"{row['triples']:,}", row["held_out"], f"{settings['learning_rate']:g}"]
-        figures = [spread([figure]) for figure in (row["before"]["mrr"], row["gain"], row["error"])]
-        rows.append([*own, str(settings["relations"]), read, *figures])
+        own = [row["graph"], f"{row['triples']:,}", row["held_out"], f"{settings['steps']:,}"]
+        own += [f"{settings['learning_rate']:g}", f"{settings['relations']} × {settings['queries']}", read]
+        rows.append([*own, *(spread([figure]) for figure in (row["before"]["mrr"], row["gain"], row["error"]))])
     return tables.Table("", columns, rows).markdown()
 
 
@@ -220,7 +221,7 @@ def tries_of_fine_tuning() -> str:
     rows = []
     for row in read_tries("fine-tuning.jsonl"):
         if row["benchmark"] == "nell-one":
-            figures = [*row["mrr"].values(), *row["mrr_no_names"].values(), None]
+            figures = [row[names].get(fold) for names in ("mrr", "mrr_no_names") for fold in ("0", "1")] + [None]
         else:
             figures = [None] * 4 + [row["mrr"]]
         cells = ["" if figure is None else spread([figure]) for figure in figures]
@@ -328,6 +329,18 @@ def trail_parts() -> str:
         cells = [spread([row[of] for row in own]) for of in columns.values()]
         skewed = " → ".join(spread([row[of] for row in own]) for of in ("3, other tails", "3 + 10 of one tail"))
         table.rows.append([network, str(len(own)), *cells, skewed])
+    return table.markdown()
+
+
+def fold_parts() -> str:
+    """TRAIL without a part of what it reads of names, on the folds of NELL-One: mean and deviation over seeds."""
+    path = ROOT / "benchmarks" / "records" / "trail-fold-ablations.json"
+    rows = json.loads(path.read_text("utf-8"))["results"]["rows"]
+    folds = [column for column in rows[0] if column.startswith("fold")]
+    table = tables.Table("", ["network", "seeds", *folds], [])
+    for network in dict.fromkeys(row["network"] for row in rows):
+        own = [row for row in rows if row["network"] == network]
+        table.rows.append([network, str(len(own)), *(spread([row[fold] for row in own]) for fold in folds)])
     return table.markdown()
 
 

@@ -288,15 +288,21 @@ def trail_model(
     network = network.to(device)
 
     def on(graph: Graph) -> Callable[[Hidden], Scorer]:
-        scorer = TrailScorer(name, network, ReadGraph.of(graph, names=names).to(device))
-        for evidence in without if scorer.graph.reads_names else ():
-            if evidence == "vectors":
-                scorer = scorer.with_vectors(None)
-            else:
-                scorer = scorer.without(NAME_RELATIONS[NAME_EVIDENCE.index(evidence)])
+        whole = TrailScorer(name, network, ReadGraph.of(graph, names=names).to(device))
+        scorer = without_evidence(whole, without)
         return lambda hidden: scorer.without(hidden.name)
 
     return Reader(name, {"weights": facts, **({"without": list(without)} if without else {})}, on)
+
+
+def without_evidence(scorer: TrailScorer, without: Sequence[str]) -> TrailScorer:
+    """TRAIL without some of what it reads of names, `NAME_EVIDENCE`."""
+    for evidence in without if scorer.graph.reads_names else ():
+        if evidence == "vectors":
+            scorer = scorer.with_vectors(None)
+        else:
+            scorer = scorer.without(NAME_RELATIONS[NAME_EVIDENCE.index(evidence)])
+    return scorer
 
 
 def published_model(model: str, file: Path, device: str) -> Reader:
