@@ -1,7 +1,7 @@
 """Paths as English: what a relation says of its two ends, and a path as one sentence.
 
 A relation is read as a verb ("uses"), as a state ("is part of", from "part of") or as a noun ("has the genre", from
-"genre"). Other names, such as two paths of Freebase in one, are not read.
+"genre"; "has the child", from "children"). Other names, such as two paths of Freebase in one, are not read.
 """
 
 from __future__ import annotations
@@ -15,6 +15,31 @@ EXAMPLE = "is joined by your example to"
 PREPOSITIONS = frozenset({"at", "by", "for", "from", "in", "into", "of", "on", "through", "to", "under", "with"})
 AUXILIARIES = frozenset({"can", "did", "had", "has", "is", "may", "was", "will"})
 NO_VERB = ("ss", "us", "is")  # endings of nouns that a third person does not have
+STATES = {"related": "is related to", "associated": "is associated with", "connected": "is connected to"}
+SINGULAR = {  # of nouns that are no verbs, each object being one of several
+    "aliases": "alias",
+    "authors": "author",
+    "categories": "category",
+    "children": "child",
+    "countries": "country",
+    "creators": "creator",
+    "domains": "domain",
+    "events": "event",
+    "friends": "friend",
+    "groups": "group",
+    "languages": "language",
+    "locations": "location",
+    "members": "member",
+    "parents": "parent",
+    "participants": "participant",
+    "partners": "partner",
+    "platforms": "platform",
+    "products": "product",
+    "siblings": "sibling",
+    "spouses": "spouse",
+    "tags": "tag",
+    "topics": "topic",
+}
 
 _HUMP = re.compile(r"(?<=[a-z])[A-Z](?=[a-z])")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*")
@@ -58,12 +83,21 @@ def predicate_of(words: str) -> Predicate | None:
     if not _WORDS.fullmatch(text):
         return None
     text = text.lower() if text.isupper() else text
+    if text in STATES:
+        return Predicate(STATES[text])
     first, last = text.split()[0], text.split()[-1]
-    if first in AUXILIARIES or (len(first) > 3 and first.endswith("s") and not first.endswith(NO_VERB)):
+    if first not in AUXILIARIES and last in SINGULAR and (first == last or not _is_verb(first)):
+        noun = text.removesuffix(last) + SINGULAR[last]
+        return Predicate(f"has the {noun}", noun)
+    if first in AUXILIARIES or _is_verb(first):
         return Predicate(text)
     if last in PREPOSITIONS:
         return Predicate(f"is {text}")
     return Predicate(text) if first.endswith("ed") else Predicate(f"has the {text}", text)
+
+
+def _is_verb(word: str) -> bool:
+    return len(word) > 3 and word.endswith("s") and not word.endswith(NO_VERB)
 
 
 def sentence_of(start: str, hops: Sequence[Hop]) -> str | None:
