@@ -676,13 +676,14 @@ class Linker:
         references = dataclasses.replace(query.references, rejected=())
 
         def measure() -> Trust:
-            model, asked = self.model_for(references), references
+            model, asked, hidden = self.model_for(references), references, None
             if isinstance(model, RelationScorer):
                 model = model.untrained()
             if model is not self.scorer and asked.relation is not None:
+                hidden = asked.relation.number if asked.relation.number >= 0 else None  # a task is not in the graph
                 asked = dataclasses.replace(asked, relation=asked.relation.hidden())
             candidates = None if query.candidates == "open" else self.candidates(query)
-            return measure_trust(model, self.graph, asked, candidates)
+            return measure_trust(model, self.graph, asked, candidates, hidden)
 
         return _cached(self.recent_trust, (references, query.candidates), measure, TRUST_CACHE_SIZE)
 
