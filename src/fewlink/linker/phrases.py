@@ -15,6 +15,24 @@ EXAMPLE = "is joined by your example to"
 PREPOSITIONS = frozenset({"at", "by", "for", "from", "in", "into", "of", "on", "through", "to", "under", "with"})
 AUXILIARIES = frozenset({"can", "did", "had", "has", "is", "may", "was", "will"})
 NO_VERB = ("ss", "us", "is")  # endings of nouns that a third person does not have
+PARTICIPLES = frozenset({"born", "built", "found", "held", "known", "made", "spoken", "written"})
+INTRANSITIVE = frozenset(  # verbs in the past that are not passive before a preposition: "died in"
+    {
+        "appeared",
+        "belonged",
+        "competed",
+        "died",
+        "graduated",
+        "happened",
+        "lived",
+        "occurred",
+        "participated",
+        "played",
+        "served",
+        "studied",
+        "worked",
+    }
+)
 STATES = {"related": "is related to", "associated": "is associated with", "connected": "is connected to"}
 SINGULAR = {  # of nouns that are no verbs, each object being one of several
     "aliases": "alias",
@@ -85,15 +103,19 @@ def predicate_of(words: str) -> Predicate | None:
     text = text.lower() if text.isupper() else text
     if text in STATES:
         return Predicate(STATES[text])
-    first, last = text.split()[0], text.split()[-1]
-    if first not in AUXILIARIES and last in SINGULAR and (first == last or not _is_verb(first)):
-        noun = text.removesuffix(last) + SINGULAR[last]
-        return Predicate(f"has the {noun}", noun)
-    if first in AUXILIARIES or _is_verb(first):
+    first, *others = text.split()
+    last, inner = (others or [first])[-1], others[:-1]
+    if first in AUXILIARIES | INTRANSITIVE or (_is_verb(first) and text not in SINGULAR):
         return Predicate(text)
-    if last in PREPOSITIONS:
+    past = first.endswith("ed") or first in PARTICIPLES
+    if last in PREPOSITIONS or (past and PREPOSITIONS.intersection(others[:1])):
         return Predicate(f"is {text}")
-    return Predicate(text) if first.endswith("ed") else Predicate(f"has the {text}", text)
+    if PREPOSITIONS.intersection(inner) - {"of"}:
+        return None  # "place in chapter"
+    if past and last not in SINGULAR:
+        return Predicate(text)
+    noun = text.removesuffix(last) + SINGULAR.get(last, last)
+    return Predicate(f"has the {noun}", noun)
 
 
 def _is_verb(word: str) -> bool:
