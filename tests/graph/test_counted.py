@@ -14,6 +14,7 @@ from fewlink.data import candidates
 from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph, components, counted
 from fewlink.graph.components import joined
+from fewlink.models.trail.nearby import Near
 from fewlink.models.trail.read_graph import ReadGraph, slots_of
 from fewlink.models.trail.shipped import shipped_scorer
 from fewlink.propagation.edges import edge_fans, graph_part
@@ -119,6 +120,36 @@ def test_scores_are_the_same_and_a_hidden_relation_is_not_copied(both: tuple[Gra
         hiding = scorer.without(graph.relations[0])
         assert (hiding.graph.graph is graph) == (graph.counted is not None)
     assert torch.equal(*scores)
+
+
+@pytest.mark.parametrize("near", [False, True])
+def test_a_hidden_relation_does_not_choose_what_is_read_of_a_large_graph(
+    near: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relation 0 alone joins the head 0 to its answer 1, which relation 1 joins to 2."""
+    monkeypatch.setattr("fewlink.graph.graph.LARGE", 0)
+    monkeypatch.setattr("fewlink.models.trail.scorer.WHOLE", 0)
+    others = [(0, 1, 3), (3, 2, 4), (4, 1, 5), (5, 2, 6)]
+    hidden = [(0, 0, 1), (4, 0, 5), *((0, 0, tail) for tail in range(8, 30))]
+    graph = id_graph([*hidden, (1, 1, 2), *others], 30, 3)
+    large = Graph.open(graph.save(tmp_path / "graph"))
+    scorer = shipped_scorer(large, names=False).without(large.relations[0])
+    known = scorer.known_task(np.array([[4, 5]]))
+    assert known.part is not None and set(known.part.nodes.tolist()) == {0, 3, 4, 5, 6}
+    reasons = scorer.explain(np.array([[4, 5]]), 0, 5)
+    assert not {1, 2} & {entity for path in reasons.entities for entity in path}
+    if near:
+        monkeypatch.setattr("fewlink.models.trail.scorer.NEARBY", 0)
+        scorer.limit_edges(60)
+        with torch.no_grad():
+            around = scorer._surroundings_of(known)
+        assert set(Near.of(around, np.array([0])).entities.tolist()) == {0, 3, 4, 5, 6}
+    parts, grown = [], graph_part
+    monkeypatch.setattr(
+        "fewlink.models.trail.scorer.graph_part", lambda *given: parts.append(grown(*given)) or parts[-1]
+    )
+    scorer(Question("", np.array([[4, 6]]), np.array([0]), np.arange(30)))
+    assert parts and not any({1, 2, 8} & set(part.nodes.tolist()) for part in parts)
 
 
 @pytest.mark.parametrize("near", [False, True])

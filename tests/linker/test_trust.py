@@ -82,6 +82,22 @@ def test_open_candidates_are_those_of_the_other_references() -> None:
     assert trust.ranks == (np.inf, np.inf) and trust.found() == 0
 
 
+def test_a_hidden_relation_does_not_make_held_out_tails_candidates() -> None:
+    # nothing but the hidden relation 0 joins the tails 4 to 7
+    triples = np.array([[0, 0, 4], [1, 0, 5], [2, 0, 6], [3, 0, 7], [0, 1, 8], [1, 1, 8]], np.int32)
+    graph = Graph.of(Vocabulary.of([str(i).encode() for i in range(9)]), Vocabulary.of([b"site", b"kind"]), triples)
+    asked = references((0, 4), (1, 5), (2, 6), (3, 7))
+    assert measure_trust(Numbers(), graph, asked).found() == 2
+    trust = measure_trust(Numbers(), graph, asked, hidden=0)
+    assert trust.ranks == (np.inf, np.inf) and (trust.candidates, trust.domain) == (4, 4)
+    rest = graph.without(np.array([0]))
+    for pairs in (asked.ids, asked.ids[1:], asked.ids[:, ::-1]):
+        assert open_candidates(graph, pairs, 0).tolist() == open_candidates(rest, pairs).tolist()
+    linker = Linker.shipped(benchmark_of(graph))
+    query = linker.resolve(relation="site", heads=["3"])
+    assert linker.trust(query).ranks == (np.inf, np.inf)  # type: ignore[union-attr]
+
+
 def test_many_references_are_held_out_together() -> None:
     scorer = Numbers()
     pairs = tuple((number, number + 50) for number in range(9))

@@ -58,6 +58,12 @@ def test_an_invalid_request_names_its_field(changes: Any, field: str | None) -> 
     assert error.get("field") == field and error["message"] and "\n" not in error["message"]
 
 
+def test_a_field_that_requests_lack_is_named_as_such() -> None:
+    with asking(small()) as client:
+        error = error_of(client.post("/predict", json={**QUERY, "head": "bob"}), 422)
+    assert error["message"] == "head: there is no such field"
+
+
 @pytest.mark.parametrize(
     ("changes", "field", "nearest"),
     [

@@ -53,33 +53,35 @@ def competing_tails(protocol: str, task: Task, graph: Graph) -> np.ndarray:
     return tails
 
 
-def likely_tails(graph: Graph, tails: np.ndarray) -> np.ndarray:
+def likely_tails(graph: Graph, tails: np.ndarray, hidden: int | None = None) -> np.ndarray:
     """The type constraint: entities of the same kind as these tails, sorted, including the tails.
 
     For a tail with types, these are the entities that share one of them; for a tail without, those in the same
-    relation slots (head or tail of the same background relation).
+    relation slots (head or tail of the same background relation, other than a `hidden` one).
     """
-    return _any_of(graph, [np.asarray(tails), *(members for _, members in _kinds(graph, tails))])
+    return _any_of(graph, [np.asarray(tails), *(members for _, members in _kinds(graph, tails, hidden))])
 
 
-def open_candidates(graph: Graph, references: np.ndarray) -> np.ndarray:
+def open_candidates(graph: Graph, references: np.ndarray, hidden: int | None = None) -> np.ndarray:
     """Tails (c,) that share a type or a relation slot with the tail of a reference (K, 2); sorted.
 
     Few references show few types of a relation, so slots are used for tails with types as well. In a large graph these
-    are at most about `MOST`: those of the types and slots with the fewest entities, which say most.
+    are at most about `MOST`: those of the types and slots with the fewest entities, which say most. With a `hidden`
+    relation, they are those of the graph without it.
     """
     tails = references[:, 1]
     if graph.counted is not None:
-        return of_rare_kinds(graph, np.unique(tails), MOST)
-    return _any_of(graph, [likely_tails(graph, tails), *(graph.slots[slot] for slot in _slots(graph, tails))])
+        return of_rare_kinds(graph, np.unique(tails), MOST, hidden)
+    slots = (graph.slots[slot] for slot in _slots(graph, tails, hidden))
+    return _any_of(graph, [likely_tails(graph, tails, hidden), *slots])
 
 
-def of_rare_kinds(graph: Graph, tails: np.ndarray, most: int) -> np.ndarray:
+def of_rare_kinds(graph: Graph, tails: np.ndarray, most: int, hidden: int | None = None) -> np.ndarray:
     """The tails, and the entities of their types and slots, the rarest first, until there are `most`; sorted.
 
-    If the rarest has more, those of it with most edges.
+    If the rarest has more, those of it with most edges. Slots of a `hidden` relation do not count.
     """
-    kinds = [(graph.slots, slot) for slot in _slots(graph, tails)]
+    kinds = [(graph.slots, slot) for slot in _slots(graph, tails, hidden)]
     if graph.types is not None:
         kinds += [(graph.types.groups, kind) for kind in graph.types.of_entities(tails).tolist()]
     sizes = np.array([groups.offsets[kind + 1] - groups.offsets[kind] for groups, kind in kinds], np.int64)
@@ -146,21 +148,23 @@ def _lowest_hashes(ids: np.ndarray, count: int) -> np.ndarray:
     return ids[np.argpartition(scramble(ids), count)[:count]] if len(ids) > count else ids
 
 
-def _kinds(graph: Graph, ids: np.ndarray) -> Iterator[tuple[tuple[str, int], np.ndarray]]:
+def _kinds(graph: Graph, ids: np.ndarray, hidden: int | None = None) -> Iterator[tuple[tuple[str, int], np.ndarray]]:
     """Yield the types of these entities, and the slots of those without a type, each with its members."""
     ids = np.unique(ids)
     if graph.types is not None:
         for kind in graph.types.of_entities(ids).tolist():
             yield ("type", kind), graph.types.groups[kind]
         ids = ids[~graph.types.typed(ids)]
-    yield from ((("slot", slot), graph.slots[slot]) for slot in _slots(graph, ids))
+    yield from ((("slot", slot), graph.slots[slot]) for slot in _slots(graph, ids, hidden))
 
 
-def _slots(graph: Graph, ids: np.ndarray) -> list[int]:
-    """The relations, inverses included, of any of these entities, except rdf:type, which all typed entities have."""
+def _slots(graph: Graph, ids: np.ndarray, hidden: int | None = None) -> list[int]:
+    """The relations, inverses included, of any of these entities, except a `hidden` one and rdf:type, which all typed
+    entities have."""
     slots: list[int] = np.unique(graph.relation_ids[graph.slots_of(np.unique(ids))[0]]).tolist()
     stated = graph.relations.find(RDF_TYPE) if graph.types is not None else None
-    return [slot for slot in slots if slot != stated]
+    left_out = {stated} if hidden is None else {stated, hidden, hidden + len(graph.relations)}
+    return [slot for slot in slots if slot not in left_out]
 
 
 def _any_of(graph: Graph, groups: Iterable[np.ndarray]) -> np.ndarray:

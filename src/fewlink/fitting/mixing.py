@@ -248,7 +248,8 @@ def recalibrate(
         references, queries = questions(held, task, CHOOSING)[ALL]
         known = References(tuple((head, tail) for head, tail in references.tolist()))
         hiding = trail.without(task.name)
-        trust = dataclasses.replace(measure_trust(hiding, held.graph, known), whole=True)
+        hidden = held.graph.relations.id(task.name)
+        trust = dataclasses.replace(measure_trust(hiding, held.graph, known, hidden=hidden), whole=True)
         heads = np.unique(queries[:, 0])
         asked = Question(task.name, known.ids, heads, open_candidates(held.graph, known.ids))
         scorer = mixed(held, task, hiding, mixture, mixture.weight)

@@ -614,7 +614,7 @@ class Linker:
             if present:
                 notes.append(
                     f"the graph has the relation {present[0]} between all references: name it as the relation to skip "
-                    "known pairs"
+                    "known pairs, and so that held-out references are not found by it"
                 )
         count = capabilities(self.scorer).references_read(len(distinct))
         if count < len(distinct):
@@ -676,13 +676,14 @@ class Linker:
         references = dataclasses.replace(query.references, rejected=())
 
         def measure() -> Trust:
-            model, asked = self.model_for(references), references
+            model, asked, hidden = self.model_for(references), references, None
             if isinstance(model, RelationScorer):
                 model = model.untrained()
             if model is not self.scorer and asked.relation is not None:
+                hidden = asked.relation.number if asked.relation.number >= 0 else None  # a task is not in the graph
                 asked = dataclasses.replace(asked, relation=asked.relation.hidden())
             candidates = None if query.candidates == "open" else self.candidates(query)
-            return measure_trust(model, self.graph, asked, candidates)
+            return measure_trust(model, self.graph, asked, candidates, hidden)
 
         return _cached(self.recent_trust, (references, query.candidates), measure, TRUST_CACHE_SIZE)
 

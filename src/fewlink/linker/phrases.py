@@ -1,7 +1,7 @@
 """Paths as English: what a relation says of its two ends, and a path as one sentence.
 
 A relation is read as a verb ("uses"), as a state ("is part of", from "part of") or as a noun ("has the genre", from
-"genre"). Other names, such as two paths of Freebase in one, are not read.
+"genre"; "has the child", from "children"). Other names, such as two paths of Freebase in one, are not read.
 """
 
 from __future__ import annotations
@@ -15,6 +15,49 @@ EXAMPLE = "is joined by your example to"
 PREPOSITIONS = frozenset({"at", "by", "for", "from", "in", "into", "of", "on", "through", "to", "under", "with"})
 AUXILIARIES = frozenset({"can", "did", "had", "has", "is", "may", "was", "will"})
 NO_VERB = ("ss", "us", "is")  # endings of nouns that a third person does not have
+PARTICIPLES = frozenset({"born", "built", "found", "held", "known", "made", "spoken", "written"})
+INTRANSITIVE = frozenset(  # verbs in the past that are not passive before a preposition: "died in"
+    {
+        "appeared",
+        "belonged",
+        "competed",
+        "died",
+        "graduated",
+        "happened",
+        "lived",
+        "occurred",
+        "participated",
+        "played",
+        "served",
+        "studied",
+        "worked",
+    }
+)
+STATES = {"related": "is related to", "associated": "is associated with", "connected": "is connected to"}
+SINGULAR = {  # of nouns that are no verbs, each object being one of several
+    "aliases": "alias",
+    "authors": "author",
+    "categories": "category",
+    "children": "child",
+    "countries": "country",
+    "creators": "creator",
+    "domains": "domain",
+    "events": "event",
+    "friends": "friend",
+    "groups": "group",
+    "languages": "language",
+    "locations": "location",
+    "members": "member",
+    "parents": "parent",
+    "participants": "participant",
+    "partners": "partner",
+    "platforms": "platform",
+    "products": "product",
+    "siblings": "sibling",
+    "spouses": "spouse",
+    "tags": "tag",
+    "topics": "topic",
+}
 
 _HUMP = re.compile(r"(?<=[a-z])[A-Z](?=[a-z])")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*")
@@ -58,12 +101,25 @@ def predicate_of(words: str) -> Predicate | None:
     if not _WORDS.fullmatch(text):
         return None
     text = text.lower() if text.isupper() else text
-    first, last = text.split()[0], text.split()[-1]
-    if first in AUXILIARIES or (len(first) > 3 and first.endswith("s") and not first.endswith(NO_VERB)):
+    if text in STATES:
+        return Predicate(STATES[text])
+    first, *others = text.split()
+    last, inner = (others or [first])[-1], others[:-1]
+    if first in AUXILIARIES | INTRANSITIVE or (_is_verb(first) and text not in SINGULAR):
         return Predicate(text)
-    if last in PREPOSITIONS:
+    past = first.endswith("ed") or first in PARTICIPLES
+    if last in PREPOSITIONS or (past and PREPOSITIONS.intersection(others[:1])):
         return Predicate(f"is {text}")
-    return Predicate(text) if first.endswith("ed") else Predicate(f"has the {text}", text)
+    if PREPOSITIONS.intersection(inner) - {"of"}:
+        return None  # "place in chapter"
+    if past and last not in SINGULAR:
+        return Predicate(text)
+    noun = text.removesuffix(last) + SINGULAR.get(last, last)
+    return Predicate(f"has the {noun}", noun)
+
+
+def _is_verb(word: str) -> bool:
+    return len(word) > 3 and word.endswith("s") and not word.endswith(NO_VERB)
 
 
 def sentence_of(start: str, hops: Sequence[Hop]) -> str | None:

@@ -114,16 +114,18 @@ def measure_trust(
     graph: Graph,
     references: References,
     candidates: np.ndarray | None = None,
+    hidden: int | None = None,
 ) -> Trust:
     """Hold out some references, and rank the tail of each among the candidates (c,) of the question.
 
     Up to `IN_TURN` references are held out one at a time; of more, up to `TOGETHER` are held out at once, because each
     set of references costs as much as a new relation. The scorer may read these sets side by side, together with all
     references, which the question that follows needs. By default the candidates are the entities like the tails of the
-    references that are left. A tail that is not a candidate has an infinite rank.
+    references that are left. A tail that is not a candidate has an infinite rank. `hidden` is the relation of the graph
+    that the scorer does not see; nor may it say which entities are alike, since it joins those that are held out.
     """
     pairs, relation = references.ids, references.relation
-    tails, heads = (open_candidates(graph, each) for each in (pairs, pairs[:, ::-1]))
+    tails, heads = (open_candidates(graph, each, hidden) for each in (pairs, pairs[:, ::-1]))
     known = relation is not None and (relation.number >= 0 or relation.trained)
     whole = relation is not None and not known and is_whole(len(pairs), relation)
 
@@ -131,7 +133,7 @@ def measure_trust(
     questions = []
     for places in sets:
         rest = np.delete(pairs, places, axis=0)
-        among = open_candidates(graph, rest) if candidates is None else candidates
+        among = open_candidates(graph, rest, hidden) if candidates is None else candidates
         questions.append(Question("", rest, np.unique(pairs[places, 0]), among))
     following = Question("", pairs, pairs[:0, 0], tails if candidates is None else candidates)
     found = score_questions(scorer, [*questions, following]) if questions else []

@@ -342,7 +342,7 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int, visible: np.n
         limit = left if rounds == ROUNDS - 1 else left * (rounds + 1) / ROUNDS
         order = order[np.cumsum(size[order]) <= limit]
         nodes, weight = nodes[order], weight[order]
-        firsts, counts, owners = _visible_slots(graph, nodes, visible)
+        firsts, counts, owners = visible_slots(graph, nodes, visible)
         if not len(firsts):
             break
         some = Taken.of(firsts, counts, nodes[owners])
@@ -402,7 +402,7 @@ def fan_in_of(graph: Graph, edges: np.ndarray) -> np.ndarray:
     return np.asarray(1 / np.maximum(graph.counted.fans[edges], 1), np.float32)
 
 
-def _visible_slots(
+def visible_slots(
     graph: Graph, entities: np.ndarray, visible: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The relations of entities as `Graph.slots_of` lists them, those that are visible."""
@@ -421,7 +421,7 @@ def _from_sources(
     reached, mass = sources, np.full(len(sources), 1 / len(sources))
     few, taken = int(SHARE * most_edges / len(sources)), []
     for source in sources[graph.degrees_of(sources) > SHARE * most_edges].tolist():
-        firsts, counts, _ = _visible_slots(graph, np.array([source]), visible)
+        firsts, counts, _ = visible_slots(graph, np.array([source]), visible)
         rare = np.argsort(counts, kind="stable")
         some = Taken.of(firsts[rare], counts[rare], np.full(len(rare), source), few)
         new = np.setdiff1d(distinct(graph.tail_ids[some.edges]), reached, assume_unique=True)

@@ -57,7 +57,8 @@ def validation_error(errors: Sequence[Any]) -> ApiError:
         return ApiError(422, "invalid", message)
     others = len({field_of(error["loc"]) for error in errors}) - 1
     more = f" (and {others} more fields)" if others else ""
-    return ApiError(422, "invalid", f"{field or 'the body'}: {first['msg']}{more}", field or None)
+    reason = "there is no such field" if first["type"] == "extra_forbidden" else first["msg"]
+    return ApiError(422, "invalid", f"{field or 'the body'}: {reason}{more}", field or None)
 
 
 def field_of(location: Sequence[str | int]) -> str:

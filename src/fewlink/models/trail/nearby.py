@@ -23,7 +23,7 @@ from torch.nn.functional import softmax
 from fewlink.graph import Graph
 from fewlink.graph.groups import spans
 from fewlink.models.trail.network import HEAD, Encoded, TrailNetwork
-from fewlink.propagation.edges import EdgeOrder, RowEdges, Taken, fan_in_of
+from fewlink.propagation.edges import EdgeOrder, RowEdges, Taken, fan_in_of, visible_slots
 from fewlink.propagation.product import Norms, row_sums
 
 ROUNDS = 4  # times that the neighbours of reached entities are reached in turn
@@ -94,10 +94,18 @@ def reference_edges(pairs: np.ndarray, relation: int) -> Edges:
 
 class Surroundings:
     """The edges around entities for one task: those of the graph, and distinct references (K, 2) as edges of relation
-    2R and, inverse, 2R + 1, whose fans are counted among the references."""
+    2R and, inverse, 2R + 1, whose fans are counted among the references. With `visible` (2R,), a bool for each relation
+    and inverse, edges of the others are not taken."""
 
-    def __init__(self, graph: Graph, references: np.ndarray, worth: Worth, most_edges: int) -> None:
-        self.graph, self.worth, self.most_edges = graph, worth, most_edges
+    def __init__(
+        self,
+        graph: Graph,
+        references: np.ndarray,
+        worth: Worth,
+        most_edges: int,
+        visible: np.ndarray | None = None,
+    ) -> None:
+        self.graph, self.worth, self.most_edges, self.visible = graph, worth, most_edges, visible
         self.most_of_one = max(FEWEST, int(SHARE * most_edges))
         self.relations = 2 * len(graph.relations) + 2
         edges = reference_edges(references, self.relations - 2)
@@ -109,7 +117,7 @@ class Surroundings:
         return values + given + 20 * self.most_of_one * len(self._first)
 
     def sizes(self, entities: np.ndarray) -> np.ndarray:
-        """The number of edges that are taken of each entity (n,)."""
+        """The number of edges that are taken of each entity (n,), at most."""
         first, last = self._spans(entities)
         return np.asarray(np.minimum(self.graph.degrees_of(entities), self.most_of_one) + last - first)
 
@@ -117,9 +125,11 @@ class Surroundings:
         """The edges that are taken of entities (n,), each with its inverse."""
         graph, many = self.graph, self.graph.degrees_of(entities) > self.most_of_one
         few, hubs = np.flatnonzero(~many), np.flatnonzero(many)
-        firsts, counts, owners = graph.slots_of(entities[few])
+        firsts, counts, owners = visible_slots(graph, entities[few], self.visible)
         taken = [Taken.of(firsts, counts, few[owners])]
-        taken += [self._first_edges(int(entities[hub]))._replace(heads=np.full(self.most_of_one, hub)) for hub in hubs]
+        for hub in hubs.tolist():
+            some = self._first_edges(int(entities[hub]))
+            taken.append(some._replace(heads=np.full_like(some.heads, hub)))
         at, owners, fan_out = (np.concatenate(columns) for columns in zip(*taken, strict=True))
         given, of_given = spans(*self._spans(entities))
         of_graph = Edges(owners, graph.tail_ids[at], graph.relation_ids[at], fan_out, fan_in_of(graph, at))
@@ -133,7 +143,7 @@ class Surroundings:
     def _first_edges(self, entity: int) -> Taken:
         """The edges that are taken of an entity with very many."""
         if entity not in self._first:
-            firsts, counts, _ = self.graph.slots_of(np.array([entity]))
+            firsts, counts, _ = visible_slots(self.graph, np.array([entity]), self.visible)
             every = Taken.of(firsts, counts, np.full(len(firsts), entity))
             merit = every.fan_out * self.worth.at(self.graph.tail_ids[every.edges])
             best = np.argsort(-merit, kind="stable")[: self.most_of_one]

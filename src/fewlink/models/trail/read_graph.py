@@ -106,6 +106,11 @@ class ReadGraph:
             other.__dict__.pop(cached, None)
         return other
 
+    @property
+    def shown(self) -> np.ndarray | None:
+        """Whether each relation is read (2R,); None if all are."""
+        return None if self.visible.all() else self.visible > 0
+
     def degrees_of(self, entities: np.ndarray) -> np.ndarray:
         """The number of edges of these entities (n,), without those between names."""
         if not self.reads_names:

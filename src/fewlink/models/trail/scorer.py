@@ -286,7 +286,7 @@ class TrailScorer:
             nodes = np.arange(table.nodes)
         else:
             ends = references.ends[0].numpy()
-            part = graph_part(self.graph.graph, np.append(ends, [head, tail]), self.part_edges)
+            part = self._part(np.append(ends, [head, tail]), self.part_edges)
             references = references._replace(ends=ids(part.places(ends))[None])
             edges, table, nodes = edges.within(part), part.edges, part.nodes
             head, tail = part.places(np.array([head, tail])).tolist()
@@ -348,7 +348,7 @@ class TrailScorer:
         ]
         local = references
         if self.part_edges is not None:
-            part = graph_part(graph.graph, references[0].ends[0].numpy(), self.part_edges)
+            part = self._part(references[0].ends[0].numpy(), self.part_edges)
             graph = graph.part(part)
             local = [references[0]._replace(ends=torch.from_numpy(part.places(references[0].ends.numpy())))]
         together = local[0]
@@ -466,7 +466,11 @@ class TrailScorer:
         suggested = self.network.last(self._bases([known], [entities])[0].relu_()).squeeze(-1)
         local = pairs if known.part is None else known.part.places(pairs)
         worth = Worth.of(nodes, table.by_head, local, suggested)
-        return Surroundings(self.graph.graph, pairs, worth, self.near_edges)
+        return Surroundings(self.graph.graph, pairs, worth, self.near_edges, self.graph.shown)
+
+    def _part(self, entities: np.ndarray, edges: int) -> GraphPart:
+        """The neighbourhood of entities; a hidden relation, which would lead to answers, does not choose it."""
+        return graph_part(self.graph.graph, entities, edges, self.graph.shown)
 
     def _on_parts(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
         """Scores (H, C) with the neighbourhood of the references and of each head only. Candidates outside of both have
@@ -477,7 +481,7 @@ class TrailScorer:
 
         def scores(head: int) -> Tensor:
             first: list[Callable[[], Any]] = [
-                lambda: graph_part(self.graph.graph, np.append(around, head), self.part_edges or PART),
+                lambda: self._part(np.append(around, head), self.part_edges or PART),
                 lambda: self._remembered_states([known], None),
             ]
             part, _ = parallel_map(lambda each: each(), first)
