@@ -81,7 +81,7 @@ def main() -> None:
         "weights": shipped().facts["sha256"],
         "before": figures_of(before),
         "gain": rise,
-        "error": error,
+        "error": error if math.isfinite(error) else None,  # of one relation it is not known
         "by_references": {shots: figures["mrr"] - by_shots[0][shots]["mrr"] for shots, figures in by_shots[1].items()},
         "by_relation": {
             task.name: gain([old], [new]).mean for task, old, new in zip(held.split("dev"), before, after, strict=True)

@@ -212,7 +212,8 @@ def tries_of_tuning() -> str:
         read = "whole graph" if row["edges"] is None else f"{row['edges']:,} edges"
         own = [row["graph"], f"{row['triples']:,}", row["held_out"], f"{settings['steps']:,}"]
         own += [f"{settings['learning_rate']:g}", f"{settings['relations']} × {settings['queries']}", read]
-        rows.append([*own, *(spread([figure]) for figure in (row["before"]["mrr"], row["gain"], row["error"]))])
+        figures = (row["before"]["mrr"], row["gain"], row["error"])
+        rows.append([*own, *("–" if figure is None else spread([figure]) for figure in figures)])
     return tables.Table("", columns, rows).markdown()
 
 
