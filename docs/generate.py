@@ -592,6 +592,7 @@ def documents() -> dict[Path, str]:
             "few-shot": few_shot(),
             "links": ordinary_links(),
             "parts": trail_parts(),
+            "fold-parts": fold_parts(),
             "own": own_training(),
             **{name: tables_of(unseen())[name].markdown() for name in ("mrr", "skewed")},
         },
