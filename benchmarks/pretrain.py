@@ -477,9 +477,13 @@ def main() -> None:
     made["evaluate"].add_argument("--model", default="trail-pretrained", help="name in records")
     made["evaluate"].add_argument("--split", default="test")
     made["evaluate"].add_argument("--shots", type=int, nargs="+", default=[3])
-    made["evaluate"].add_argument("--candidates", nargs="+", default=["full"], help="those with most of them first")
+    made["evaluate"].add_argument(
+        "--candidates", nargs="+", default=["full"], help="protocols, the one with the most candidates first"
+    )
     made["evaluate"].add_argument("--names", nargs="+", choices=["on", "off"], default=["on", "off"])
-    made["evaluate"].add_argument("--without", nargs="+", default=[], choices=NAME_EVIDENCE, help="not read of names")
+    made["evaluate"].add_argument(
+        "--without", nargs="+", default=[], choices=NAME_EVIDENCE, help="what TRAIL does not read of names"
+    )
     made["links"].add_argument("--links", type=Path, nargs=3, required=True, metavar=("TRAIN", "VALID", "TEST"))
     made["links"].add_argument("--names", type=Path, help="a file of the entities' names")
     made["links"].add_argument("--most", type=int, default=4000, help="test triples, at most")

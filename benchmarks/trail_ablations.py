@@ -58,12 +58,17 @@ def shared(records: Iterable[UnseenRecord]) -> dict[str, set[str]]:
 def of_folds(folder: Path) -> list[dict[str, Any]]:
     """For each network and seed the MRR of each fold."""
     found: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    weights: dict[int, str] = {}
     for path in folder.rglob("*.jsonl"):
         for record in map(json.loads, path.read_text("utf-8").splitlines()):
             fold = "fold " + record["benchmark"].split("-fold-")[1][0]
             found[record["model"], record["seed"]][fold] = round(record["metrics"]["micro"]["mrr"], 5)
+            weights[record["seed"]] = record["config"]["measured"]["weights"]["sha256"]
     order = sorted(found, key=lambda run: (list(NETWORKS).index(run[0]), run[1]))
-    return [{"network": NETWORKS[run[0]], "seed": run[1], **dict(sorted(found[run].items()))} for run in order]
+    return [
+        {"network": NETWORKS[model], "seed": seed, "weights": weights[seed], **dict(sorted(found[model, seed].items()))}
+        for model, seed in order
+    ]
 
 
 def main() -> None:
@@ -74,7 +79,7 @@ def main() -> None:
     if options.folds:
         rows = of_folds(options.folds)
         print_table(rows)
-        write_record("trail-fold-ablations", {"rows": rows})
+        write_record("trail-fold-ablations", {"shots": 3, "candidates": "full", "split": "dev", "rows": rows})
         return
     runs: dict[tuple[str, int], list[UnseenRecord]] = defaultdict(list)
     for folder in options.folders:

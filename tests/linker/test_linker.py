@@ -246,7 +246,7 @@ def test_references_of_a_relation_that_the_graph_has_are_noted() -> None:
     cities = ["oslo", "rome"]
     (note,) = linker.predict([("ann", "oslo"), ("bob", "rome")], ["cy"], candidates=cities).notes
     assert note.startswith("the graph has the relation lives between all references: name it as the relation")
-    assert note.endswith("so that held-out references are not found by it")
+    assert note.endswith("to get percentages that do not rely on it")
     assert not linker.predict([("bob", "rome")], ["ann"], candidates=["rome"], relation="lives").notes
     assert not linker.predict([("ann", "oslo"), ("ann", "bob")], ["cy"], candidates=cities).notes
     assert not linker.predict([("oslo", "ann")], ["cy"], candidates=cities).notes  # the inverse

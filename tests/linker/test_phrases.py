@@ -48,7 +48,7 @@ def test_relations_are_read_without_the_kinds_of_their_ends(
         ("targets countries", "targets countries"),
         ("targets", "targets"),
         ("mentioned in chapter", "is mentioned in chapter"),
-        ("born in country", "is born in country"),
+        ("born in country", "was born in country"),
         ("died in", "died in"),
         ("place of birth", "has the place of birth"),
         ("place in chapter", None),

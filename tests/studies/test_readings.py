@@ -165,7 +165,7 @@ def test_tables_have_the_published_rows_and_say_what_is_reached(tmp_path: Path) 
     assert ".700 by gmatching-maxp (step: dev)" in dev.note
 
 
-def test_what_is_reached_only_by_a_choice_on_test_is_said_apart(tmp_path: Path) -> None:
+def test_readings_that_only_a_choice_on_test_lifts_are_listed_separately(tmp_path: Path) -> None:
     points = [
         CurvePoint(step=step, dev=dict.fromkeys(COLUMNS.values(), dev), test=dict.fromkeys(COLUMNS.values(), test))
         for step, dev, test in ((1, 0.2, 0.1), (2, 0.1, 0.4))
@@ -175,7 +175,7 @@ def test_what_is_reached_only_by_a_choice_on_test_is_said_apart(tmp_path: Path) 
     workspace = Workspace(StoredBenchmark("nell-one", "0", FewlinkError("not here")), tmp_path, tmp_path / "work")
     test, dev = STUDY.show(PLAN, workspace).tables[:2]
     assert ".300 is reached by no reading with the step chosen on dev" in test.note
-    assert test.note.endswith("and by paper with another choice of the step only")
+    assert test.note.endswith("and by paper only if the step is chosen otherwise")
     assert dev.note.endswith(".300 is reached by no reading with the step chosen on dev")
 
 

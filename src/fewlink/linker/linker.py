@@ -614,7 +614,7 @@ class Linker:
             if present:
                 notes.append(
                     f"the graph has the relation {present[0]} between all references: name it as the relation to skip "
-                    "known pairs, and so that held-out references are not found by it"
+                    "known pairs and to get percentages that do not rely on it"
                 )
         count = capabilities(self.scorer).references_read(len(distinct))
         if count < len(distinct):

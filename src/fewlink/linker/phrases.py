@@ -34,7 +34,7 @@ INTRANSITIVE = frozenset(  # verbs in the past that are not passive before a pre
     }
 )
 STATES = {"related": "is related to", "associated": "is associated with", "connected": "is connected to"}
-SINGULAR = {  # of nouns that are no verbs, each object being one of several
+SINGULAR = {  # nouns that are not verbs in the third person
     "aliases": "alias",
     "authors": "author",
     "categories": "category",
@@ -109,7 +109,7 @@ def predicate_of(words: str) -> Predicate | None:
         return Predicate(text)
     past = first.endswith("ed") or first in PARTICIPLES
     if last in PREPOSITIONS or (past and PREPOSITIONS.intersection(others[:1])):
-        return Predicate(f"is {text}")
+        return Predicate(f"{'was' if first == 'born' else 'is'} {text}")
     if PREPOSITIONS.intersection(inner) - {"of"}:
         return None  # "place in chapter"
     if past and last not in SINGULAR:

@@ -122,7 +122,7 @@ def measure_trust(
     set of references costs as much as a new relation. The scorer may read these sets side by side, together with all
     references, which the question that follows needs. By default the candidates are the entities like the tails of the
     references that are left. A tail that is not a candidate has an infinite rank. `hidden` is the relation of the graph
-    that the scorer does not see; nor may it say which entities are alike, since it joins those that are held out.
+    that the scorer does not see. It does not choose candidates either, because it joins the pairs that are held out.
     """
     pairs, relation = references.ids, references.relation
     tails, heads = (open_candidates(graph, each, hidden) for each in (pairs, pairs[:, ::-1]))

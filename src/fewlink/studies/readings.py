@@ -282,7 +282,7 @@ def _verdict(found: Found, split: str) -> str:
     names = ", ".join(dict.fromkeys(reached)) or "no reading"
     parts.append(f"{figure(GOAL)} is reached by {names} with the step chosen on dev")
     if otherwise:
-        parts.append(f"and by {', '.join(dict.fromkeys(otherwise))} with another choice of the step only")
+        parts.append(f"and by {', '.join(dict.fromkeys(otherwise))} only if the step is chosen otherwise")
     return f"highest MRR on {split}: {'; '.join(parts)}"
 
 
