@@ -35,8 +35,10 @@ from fewlink.fitting.mixing import (
 )
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker
+from fewlink.linker.trust import Trust, measure_trust
 from fewlink.models.trail.mixture import MixedRelationScorer, MixedScorer, Mixture
 from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.shipped import shipped_scorer
 from fewlink.scorers import Question, Recalibration
 from fewlink.training.run import Deployed
 
@@ -338,6 +340,22 @@ def test_probabilities_of_mixed_scores_are_recalibrated() -> None:
     assert found is not None and before is not None
     np.testing.assert_allclose(found[0], linker.scorer.mixture.recalibration(before[0]))
     assert linker.scorer.mixture.recalibration.error is not None
+
+
+def test_relations_are_recalibrated_with_the_trust_that_answers_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    linker, _ = linkers()
+    assert isinstance(linker.scorer, MixedScorer)
+    held = hold_out_of_large(compile_graph([graph_file(MANY)]), "towns", 0)
+    seen: list[str] = []
+
+    def noted(*given: Any, hidden: int) -> Trust:
+        seen.append(held.graph.relations[hidden])
+        return measure_trust(*given, hidden=hidden)
+
+    monkeypatch.setattr(mixing, "measure_trust", noted)
+    trail = shipped_scorer(held.graph)
+    mixing.recalibrate(held, trail, linker.scorer.mixture, linker.calibration, 2)
+    assert seen == [task.name for task in held.split("dev")[:2]]
 
 
 def copy_with(scorer: MixedScorer, recalibration: Recalibration) -> MixedScorer:

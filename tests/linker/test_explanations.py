@@ -306,7 +306,7 @@ def test_a_path_through_a_reference_or_unlike_all_references() -> None:
     assert sentences[0].startswith("ann → italy: 1 of your 1 example has the same tail, which counts more")
     assert sentences[1:] == ["Also: ann —born in→ rome —in→ italy."]
     sentences = explain_pair(Told(alone), graph, np.array([[eve, oslo]]), ann, italy).sentences()
-    assert sentences == ["ann is born in rome, which is in italy; your example is not joined in the same way."]
+    assert sentences == ["ann was born in rome, which is in italy; your example is not joined in the same way."]
 
 
 def test_a_drawing_and_html_say_what_the_sentences_say() -> None:

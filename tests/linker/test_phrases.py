@@ -34,7 +34,7 @@ def test_relations_are_read_without_the_kinds_of_their_ends(
         ("part of", "is part of"),
         ("in", "is in"),
         ("made by", "is made by"),
-        ("bornIn", "is born in"),
+        ("bornIn", "was born in"),
         ("genre", "has the genre"),
         ("birthPlace", "has the birth place"),
         ("class", "has the class"),

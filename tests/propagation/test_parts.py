@@ -106,6 +106,14 @@ def test_a_source_with_too_many_edges_gives_those_of_its_rarer_relations() -> No
     assert part.edges.edges <= 80
 
 
+def test_a_source_with_too_many_edges_gives_none_of_a_hidden_relation() -> None:
+    hub = [(0, 0, n) for n in range(3, 60)]
+    graph = id_graph([(0, 1, 1), (0, 2, 2), *hub], 60, 3)
+    visible = np.array([True, False, True] * 2)
+    nodes = graph_part(graph, np.array([0]), 40, visible).nodes.tolist()
+    assert 2 in nodes and 1 not in nodes and 1 < len(nodes) <= 13
+
+
 def test_a_hub_that_would_still_fit_is_not_expanded() -> None:
     """A quarter of the edges is the most that one entity may take."""
     hub = [(0, 0, n) for n in range(3, 18)]  # 16 edges with the one below, more than a quarter of 60
