@@ -161,6 +161,19 @@ def test_of_many_references_all_are_counted_and_some_are_walked() -> None:
     assert error(one, other) < 1e-5
 
 
+def test_a_sample_depends_on_no_order_and_one_more_reference_hardly_changes_it() -> None:
+    read = read_graph(random_graph(0, entities=60, triples=100))
+    draw = np.random.default_rng(0)
+    pairs = distinct_pairs(draw.integers(0, 60, (200, 2)))
+
+    def sampled(pairs: np.ndarray) -> set[tuple[int, int]]:
+        return {(head, tail) for head, tail in read_references(read, pairs).sampled_entities[0].tolist()}
+
+    assert sampled(pairs) == sampled(draw.permutation(pairs))
+    changes = [len(sampled(pairs[:count]) - sampled(pairs[: count + 1])) for count in range(100, 150)]
+    assert max(changes) == 1 and np.mean(changes) < 0.5
+
+
 @some_sizes
 @some_seeds
 def test_scores_and_gradients_are_those_of_the_equations(seed: int, relations: int) -> None:

@@ -236,6 +236,15 @@ def test_a_reference_given_twice_counts_once() -> None:
     assert scorer.capabilities.most_references is None
 
 
+@pytest.mark.parametrize("shots", [3, 50])
+def test_the_order_of_references_does_not_matter(shots: int) -> None:
+    question = question_of(0, shots)
+    turned = dataclasses.replace(question, references=question.references[::-1].copy())
+    assert torch.equal(scorer_of(0)(question), scorer_of(0)(turned))
+    scorer = scorer_of(0)
+    assert scorer.known_task(question.references) is scorer.known_task(turned.references)
+
+
 def test_threads_do_not_disturb_each_other() -> None:
     scorer, questions = scorer_of(4, triples=300, entities=60), [question_of(seed, entities=60) for seed in range(8)]
     expected = [scorer(question) for question in questions]

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fewlink.core.seeds import generator
+from fewlink.core.seeds import scramble
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.propagation.product import ExtraEdges, Norms, edge_constants
 
-SAMPLE = 32  # references whose walks and names are read; of more a random sample
+SAMPLE = 32  # references whose walks and names are read; of more a fixed sample
 FACTS = 9
 
 
@@ -98,7 +98,9 @@ def read_references(
 ) -> References:
     """One task with distinct references (K, 2), on the CPU; `visible` (2R,): by default what the graph shows.
 
-    With a `size`, pairs are padded to it, ends to twice as many, and the sample to `sample`.
+    Of more than `sample` references, an `rng` draws the sample; by default it is those with the lowest hashes, whatever
+    their order, so that one more reference changes at most one of the sample. With a `size`, pairs are padded to it,
+    ends to twice as many, and the sample to `sample`.
     """
     count = len(pairs)
     ends, places = np.unique(pairs, return_inverse=True)
@@ -109,7 +111,7 @@ def read_references(
     around, cover = _around(graph, ends, out, into)
     chosen = np.arange(count)
     if count > sample:
-        chosen = (rng or generator(0, "walks")).choice(count, sample, replace=False)
+        chosen = _lowest_hashes(pairs, sample) if rng is None else rng.choice(count, sample, replace=False)
     numbers = {
         "marks": np.stack([out > 0, into > 0]),
         "fans": np.stack([1 / out[heads], 1 / into[tails]], 1),
@@ -151,6 +153,12 @@ def padded(references: References, size: int, sample: int, nodes: int) -> Refere
 def stacked(tasks: Sequence[References]) -> References:
     """Tasks of one graph, padded alike, as one."""
     return References(*(torch.cat(columns) for columns in zip(*tasks, strict=True)))
+
+
+def _lowest_hashes(pairs: np.ndarray, count: int) -> np.ndarray:
+    """The places of the `count` pairs (K, 2) with the lowest hashes."""
+    heads, tails = np.asarray(pairs, np.uint64).T
+    return np.sort(np.argpartition(scramble(scramble(heads) ^ tails), count)[:count])
 
 
 def distinct_pairs(pairs: np.ndarray) -> np.ndarray:

@@ -320,8 +320,8 @@ class TrailScorer:
         return self.known_tasks([references])[0]
 
     def known_tasks(self, references: Sequence[np.ndarray]) -> list[KnownTask]:
-        """The tasks with these references, new or remembered; new ones are read side by side."""
-        distinct = [distinct_pairs(pairs) for pairs in references]
+        """The tasks with these references, whatever their order, new or remembered; new ones are read side by side."""
+        distinct = [np.unique(np.asarray(pairs, np.int64), axis=0) for pairs in references]
         new = {pairs.tobytes(): pairs for pairs in distinct if pairs.tobytes() not in self._tasks}
         read: dict[bytes, KnownTask] = {}
         if len(new) > 1:
