@@ -18,14 +18,14 @@ Features of relation r (29): for each (m, p) in order, chance(v) = log(1 + 1000 
     log(K) / 2; 1 for `same`, for `contain`, for n and n⁻¹                                          4
 
 with T triples, H heads and B tails of r in E or among the references. Facts of the task (12): log(K) / 2; distinct
-heads / K, tails / K; the means of log(1 + edges) / 8 of the references' heads and tails, with edges of E but for those
-of names; the share of references with the most frequent head, tail; of those whose inverse is a reference; of those
-whose head is the tail of one; the share of references joined by a walk of one, of two, of three hops.
+heads / K, tails / K; the means of log(1 + edges) / 8 of the references' heads and tails, with visible edges of E but
+for those of names; the share of references with the most frequent head, tail; of those whose inverse is a reference; of
+those whose head is the tail of one; the share of references joined by a walk of one, of two, of three hops.
 
-Relations. z_r = MLP(features of r), 0 if r is hidden. For relations r, s of E, C(r, s) = (entities with r and s in E) /
-(the same, over all s). C(r, n) and C(r, n⁻¹) are the shares of the entities with r that are heads, that are tails of
-references; C(n, s) is A(s, 1) / Σ A(·, 1) over s of E, C(n⁻¹, s) the same with A(·, 2); C(n, n), C(n, n⁻¹), C(n⁻¹, n)
-and C(n⁻¹, n⁻¹) are A(n, 1), A(n⁻¹, 1), A(n, 2), A(n⁻¹, 2). A layer, with N = layer norm:
+Relations. z_r = MLP(features of r), 0 if r is hidden. For visible r, s of E, C(r, s) = (entities with r and s in E) /
+(the same, over all visible s). C(r, n) and C(r, n⁻¹) are the shares of the entities with r that are heads, that are
+tails of references; C(n, s) is A(s, 1) / Σ A(·, 1) over s of E, C(n⁻¹, s) the same with A(·, 2); C(n, n), C(n, n⁻¹),
+C(n⁻¹, n) and C(n⁻¹, n⁻¹) are A(n, 1), A(n⁻¹, 1), A(n, 2), A(n⁻¹, 2). A layer, with N = layer norm:
 
     z_r ← z_r + ReLU(N(W [z_r; Σ_s C(r,s) z_s; Σ_s C(r,s) z_{s⁻¹}; Σ_s C(r⁻¹,s) z_{s⁻¹}; Σ_s C(r⁻¹,s) z_s] + b))
 
@@ -81,13 +81,10 @@ class LiteralGraph:
         return {h for h, r, _ in self.edges if r == relation}
 
     def together(self, relation: int, other: int) -> float:
-        """C(r, s) of relations of E."""
+        """The share of the entities with a relation of E that have another, adding up to 1."""
         own = self.owners(relation)
         counts = [len(own & self.owners(s)) for s in self.relations]
         return stored(counts[other] / sum(counts)) if own else 0.0
-
-    def degree(self, entity: int) -> int:
-        return sum(h == entity and r % self.half < self.half - self.named for h, r, _ in self.edges)
 
     def flags(self, relation: int) -> list[float]:
         """1 for `same`, for `contain`."""
@@ -180,7 +177,9 @@ class LiteralTask:
         """C(r, s)."""
         graph = self.graph
         if relation < self.new and other < self.new:
-            return graph.together(relation, other)
+            if relation not in self.visible or other not in self.visible:
+                return 0.0
+            return graph.together(relation, other) / max(sum(graph.together(relation, s) for s in self.visible), 1e-6)
         if relation < self.new:
             if relation not in self.visible:
                 return 0.0
@@ -193,12 +192,17 @@ class LiteralTask:
         total = sum(stored(self.share(s, end)) for s in self.visible)
         return stored(self.share(other, end)) / max(total, 1e-6)
 
+    def degree(self, entity: int) -> int:
+        """The visible edges of an entity that are not of names."""
+        half, named = self.graph.half, self.graph.named
+        return sum(h == entity and r < self.new and r % half < half - named for h, r, _ in self.edges)
+
     def facts(self) -> list[float]:
         ends = [[pair[end] for pair in self.references] for end in (HEAD, TAIL)]
         numbers = [
             math.log(self.shots) / 2,
             *(len(set(own)) / self.shots for own in ends),
-            *(sum(math.log1p(self.graph.degree(e)) for e in own) / self.shots / 8 for own in ends),
+            *(sum(math.log1p(self.degree(e)) for e in own) / self.shots / 8 for own in ends),
             *(max(Counter(own).values()) / self.shots for own in ends),
             sum((b, a) in self.references for a, b in self.references) / self.shots,
             sum(a in ends[TAIL] for a in ends[HEAD]) / self.shots,

@@ -108,11 +108,12 @@ class TrailNetwork(nn.Module):
         vectors = self.read_relation(relation_features(graph, references, walks)) * visible  # (L, 2R + 2, W)
         share = references.around / references.around.sum(-1, keepdim=True).clamp(min=1e-6)  # (L, 2, 2R)
         cover = references.cover.transpose(1, 2)
+        seen = (references.visible @ graph.together.T).clamp(min=1e-6)[..., None]  # C adds up to 1 over what is visible
 
         def together(vectors: Tensor) -> Tensor:
             """Σ C(r, s) z_s."""
             old, new = vectors[:, :known], vectors[:, known:]
-            return torch.cat([graph.together @ old + cover @ new, share @ old + references.turned @ new], 1)
+            return torch.cat([graph.together @ old / seen + cover @ new, share @ old + references.turned @ new], 1)
 
         inverse = torch.cat([graph.inverse, torch.arange(known + 1, known - 1, -1, device=graph.device)])
         for layer in self.relation_layers:

@@ -111,12 +111,18 @@ class ReadGraph:
         """Whether each relation is read (2R,); None if all are."""
         return None if self.visible.all() else self.visible > 0
 
-    def degrees_of(self, entities: np.ndarray) -> np.ndarray:
-        """The number of edges of these entities (n,), without those between names."""
-        if not self.reads_names:
+    def degrees_of(self, entities: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
+        """The number of edges of these entities (n,), without those between names.
+
+        Only edges with `visible` relations (2R,) count, by default those that the graph shows.
+        """
+        counted = (self.visible if visible is None else visible) > 0
+        if self.reads_names:
+            counted.reshape(2, -1)[:, -FLAGS:] = False
+        if counted.all():
             return self.graph.degrees_of(entities)
         firsts, counts, owners = self.graph.slots_of(entities)
-        own = self.graph.relation_ids[firsts] % len(self.graph.relations) < len(self.graph.relations) - FLAGS
+        own = counted[self.graph.relation_ids[firsts]]
         return np.bincount(owners[own], counts[own], minlength=len(entities))
 
     @property

@@ -34,9 +34,9 @@ class References(NamedTuple):
     turned    (L, 2, 2)   the share of references whose head is the head of another, is a tail; whose tail is a head,
                           is the tail of another
     sizes     (L, 2, 5)   of the new relation and its inverse, as `ReadGraph.sizes`
-    facts     (L, FACTS)  log(K) / 2; distinct heads, distinct tails / K; mean log(1 + edges) / 8 of heads, of tails;
-                          the shares of the most frequent head and tail, of references whose inverse is one, and of
-                          heads that are tails
+    facts     (L, FACTS)  log(K) / 2; distinct heads, distinct tails / K; mean log(1 + visible edges) / 8 of heads, of
+                          tails; the shares of the most frequent head and tail, of references whose inverse is one, and
+                          of heads that are tails
     visible   (L, 2R)     1, or 0 for relations that the task must not see
     named     (L,)        1, or 0 if the task must not see names
     """
@@ -109,6 +109,7 @@ def read_references(
     out, into = (np.bincount(column, minlength=len(ends)) for column in (heads, tails))
     seen = graph.visible if visible is None else visible
     around, cover = _around(graph, ends, out, into)
+    degrees = graph.degrees_of(ends, seen)
     chosen = np.arange(count)
     if count > sample:
         chosen = _lowest_hashes(pairs, sample) if rng is None else rng.choice(count, sample, replace=False)
@@ -121,7 +122,7 @@ def read_references(
         "cover": cover * seen,
         "turned": _turned(heads, tails, out, into),
         "sizes": _sizes(count, int((out > 0).sum()), int((into > 0).sum())),
-        "facts": _facts(graph, ends, heads, tails),
+        "facts": _facts(np.log1p(degrees) / 8, heads, tails),
         "visible": seen,
         "named": np.array(named),
     }
@@ -191,16 +192,16 @@ def _sizes(count: int, heads: int, tails: int) -> np.ndarray:
     return np.array([own, [own[0], own[2], own[1], own[4], own[3]]])
 
 
-def _facts(graph: ReadGraph, ends: np.ndarray, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
-    count = len(heads)
-    degrees = np.log1p(graph.degrees_of(ends))
-    keys, turned = heads * len(ends) + tails, tails * len(ends) + heads
+def _facts(degrees: np.ndarray, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
+    """The facts of references as places, given log(1 + edges) / 8 of each end."""
+    count, ends = len(heads), len(degrees)
+    keys, turned = heads * ends + tails, tails * ends + heads
     own = [np.bincount(column) for column in (heads, tails)]
     return np.array(
         [
             math.log(count) / 2,
             *((counts > 0).sum() / count for counts in own),
-            *(degrees[column].mean() / 8 for column in (heads, tails)),
+            *(degrees[column].mean() for column in (heads, tails)),
             *(counts.max() / count for counts in own),
             np.isin(turned, keys).mean(),
             np.isin(heads, tails).mean(),
