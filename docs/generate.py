@@ -231,6 +231,15 @@ def tries_of_fine_tuning() -> str:
     return tables.Table("", columns, rows).markdown()
 
 
+def tries_of_trace() -> str:
+    """What it is worth that nothing in training shows how large and where the hidden relation is."""
+    table = tables.Table("", ["weights", "asked", "seeds", *(f"K = {size}" for size in REFERENCES)], [])
+    for row in read_tries("trace.jsonl"):
+        cells = [spread(row["mrr"][size]) if size in row["mrr"] else "" for size in REFERENCES]
+        table.rows.append([row["what"], row["asked"], str(row["seeds"]), *cells])
+    return table.markdown()
+
+
 def read_tries(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (TRIES / name).read_text("utf-8").splitlines()]
 
@@ -321,13 +330,11 @@ def mixing() -> str:
     return table.markdown()
 
 
-def trail_parts() -> str:
+def trail_parts(record: str) -> str:
     """TRAIL without one of its parts on unseen graphs: mean and deviation over seeds."""
-    rows = json.loads((ROOT / "benchmarks" / "records" / "trail-ablations.json").read_text("utf-8"))["results"]["rows"]
     columns = {"K = 1": "1", "K = 3": "3", "K = 30": "30", "K = all": "all", "3 + own 10": "3 + own 10"}
     table = tables.Table("", ["network", "seeds", *columns, "3 → 3 + 10 of one tail"], [])
-    for network in dict.fromkeys(row["network"] for row in rows):
-        own = [row for row in rows if row["network"] == network]
+    for network, own in rows_by_network(record).items():
         cells = [spread([row[of] for row in own]) for of in columns.values()]
         skewed = " → ".join(spread([row[of] for row in own]) for of in ("3, other tails", "3 + 10 of one tail"))
         table.rows.append([network, str(len(own)), *cells, skewed])
@@ -335,15 +342,21 @@ def trail_parts() -> str:
 
 
 def fold_parts() -> str:
-    """TRAIL without a part of what it reads of names, on the folds of NELL-One: mean and deviation over seeds."""
-    path = ROOT / "benchmarks" / "records" / "trail-fold-ablations.json"
-    rows = json.loads(path.read_text("utf-8"))["results"]["rows"]
-    folds = [column for column in rows[0] if column.startswith("fold")]
+    """TRAIL without one of its parts on the folds of NELL-One: mean and deviation over seeds."""
+    folds = ["fold 0", "fold 1"]
     table = tables.Table("", ["network", "seeds", *folds], [])
-    for network in dict.fromkeys(row["network"] for row in rows):
-        own = [row for row in rows if row["network"] == network]
+    for network, own in rows_by_network("trail-fold-ablations").items():
         table.rows.append([network, str(len(own)), *(spread([row[fold] for row in own]) for fold in folds)])
     return table.markdown()
+
+
+def rows_by_network(record: str) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a record of networks with a part left out, a row for each seed."""
+    rows = json.loads((ROOT / "benchmarks" / "records" / f"{record}.json").read_text("utf-8"))["results"]["rows"]
+    networks: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        networks.setdefault(row["network"], []).append(row)
+    return networks
 
 
 def own_training() -> str:
@@ -591,7 +604,8 @@ def documents() -> dict[Path, str]:
         DOCS / "trail.md": {
             "few-shot": few_shot(),
             "links": ordinary_links(),
-            "parts": trail_parts(),
+            "parts": trail_parts("trail-ablations"),
+            "training-parts": trail_parts("trail-training-ablations"),
             "fold-parts": fold_parts(),
             "own": own_training(),
             **{name: tables_of(unseen())[name].markdown() for name in ("mrr", "skewed")},
@@ -727,6 +741,7 @@ def trials_page() -> str:
         "tries": tries(),
         "by references": tries_by_references(),
         "fine-tuning": tries_of_fine_tuning(),
+        "trace": tries_of_trace(),
         "tuning": tries_of_tuning(),
         "tries of 0.2": tries_0_2(),
     }
