@@ -232,7 +232,7 @@ def tries_of_fine_tuning() -> str:
 
 
 def tries_of_trace() -> str:
-    """What it is worth that nothing in training shows how large and where the hidden relation is."""
+    """The MRR on unseen graphs with a trace of the hidden relation, and without it."""
     table = tables.Table("", ["weights", "asked", "seeds", *(f"K = {size}" for size in REFERENCES)], [])
     for row in read_tries("trace.jsonl"):
         cells = [spread(row["mrr"][size]) if size in row["mrr"] else "" for size in REFERENCES]
