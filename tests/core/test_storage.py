@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from fewlink.core import storage
 from fewlink.core.errors import FewlinkError, InputError, wrong_format
-from fewlink.core.storage import files, folders
+from fewlink.core.storage import files, folders, places
 
 FORMAT = "test/1"
 
@@ -472,6 +472,24 @@ def test_a_manifest_that_was_moved_before_it_could_be_held_is_read_again(
 
     monkeypatch.setattr(Path, "open", moved_first)
     assert storage.read_folder(folder, FORMAT, load, verify=False) == ("new", "new")
+
+
+def test_a_folder_that_was_away_for_a_moment_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, looked = write(tmp_path / "a"), list[Path]()
+    away = places.beside(folder, "previous")
+
+    def while_replaced(path: Path) -> Path:
+        """A writer moves the folder away after the first look, and back before the second."""
+        if away.exists():
+            away.rename(folder)
+        looked.append(places.place_of(path))
+        if len(looked) == 1:
+            folder.rename(away)
+        return looked[-1]
+
+    monkeypatch.setattr(folders, "place_of", while_replaced)
+    assert storage.read_folder(folder, FORMAT, lambda place, manifest: (place / "a.txt").read_text(), verify=False)
+    assert len(looked) > 2
 
 
 def test_a_folder_that_never_stops_changing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,8 @@ def _watched(path: Path) -> Iterator[tuple[Path, bool, Callable[[], bool]]]:
             before = None
         except OSError:
             pass  # an unreadable manifest still has an inode number
-        yield place, held, lambda: before == _inode(place / MANIFEST) and place_of(path) == place
+        # the place first: a folder that is back by then has a manifest again
+        yield place, held, lambda: place_of(path) == place and _inode(place / MANIFEST) == before
 
 
 def _inode(file: Path) -> int | None:
