@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import resource
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -109,14 +110,20 @@ def _cell(value: Any) -> str:
 
 
 def write_record(name: str, results: Mapping[str, Any], *, quiet: bool = False) -> Path:
-    """Store results and the versions of packages as records/NAME.json, and print its path unless `quiet`.
+    """Store results, the command and the versions of packages as records/NAME.json; print its path unless `quiet`.
 
     The environment variable FEWLINK_BENCH_RECORDS sets another folder for the records.
     """
     RECORDS.mkdir(parents=True, exist_ok=True)
     path = RECORDS / f"{name}.json"
-    about = {"date": date.today().isoformat(), "cores": os.cpu_count(), "python": platform.python_version()}
-    record = {**about, "versions": dict(_versions(PACKAGES)), "results": results}
+    record = {
+        "date": date.today().isoformat(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": dict(_versions(PACKAGES)),
+        "results": results,
+    }
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if not quiet:
         print(f"recorded in {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")

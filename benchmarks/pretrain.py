@@ -275,6 +275,8 @@ def learn(
     shape = Shape(settings.width, settings.layers, settings.relation_layers)
     step += before["step"] if before.get("graphs") == sorted(sources) else 0
     facts = {"graphs": sorted(sources), "step": step, "seed": settings.seed}
+    if start is not None:
+        facts["start"] = {key: before.get(key) for key in ("sha256", "graphs", "step")}
     write_weights(out / f"{name}.safetensors", learner.averaged, shape, **facts)
 
 

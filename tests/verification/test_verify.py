@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from tests.conftest import quickly
@@ -214,6 +215,14 @@ def test_shipped_weights_are_compared_with_their_checksum(monkeypatch: pytest.Mo
     monkeypatch.setitem(built_in.CHECKSUMS, weights.name, "0" * 64)
     (problem,) = verify(weights)[0].problems
     assert str(weights) in problem
+
+
+def test_weights_of_0_2_are_not_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "trail.safetensors"
+    facts = {"format": "fewlink-trail/1", "version": "0.2.0"}
+    save_file({"weight": torch.zeros(2)}, path, {"fewlink": json.dumps(facts)})
+    (found,) = verify(path)
+    assert found.status == "unknown" and "which this version cannot run" in found.unclear[0]
 
 
 def test_a_newer_format_is_named(stores: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ import torch
 from fewlink import __version__
 from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, InputError, choose
-from fewlink.core.memory import hardware
+from fewlink.core.memory import command_line, hardware
 from fewlink.core.progress import duration, progress, tell
 from fewlink.core.seeds import generator
 from fewlink.core.storage import read_json, write_bytes
@@ -415,6 +415,7 @@ def measure(each: Measurement, listed: Listed, results: Path, advance: Advanced,
             "relations": len(graph.relations),
             "hidden": len(hidden),
         },
+        "command": command_line(),
         "config": each.model.facts,
         "version": __version__,
         "hardware": hardware(),

@@ -48,10 +48,10 @@ class Verified:
         }
 
     def add(self, error: FewlinkError) -> None:
-        """Record an error as damage or, if a file cannot be read or has a newer format, as unclear."""
+        """Record an error as damage or, if a file cannot be read or is of another version, as unclear."""
         unread = isinstance(error, InputError) and error.problem.startswith("cannot be read")
-        newer = "newer version of fewlink" in str(error)
-        target = self.unclear if unread or newer else self.problems
+        other = any(words in str(error) for words in ("newer version of fewlink", "which this version cannot run"))
+        target = self.unclear if unread or other else self.problems
         if str(error) not in target:
             target.append(str(error))
 

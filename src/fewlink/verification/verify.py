@@ -2,8 +2,8 @@
 
 A folder is checked file by file, then opened. A run is checked with its vectors, checkpoints, calibration and deployed
 graph, and with the benchmark it names; results line by line, with their ranks; a project by SQLite and event by event.
-A path that fewlink did not write, that cannot be read, or that has a newer format is `unknown`, neither whole nor
-damaged. Nothing is written.
+A path that fewlink did not write, that cannot be read, or that has the format of another version is `unknown`, neither
+whole nor damaged. Nothing is written.
 """
 
 from __future__ import annotations

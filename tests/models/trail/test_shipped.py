@@ -92,6 +92,11 @@ def test_a_damaged_file_raises(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"file: is damaged .*: install fewlink again") as error:
             read_weights(wrong, "file")
         assert "\n" not in str(error.value), what
-    for other in (save(weights), saved(weights, format="fewlink-trail/1")):
-        with pytest.raises(InputError, match=re.escape(f"this version of fewlink reads '{FORMAT}'")):
+    others = {
+        f"this version of fewlink reads '{FORMAT}'": save(weights),
+        "newer version of fewlink": saved(weights, format="fewlink-trail/3"),
+        "weights of fewlink 0.2, which this version cannot run": saved(weights, format="fewlink-trail/1"),
+    }
+    for words, other in others.items():
+        with pytest.raises(InputError, match=re.escape(words)):
             read_weights(other, "file")

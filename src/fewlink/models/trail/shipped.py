@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fewlink import __version__
-from fewlink.core.errors import InputError
+from fewlink.core.errors import InputError, wrong_format
 from fewlink.core.storage import write_bytes
 from fewlink.graph import Graph
 from fewlink.models.trail.built_in import built_in_file
@@ -27,6 +27,7 @@ from fewlink.models.trail.scorer import TrailScorer
 
 NAME = "trail"  # in titles and answers
 FORMAT, METADATA = "fewlink-trail/2", "fewlink"  # one entry of metadata: several have no order
+OF_0_2 = "fewlink-trail/1"
 BUILT_IN = "trail.safetensors"
 
 
@@ -73,8 +74,10 @@ def read_weights(content: bytes, name: str) -> Shipped:
         found = facts.get("format")
     except (SafetensorError, ValueError, AttributeError) as error:  # AttributeError: JSON of another kind
         raise _damaged(name, error) from None
+    if found == OF_0_2:
+        raise InputError(name, "has weights of fewlink 0.2, which this version cannot run: train again")
     if found != FORMAT:
-        raise InputError(name, f"has format {found!r}, this version of fewlink reads {FORMAT!r}: install fewlink again")
+        raise wrong_format(Path(name), found, FORMAT, "install fewlink again")
     known = {key: value for key, value in facts.items() if key != "format"}
     made = Shipped(weights, {"file": name, "sha256": hashlib.sha256(content).hexdigest(), **known})
     try:
