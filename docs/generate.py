@@ -240,6 +240,21 @@ def tries_of_trace() -> str:
     return table.markdown()
 
 
+def tries_on_test() -> str:
+    """What TRAIL had on test after each round of training."""
+    columns = {
+        **{f"K = {shots}": f"nell-one {shots} full" for shots in (1, 3, 5, 10)},
+        "K = 3, `paper`": "nell-one 3 paper",
+        "FB15k-237, K = 3": "fb15k-237-few 3 full",
+        "FB15k-237, all pairs": "fb15k-237 all",
+    }
+    table = tables.Table("", ["training", "names", *columns], [])
+    for row in read_tries("test.jsonl"):
+        cells = [spread(row["mrr"][of]) for of in columns.values()]
+        table.rows.append([row["training"], "read" if row["names"] else "not read", *cells])
+    return table.markdown()
+
+
 def read_tries(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (TRIES / name).read_text("utf-8").splitlines()]
 
@@ -369,7 +384,7 @@ def own_training() -> str:
 
     before, after = ([over_graphs(size, trained) for size in REFERENCES] for trained in (False, True))
     shares = [f"{100 * b / a:.0f} %" for b, a in zip(before, after, strict=True)]
-    labels = ["as shipped", "trained on the rest of the graph too", "share"]
+    labels = ["built-in weights", "fine-tuned on the rest of the graph", "share"]
     cells = [*([tables.figure(each) for each in row] for row in (before, after)), shares]
     columns = ["TRAIL", *(f"K = {size}" for size in REFERENCES)]
     return tables.Table("", columns, [[label, *row] for label, row in zip(labels, cells, strict=True)]).markdown()
@@ -742,6 +757,7 @@ def trials_page() -> str:
         "by references": tries_by_references(),
         "fine-tuning": tries_of_fine_tuning(),
         "trace": tries_of_trace(),
+        "rounds": tries_on_test(),
         "tuning": tries_of_tuning(),
         "tries of 0.2": tries_0_2(),
     }
