@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph, components, counted
 from fewlink.graph.components import joined
 from fewlink.models.trail.nearby import Near
-from fewlink.models.trail.read_graph import ReadGraph, slots_of
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.shipped import shipped_scorer
 from fewlink.propagation.edges import edge_fans, graph_part
 from fewlink.scorers import Question
@@ -80,15 +81,18 @@ def test_of_many_pairs_a_sample_is_counted(tmp_path: Path, monkeypatch: pytest.M
     assert large.counted.together[0].tolist() == [0.5, 0.5, 0, 0]  # of the entities 0, 1 and 2, the first and the last
 
 
-def test_the_slots_of_entities(both: tuple[Graph, Graph]) -> None:
-    graph, large = both
-    slots = slots_of(graph)
-    for entities in (np.arange(60), np.array([7, 3, 3]), np.array([], np.int64)):
-        firsts, counts, owners = large.slots_of(entities)
+@pytest.mark.parametrize("hidden", [(), (0,), (1, 6), (0, 5)])
+def test_the_slots_and_degrees_of_entities(both: tuple[Graph, Graph], hidden: tuple[int, ...]) -> None:
+    visible = np.isin(np.arange(10), hidden, invert=True)
+    graph = both[0]
+    for each, entities in itertools.product(both, (np.arange(60), np.array([7, 3, 3]), np.array([], np.int64))):
+        firsts, counts, owners = each.slots_of(entities, visible)
         for place, entity in enumerate(entities.tolist()):
-            relations = large.relation_ids[firsts[owners == place]]
-            assert relations.tolist() == slots.relations[slots.offsets[entity] : slots.offsets[entity + 1]].tolist()
-            assert counts[owners == place].sum() == graph.degrees[entity]
+            own = graph.relation_ids[graph.offsets[entity] : graph.offsets[entity + 1]]
+            relations, sizes = np.unique(own[visible[own]], return_counts=True)
+            assert each.relation_ids[firsts[owners == place]].tolist() == relations.tolist()
+            assert counts[owners == place].tolist() == sizes.tolist()
+            assert each.degrees_of(entities, visible)[place] == sizes.sum()
 
 
 def test_the_edges_of_a_relation(both: tuple[Graph, Graph]) -> None:

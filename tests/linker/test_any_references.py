@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from fewlink.linker.complete import HEADS_PER_BATCH, first_of_heads
 from fewlink.linker.explanation import MAX_LISTED
 from fewlink.linker.query import find_relation
 from fewlink.linker.ranking import RankedPairs
+from fewlink.models.trail.scorer import TrailScorer
 from fewlink.scorers import capabilities
 
 TREES = "Alder Birch Cedar Dogwood Elm Fir Ginkgo Hazel Ironwood Juniper Koa Larch Maple Nutmeg Oak Pine"
@@ -159,6 +160,42 @@ def test_a_relation_of_the_graph_is_as_one_given_by_references(named: Linker) ->
             for each in (asked, given)
         )
         assert_same(rows_by_head(asked), rows_by_head(given))
+
+
+def test_pairs_of_a_relation_that_are_no_references_change_nothing() -> None:
+    """With `shots`, a query reads some of the known pairs; candidates and percentages see no trace of the others."""
+    first = ["person0x0 works town10", "person1x1 works town21", "person2x2 works town30"]
+
+    def answered(others: Iterable[str]) -> tuple[str, float, float]:
+        linker = Linker.shipped(benchmark_of(people(*first, *others)))
+        query = linker.resolve(None, "person0x3", 1, relation="works", shots=3)
+        assert linker.trust(query).candidates == len(linker.candidates(query))  # type: ignore[union-attr]
+        (row,) = linker.answer(query)
+        return row.tail, row.score, row.base_probability or 0.0
+
+    towns, hobbies = [f"town{number}0" for number in range(5)], [f"hobby{number}" for number in range(5)]
+    of_other_heads, of_this_head, of_other_tails = (
+        answered(f"{head} works {tail}" for tail in tails)
+        for head, tails in (("person5x3", towns), ("person0x3", hobbies), ("person5x3", hobbies))
+    )
+    assert of_this_head == of_other_tails == pytest.approx(of_other_heads, abs=1e-4) and of_other_heads[2] > 0
+
+
+def test_a_head_that_only_the_asked_relation_joins_to_the_references_has_no_percentage() -> None:
+    first = ["person0x0 works town10", "person1x1 works town21", "person2x2 works town30"]
+    linker = Linker.shipped(benchmark_of(people(*first, "hermit works town10")))
+    (row,) = linker.predict(None, "hermit", 1, relation="works", shots=3)
+    assert row.probability is None and row.base_probability is None
+
+
+def test_a_completion_does_not_continue_with_other_vectors_of_names(named: Linker) -> None:
+    query = named.resolve(None, ["w0x0"], relation="made_by")
+    vectors = np.random.default_rng(0).normal(size=(len(named.graph.entities), 16)).astype(np.float16)
+    assert isinstance(named.scorer, TrailScorer)
+    other = Linker(named.benchmark, named.scorer.with_vectors(vectors))
+    one, two = (linker._facts(query, "made_by") for linker in (named, other))
+    assert {key for key in one if one[key] != two[key]} == {"text vectors"}
+    assert two == Linker(named.benchmark, named.scorer.with_vectors(vectors))._facts(query, "made_by")
 
 
 def test_all_known_pairs_and_all_given_ones_are_references() -> None:

@@ -25,3 +25,9 @@ def scramble(keys: np.ndarray, seed: int = 0) -> np.ndarray:
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+def hashes_of(pairs: np.ndarray) -> np.ndarray:
+    """A hash of each pair of ids (n, 2)."""
+    heads, tails = np.asarray(pairs, np.uint64).T
+    return scramble(scramble(heads) ^ tails)

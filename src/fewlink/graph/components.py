@@ -5,14 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from fewlink.graph.graph import Graph
+from fewlink.graph.groups import spans
 
 FEW_EDGES = 100_000  # of a component of a large graph; components with more are taken for one
 
 
-def joined(graph: Graph, references: np.ndarray, heads: np.ndarray) -> np.ndarray:
-    """Whether a path joins each head (n,) to an end of a reference (K, 2); references are edges of such paths."""
+def joined(graph: Graph, references: np.ndarray, heads: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
+    """Whether a path joins each head (n,) to an end of a reference (K, 2); references are edges of such paths.
+
+    With `visible` (2R,), a bool for each relation and inverse, paths have no edges of the others; of a graph that is
+    not large, give one without them instead.
+    """
     if graph.counted is not None:
-        return _joined_nearby(graph, np.unique(references), heads)
+        return _joined_nearby(graph, np.unique(references), heads, visible)
     parts = graph.once(_components)
     reached = np.zeros(len(parts), bool)
     reached[parts[references]] = True  # by the number of a component, which is an entity of it
@@ -33,25 +38,26 @@ def _components(graph: Graph) -> np.ndarray:
     return lowest
 
 
-def _joined_nearby(graph: Graph, ends: np.ndarray, heads: np.ndarray) -> np.ndarray:
+def _joined_nearby(graph: Graph, ends: np.ndarray, heads: np.ndarray, visible: np.ndarray | None) -> np.ndarray:
     """As `joined`, without reading all edges: whether a head's component has one of the ends (m,), if it is small, and
     whether that of an end is as large, otherwise."""
-    large = any(_component(graph, end) is None for end in ends.tolist())
+    large = any(_component(graph, end, visible) is None for end in ends.tolist())
     found = {}
     for head in np.unique(heads).tolist():
-        own = _component(graph, head)
+        own = _component(graph, head, visible)
         found[head] = large if own is None else bool(np.isin(ends, own).any())
     return np.array([found[head] for head in heads.tolist()], bool)
 
 
-def _component(graph: Graph, entity: int) -> np.ndarray | None:
+def _component(graph: Graph, entity: int, visible: np.ndarray | None) -> np.ndarray | None:
     """The entities that a path joins to one, sorted; None if they have over `FEW_EDGES` edges."""
     reached = new = np.array([entity])
     left = FEW_EDGES
     while len(new):
-        left -= int(graph.degrees_of(new).sum())
+        left -= int(graph.degrees_of(new, visible).sum())
         if left < 0:
             return None
-        new = np.setdiff1d(graph.tail_ids[graph.edges_of(new)[0]], reached)
+        firsts, counts, _ = graph.slots_of(new, visible)
+        new = np.setdiff1d(graph.tail_ids[spans(firsts, firsts + counts)[0]], reached)
         reached = np.union1d(reached, new)
     return reached

@@ -64,9 +64,29 @@ class Graph(Memo):
         """The number of edges of each entity, inverse ones included: (entities,)."""
         return np.diff(self.offsets)
 
-    def degrees_of(self, entities: np.ndarray | int) -> np.ndarray:
-        """The number of edges of these entities (n,); unlike `degrees`, it reads nothing else."""
-        return np.asarray(self.offsets[np.asarray(entities) + 1] - self.offsets[entities])
+    def degrees_of(self, entities: np.ndarray | int, visible: np.ndarray | None = None) -> np.ndarray:
+        """The number of edges of these entities (n,); unlike `degrees`, it reads nothing else.
+
+        With `visible` (2R,), a bool for each relation and inverse, the edges of the others do not count. Of a large
+        graph, only the entities that have such edges are read.
+        """
+        degrees = np.asarray(self.offsets[np.asarray(entities) + 1] - self.offsets[entities])
+        if visible is None or visible.all():
+            return degrees
+        entities = np.asarray(entities)
+        some = np.arange(len(entities)) if self.counted is None else self._having(entities, np.flatnonzero(~visible))
+        _, counts, owners = self.slots_of(entities[some], visible)
+        degrees[some] = np.bincount(owners, counts, len(some))
+        return degrees
+
+    def _having(self, entities: np.ndarray, relations: np.ndarray) -> np.ndarray:
+        """The places of the entities (n,) that have one of these relations."""
+        found = np.zeros(len(entities), bool)
+        for relation in relations.tolist():
+            owners = self.slots[relation]  # sorted
+            at = np.searchsorted(owners, entities)
+            found[at < len(owners)] |= owners[at[at < len(owners)]] == entities[at < len(owners)]
+        return np.flatnonzero(found)
 
     @functools.cached_property
     def popular(self) -> np.ndarray:
@@ -78,9 +98,14 @@ class Graph(Memo):
         entities = np.asarray(entities)
         return spans(self.offsets[entities], self.offsets[entities + 1])
 
-    def slots_of(self, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def slots_of(
+        self, entities: np.ndarray, visible: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The distinct relations of these entities, one entity after the other: the first edge of each, their number,
-        and the index of the entity in the argument; (n,) each. Of an entity with many edges, few are read."""
+        and the index of the entity in the argument; (n,) each. Of an entity with many edges, few are read.
+
+        With `visible` (2R,), a bool for each relation and inverse, the others are left out.
+        """
         entities = np.asarray(entities)
         degrees = self.degrees_of(entities)
         few = np.flatnonzero(degrees <= FEW_EDGES)
@@ -95,9 +120,11 @@ class Graph(Memo):
             firsts.append(own[:-1])
             counts.append(np.diff(own))
             owners.append(np.full(len(own) - 1, place))
-        owner = np.concatenate(owners)
+        first, count, owner = (np.concatenate(columns) for columns in (firsts, counts, owners))
         order = np.argsort(owner, kind="stable")
-        return np.concatenate(firsts)[order], np.concatenate(counts)[order], owner[order]
+        if visible is not None:
+            order = order[visible[self.relation_ids[first[order]]]]
+        return first[order], count[order], owner[order]
 
     def _runs(self, begin: int, end: int) -> np.ndarray:
         """Where the edges of each relation begin among those of an entity from `begin` to `end`, and the end."""

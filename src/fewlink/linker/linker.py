@@ -458,6 +458,7 @@ class Linker:
             "tails": len(tails),
             "asked": digest(heads, tails, references.ids),
             "names": able.reads_names,
+            "text vectors": able.text_vectors,
             "mixed in": able.mixed_in,
             "edges": able.edges_read,
             "constraints": sorted(self.constraints(query).kinds),
@@ -644,6 +645,16 @@ class Linker:
             return model.untrained()
         return model.inverted() if relation.inverse else model
 
+    def unseen_by(self, references: References) -> tuple[Scorer, int | None]:
+        """The part of the model that was not trained on the references, and the relation that it does not see in the
+        graph."""
+        model, relation = self.model_for(references), references.relation
+        if isinstance(model, RelationScorer):
+            model = model.untrained()
+        if model is self.scorer or relation is None or relation.number < 0:  # a task is not in the graph
+            return model, None
+        return model, relation.number
+
     def _check_heads(self, query: Query) -> None:
         if not query.heads:
             missing, wanted = ("tail", "head") if query.inverse else ("head", "tail")
@@ -655,7 +666,9 @@ class Linker:
         return _cached(
             self._recent_candidates,
             key,
-            lambda: candidate_ids(self.benchmark, self.names, query.candidates, query.references),
+            lambda: candidate_ids(
+                self.benchmark, self.names, query.candidates, query.references, self.unseen_by(query.references)[1]
+            ),
             LIST_CACHE_SIZE,
         )
 
@@ -676,11 +689,8 @@ class Linker:
         references = dataclasses.replace(query.references, rejected=())
 
         def measure() -> Trust:
-            model, asked, hidden = self.model_for(references), references, None
-            if isinstance(model, RelationScorer):
-                model = model.untrained()
+            (model, hidden), asked = self.unseen_by(references), references
             if model is not self.scorer and asked.relation is not None:
-                hidden = asked.relation.number if asked.relation.number >= 0 else None  # a task is not in the graph
                 asked = dataclasses.replace(asked, relation=asked.relation.hidden())
             candidates = None if query.candidates == "open" else self.candidates(query)
             return measure_trust(model, self.graph, asked, candidates, hidden)
@@ -783,8 +793,9 @@ class Linker:
         if self.calibration is None:
             return None
         graph = known_graph(self.benchmark)
-        evidence = evidence_for(self.scorer, graph, query.references.ids, pairs.heads) & ~pairs.alone
-        base = self.calibration.probabilities(pairs, HeadFans(self.graph)[pairs.heads], trust)
+        model, hidden = self.unseen_by(query.references)
+        evidence = evidence_for(model, graph, query.references.ids, pairs.heads) & ~pairs.alone
+        base = self.calibration.probabilities(pairs, HeadFans(self.graph, hidden)[pairs.heads], trust)
         if changed := self._recalibration(query):
             base = changed(base)
         if query.adjustment is None:

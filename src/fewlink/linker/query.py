@@ -312,7 +312,11 @@ def find_candidates(graph: Graph, names: Names, choice: Choice) -> str | tuple[i
 
 
 def candidate_ids(
-    benchmark: Benchmark, names: Names, candidates: str | tuple[int, ...], references: References
+    benchmark: Benchmark,
+    names: Names,
+    candidates: str | tuple[int, ...],
+    references: References,
+    hidden: int | None = None,
 ) -> np.ndarray:
     """The tails to rank (c,), sorted; raises if there are none.
 
@@ -323,7 +327,7 @@ def candidate_ids(
     if not isinstance(candidates, str):
         return np.array(candidates, np.int32)
     if candidates == "open":
-        return open_candidates(graph, references.ids)
+        return open_candidates(graph, references.ids, hidden)
     if candidates == "all":
         return np.arange(len(graph.entities), dtype=np.int32)
     if candidates != "full":

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fewlink.core.metrics import realistic_rank
+from fewlink.core.seeds import hashes_of
 from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.graph.components import joined
@@ -125,6 +126,7 @@ def measure_trust(
     that the scorer does not see. It does not choose candidates either, because it joins the pairs that are held out.
     """
     pairs, relation = references.ids, references.relation
+    pairs = pairs[np.argsort(hashes_of(pairs))]  # whatever their order, the same are held out
     tails, heads = (open_candidates(graph, each, hidden) for each in (pairs, pairs[:, ::-1]))
     known = relation is not None and (relation.number >= 0 or relation.trained)
     whole = relation is not None and not known and is_whole(len(pairs), relation)
@@ -205,15 +207,22 @@ def evidence_for(scorer: Scorer, graph: Graph, references: np.ndarray, heads: np
 
 
 class HeadFans:
-    """The logarithm of the mean number of edges per relation of entities: `fans[heads]` (n,)."""
+    """The logarithm of the mean number of edges per relation of entities: `fans[heads]` (n,).
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    A `hidden` relation, which the model does not see, does not count.
+    """
+
+    def __init__(self, graph: Graph, hidden: int | None = None) -> None:
+        self.graph, self.hidden = graph, hidden
 
     def __getitem__(self, heads: np.ndarray) -> np.ndarray:
         own, which = np.unique(heads, return_inverse=True)
-        slots = np.bincount(self.graph.slots_of(own)[2], minlength=len(own))
-        return np.asarray(np.log(np.maximum(self.graph.degrees_of(own), 1) / np.maximum(slots, 1)))[which]
+        firsts, counts, owners = self.graph.slots_of(own)
+        if self.hidden is not None:
+            kept = self.graph.relation_ids[firsts] % len(self.graph.relations) != self.hidden
+            counts, owners = counts[kept], owners[kept]
+        slots, edges = np.bincount(owners, minlength=len(own)), np.bincount(owners, counts, len(own))
+        return np.asarray(np.log(np.maximum(edges, 1) / np.maximum(slots, 1)))[which]
 
 
 def row_features(pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> np.ndarray:

@@ -265,7 +265,9 @@ class EdgeTable:
         return self.by_tail.row.device
 
     def to(self, device: str | torch.device) -> EdgeTable:
-        return _moved(self, torch.device(device))  # type: ignore[no-any-return]
+        """The table on a device; itself, with what it remembers, if it is there."""
+        wanted = torch.device(device)
+        return self if wanted == self.device else _moved(self, wanted)
 
 
 def edge_fans(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
@@ -336,13 +338,13 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int, visible: np.n
     for rounds in range(ROUNDS):
         waiting = ~np.isin(reached, expanded)
         nodes, weight = reached[waiting], mass[waiting]
-        size = graph.degrees_of(nodes)
+        size = graph.degrees_of(nodes, visible)
         order = np.argsort(-weight / np.maximum(size, 1), kind="stable")
         order = order[size[order] <= SHARE * most_edges]
         limit = left if rounds == ROUNDS - 1 else left * (rounds + 1) / ROUNDS
         order = order[np.cumsum(size[order]) <= limit]
         nodes, weight = nodes[order], weight[order]
-        firsts, counts, owners = visible_slots(graph, nodes, visible)
+        firsts, counts, owners = graph.slots_of(nodes, visible)
         if not len(firsts):
             break
         some = Taken.of(firsts, counts, nodes[owners])
@@ -402,17 +404,6 @@ def fan_in_of(graph: Graph, edges: np.ndarray) -> np.ndarray:
     return np.asarray(1 / np.maximum(graph.counted.fans[edges], 1), np.float32)
 
 
-def visible_slots(
-    graph: Graph, entities: np.ndarray, visible: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The relations of entities as `Graph.slots_of` lists them, those that are visible."""
-    firsts, counts, owners = graph.slots_of(entities)
-    if visible is None:
-        return firsts, counts, owners
-    kept = visible[graph.relation_ids[firsts]]
-    return firsts[kept], counts[kept], owners[kept]
-
-
 def _from_sources(
     graph: Graph, sources: np.ndarray, most_edges: int, visible: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, list[Taken]]:
@@ -420,8 +411,8 @@ def _from_sources(
     walks that begins at each, (n,); and these edges, of each such source."""
     reached, mass = sources, np.full(len(sources), 1 / len(sources))
     few, taken = int(SHARE * most_edges / len(sources)), []
-    for source in sources[graph.degrees_of(sources) > SHARE * most_edges].tolist():
-        firsts, counts, _ = visible_slots(graph, np.array([source]), visible)
+    for source in sources[graph.degrees_of(sources, visible) > SHARE * most_edges].tolist():
+        firsts, counts, _ = graph.slots_of(np.array([source]), visible)
         rare = np.argsort(counts, kind="stable")
         some = Taken.of(firsts[rare], counts[rare], np.full(len(rare), source), few)
         new = np.setdiff1d(distinct(graph.tail_ids[some.edges]), reached, assume_unique=True)

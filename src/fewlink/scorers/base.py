@@ -54,6 +54,7 @@ class Capabilities:
     evidence           a description of each kind of evidence in its reasons
     edges_read         the number of edges that it reads around each head; None for the whole graph
     reads_names        whether its scores include evidence from names
+    text_vectors       the sha256 of vectors of names that took the place of its own
     recalibration      of the probabilities that the calibration of another scorer gives to its scores
     mixed_in           the sha256 of an embedding model that is mixed in for relations of the graph
     references_seen    the number of pairs of each dev and test relation, the first ones, that it was trained on
@@ -65,6 +66,7 @@ class Capabilities:
     evidence: Mapping[str, str] = field(default_factory=dict)
     edges_read: int | None = None
     reads_names: bool = False
+    text_vectors: str = ""
     recalibration: Recalibration | None = None
     mixed_in: str = ""
     references_seen: int = 0

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from tests.conftest import graph_of
 
 from fewlink.graph import Graph
@@ -75,9 +76,8 @@ def test_they_are_the_last_two_relations_of_the_graph() -> None:
     assert read.reads_names and read.flags.nonzero().tolist() == [
         [r, i] for h in (0, half) for i, r in enumerate((h + 1, h + 2))
     ]
-    assert np.array_equal(
-        read.degrees_of(np.arange(len(graph.entities))), graph.degrees
-    )  # names are no edges of the user's
+    degrees = read.degrees_of(np.arange(4), read.visible)
+    assert np.array_equal(degrees, graph.degrees)  # names are no edges of the user's
 
 
 @pytest.mark.parametrize("names", [["Q1", "Q2", "Q3", "Q4"], ["/m/0a1", "/m/0b2", "/m/0c3", "/m/0d4"]])
@@ -92,8 +92,11 @@ def test_without_names_the_graph_is_the_users() -> None:
     graph = labelled("Springfield", "springfield", "Springfield Town Hall", "Main Street")
     rest, plain = ReadGraph.of(graph).without_names(), ReadGraph.of(graph, names=False)
     assert rest.graph.triples().tolist() == plain.graph.triples().tolist() and rest.vectors is None
-    everyone = np.arange(len(graph.entities))
-    assert not rest.reads_names and np.array_equal(rest.degrees_of(everyone), plain.degrees_of(everyone))
+    assert not rest.reads_names and not plain.with_vectors(np.ones((4, 2))).without_names().reads_names
+    everyone, every, half = np.arange(4), np.ones(len(rest.sizes)), len(rest.sizes) // 2
+    known = torch.tensor([0, half])  # `next` and its inverse
+    assert torch.equal(rest.sizes[known], plain.sizes) and torch.equal(rest.together[known][:, known], plain.together)
+    assert np.array_equal(rest.degrees_of(everyone, every), graph.degrees)
 
 
 def test_kinds_before_a_colon_and_numbers_of_nell_are_left_out() -> None:

@@ -137,6 +137,22 @@ def test_questions_side_by_side_have_the_scores_of_the_network(
         torch.testing.assert_close(scores, by_network(scorer, question), rtol=1e-4, atol=1e-5)
 
 
+def test_references_that_join_the_same_entities_otherwise_are_another_task() -> None:
+    scorer, question = scorer_of(0), question_of(0)
+    for pairs in ([[1, 2], [3, 4]], [[1, 4], [3, 2]]):
+        asked = dataclasses.replace(question, references=np.array(pairs, np.int32))
+        torch.testing.assert_close(scorer(asked), by_network(scorer, asked), rtol=1e-4, atol=1e-5)
+
+
+def test_names_tell_tails_outside_of_a_part_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WHOLE", 0)
+    monkeypatch.setattr(module, "PART", 12)
+    scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
+    vectors = np.random.default_rng(0).normal(size=(200, 96)).astype(np.float16)
+    scores = scorer.with_vectors(vectors)(question)
+    assert len(scores[0].unique()) == len(question.candidates) > len(scorer(question)[0].unique())
+
+
 def test_questions_about_parts_of_a_graph_have_the_same_scores_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WHOLE", 0)
     monkeypatch.setattr(module, "PART", 50)
@@ -320,6 +336,38 @@ def test_a_long_explanation_does_not_hold_up_other_questions(monkeypatch: pytest
         assert not long.done()
         gate.set()
         assert long.result(20).score == 0.0
+
+
+def test_an_explanation_compares_references_by_the_scores_of_answers() -> None:
+    """Also if an answer reads fewer edges than the explanation."""
+    scorer, question = scorer_of(2, triples=300, entities=60), question_of(2, entities=60)
+    scorer.limit_edges(20)
+    head, tail = question.heads[:1], question.candidates[:1]
+
+    def score(pairs: np.ndarray) -> float:
+        return float(scorer(Question("", pairs, head, tail)))
+
+    pairs = question.references
+    expected = [score(pairs) - score(np.delete(pairs, place, 0)) for place in range(len(pairs))]
+    assert scorer.explain(pairs, int(head[0]), int(tail[0])).references == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize("relation", range(4))
+def test_what_is_hidden_leaves_no_trace_in_a_part(relation: int, near: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WHOLE", 0)
+    monkeypatch.setattr(module, "PART", 40)
+    monkeypatch.setattr(module, "NEARBY", 0)
+    graph, question = random_graph(1, relations=4, triples=400, entities=120), question_of(1, entities=120)
+    network = network_of(SHAPE, 1)
+    rest = ReadGraph.of(graph).without(graph.relations[relation])
+    hiding = ReadGraph.of(graph).hiding(relation)
+    hiding.sizes, hiding.together = rest.sizes, rest.together  # of a large graph these stay
+    scorers = [TrailScorer("trail", network, read) for read in (rest, hiding)]
+    for scorer in scorers if near else ():
+        scorer.limit_edges(30)
+    one, other = (scorer(question) for scorer in scorers)
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("part", [None, 20])

@@ -23,7 +23,7 @@ from torch.nn.functional import softmax
 from fewlink.graph import Graph
 from fewlink.graph.groups import spans
 from fewlink.models.trail.network import HEAD, Encoded, TrailNetwork
-from fewlink.propagation.edges import EdgeOrder, RowEdges, Taken, fan_in_of, visible_slots
+from fewlink.propagation.edges import EdgeOrder, RowEdges, Taken, fan_in_of
 from fewlink.propagation.product import Norms, row_sums
 
 ROUNDS = 4  # times that the neighbours of reached entities are reached in turn
@@ -119,13 +119,13 @@ class Surroundings:
     def sizes(self, entities: np.ndarray) -> np.ndarray:
         """The number of edges that are taken of each entity (n,), at most."""
         first, last = self._spans(entities)
-        return np.asarray(np.minimum(self.graph.degrees_of(entities), self.most_of_one) + last - first)
+        return np.asarray(np.minimum(self.graph.degrees_of(entities, self.visible), self.most_of_one) + last - first)
 
     def edges(self, entities: np.ndarray) -> Edges:
         """The edges that are taken of entities (n,), each with its inverse."""
-        graph, many = self.graph, self.graph.degrees_of(entities) > self.most_of_one
+        graph, many = self.graph, self.graph.degrees_of(entities, self.visible) > self.most_of_one
         few, hubs = np.flatnonzero(~many), np.flatnonzero(many)
-        firsts, counts, owners = visible_slots(graph, entities[few], self.visible)
+        firsts, counts, owners = graph.slots_of(entities[few], self.visible)
         taken = [Taken.of(firsts, counts, few[owners])]
         for hub in hubs.tolist():
             some = self._first_edges(int(entities[hub]))
@@ -143,7 +143,7 @@ class Surroundings:
     def _first_edges(self, entity: int) -> Taken:
         """The edges that are taken of an entity with very many."""
         if entity not in self._first:
-            firsts, counts, _ = visible_slots(self.graph, np.array([entity]), self.visible)
+            firsts, counts, _ = self.graph.slots_of(np.array([entity]), self.visible)
             every = Taken.of(firsts, counts, np.full(len(firsts), entity))
             merit = every.fan_out * self.worth.at(self.graph.tail_ids[every.edges])
             best = np.argsort(-merit, kind="stable")[: self.most_of_one]

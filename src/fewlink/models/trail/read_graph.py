@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,17 +20,6 @@ from fewlink.propagation.edges import EdgeTable, GraphPart
 PAIRS_AT_ONCE = 1 << 24
 
 
-class Slots(NamedTuple):
-    """The distinct relations of each entity.
-
-    Shapes: `relations[offsets[e] : offsets[e + 1]]` are those of entity e; `counts` (2R,) the entities that have each.
-    """
-
-    offsets: np.ndarray
-    relations: np.ndarray
-    counts: np.ndarray
-
-
 class ReadGraph:
     """A graph as TRAIL reads it.
 
@@ -37,8 +27,8 @@ class ReadGraph:
 
     Shapes: `sizes` (2R, 5) of each relation; `together` (2R, 2R), the share of the entities with one relation that
     have the other, rows adding up to 1; `flags` (2R, 2), 1 for `same` and for `contain`, and their inverses; `vectors`
-    (entities, 96) of the names, or None; `visible` (2R,), 0 for relations that are not read. `edges` are sorted when
-    they are first used.
+    (entities, D) of the names, or None, and `given_vectors`, the sha256 of those that took the place of the built-in
+    ones; `visible` (2R,), 0 for relations that are not read. `edges` are sorted when they are first used.
     """
 
     def __init__(
@@ -51,7 +41,7 @@ class ReadGraph:
         edges: EdgeTable | None = None,
     ) -> None:
         self.graph, self.sizes, self.together, self.flags, self.vectors = graph, sizes, together, flags, vectors
-        self._edges, self.visible = edges, np.ones(len(sizes))
+        self._edges, self.visible, self.given_vectors = edges, np.ones(len(sizes)), ""
 
     @classmethod
     def of(cls, graph: Graph, *, names: bool = True) -> ReadGraph:
@@ -77,6 +67,8 @@ class ReadGraph:
 
     def hiding(self, relation: int) -> ReadGraph:
         """The same graph, in which a relation and its inverse are not read; what was counted with it stays."""
+        if self.device.type != "cpu":
+            _ = self.edges  # sorted once for all copies; of a large graph a CPU reads parts
         other = copy.copy(self)
         other.visible = self.visible.copy()
         other.visible[[relation, (relation + self.relations // 2) % self.relations]] = 0
@@ -86,15 +78,21 @@ class ReadGraph:
         """The graph without the relations and vectors of names; all ids stay the same."""
         if not self.reads_names:
             return self
+        other = self.with_vectors(None)
+        if not self.has_name_relations:
+            return other
         count = len(self.graph.relations)
         rest = self.graph.without(np.arange(count - FLAGS, count))
         counted = {"sizes": rest.once(_sizes), "together": rest.once(_together)}
-        return self._with(graph=rest, **counted, flags=torch.zeros_like(self.flags), vectors=None).to(self.device)
+        return other._with(graph=rest, **counted, flags=torch.zeros_like(self.flags)).to(self.device)
 
     def with_vectors(self, vectors: np.ndarray | None) -> ReadGraph:
         """The same graph with other vectors of names (entities, D), or without any."""
         other = copy.copy(self)
-        other.vectors = None if vectors is None else torch.from_numpy(vectors).to(self.device)
+        other.vectors, other.given_vectors = None, ""
+        if vectors is not None:
+            other.vectors = torch.from_numpy(vectors).to(self.device)
+            other.given_vectors = hashlib.sha256(np.ascontiguousarray(vectors).data).hexdigest()
         return other
 
     def _with(self, **changes: Any) -> ReadGraph:
@@ -111,24 +109,22 @@ class ReadGraph:
         """Whether each relation is read (2R,); None if all are."""
         return None if self.visible.all() else self.visible > 0
 
-    def degrees_of(self, entities: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
-        """The number of edges of these entities (n,), without those between names.
-
-        Only edges with `visible` relations (2R,) count, by default those that the graph shows.
-        """
-        counted = (self.visible if visible is None else visible) > 0
-        if self.reads_names:
+    def degrees_of(self, entities: np.ndarray, visible: np.ndarray) -> np.ndarray:
+        """The number of edges of these entities (n,) with `visible` relations (2R,), without those between names."""
+        counted = visible > 0
+        if self.has_name_relations:
             counted.reshape(2, -1)[:, -FLAGS:] = False
-        if counted.all():
-            return self.graph.degrees_of(entities)
-        firsts, counts, owners = self.graph.slots_of(entities)
-        own = counted[self.graph.relation_ids[firsts]]
-        return np.bincount(owners[own], counts[own], minlength=len(entities))
+        return self.graph.degrees_of(entities, counted)
+
+    @property
+    def has_name_relations(self) -> bool:
+        """Whether the last two relations are those between names."""
+        return bool(self.flags.any())
 
     @property
     def reads_names(self) -> bool:
-        """Whether names are among the relations."""
-        return bool(self.flags.any())
+        """Whether names are evidence, as relations or by their vectors."""
+        return self.has_name_relations or self.vectors is not None
 
     @functools.cached_property
     def edges(self) -> EdgeTable:
@@ -160,18 +156,6 @@ class ReadGraph:
         return torch.arange(self.relations, device=self.device).roll(self.relations // 2)
 
 
-def slots_of(graph: Graph) -> Slots:
-    """The distinct relations of each entity, computed once."""
-    return graph.once(_slots)
-
-
-def _slots(graph: Graph) -> Slots:
-    first = graph.slot_starts
-    relations = graph.relation_ids[first].astype(np.int64)
-    counts = np.bincount(relations, minlength=2 * len(graph.relations))
-    return Slots(offsets_of(graph.head_ids[first], len(graph.entities)), relations, counts)
-
-
 def _sizes(graph: Graph) -> Tensor:
     """Of each relation: triples, entities at its head and at its tail, and mean fan-out and fan-in, on log scales."""
     count, heads = graph.relation_sizes, np.diff(graph.slots.offsets)
@@ -186,9 +170,9 @@ def _together(graph: Graph) -> Tensor:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the array is not writable, and is not written to
             return torch.from_numpy(graph.counted.together)
-    count, (offsets, relations, _) = 2 * len(graph.relations), slots_of(graph)
-    owners = graph.head_ids[graph.slot_starts]
-    both = np.zeros(count * count)
+    firsts, count = graph.slot_starts, 2 * len(graph.relations)
+    relations, owners = graph.relation_ids[firsts].astype(np.int64), graph.head_ids[firsts]
+    offsets, both = offsets_of(owners, len(graph.entities)), np.zeros(count * count)
     step = max(1, PAIRS_AT_ONCE // max(1, int(np.diff(offsets).max(initial=1))))
     for at in range(0, len(relations), step):
         part = slice(at, at + step)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fewlink.core.seeds import scramble
+from fewlink.core.seeds import hashes_of
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.propagation.product import ExtraEdges, Norms, edge_constants
 
@@ -111,8 +111,10 @@ def read_references(
     around, cover = _around(graph, ends, out, into)
     degrees = graph.degrees_of(ends, seen)
     chosen = np.arange(count)
-    if count > sample:
-        chosen = _lowest_hashes(pairs, sample) if rng is None else rng.choice(count, sample, replace=False)
+    if count > sample and rng is None:
+        chosen = np.sort(np.argpartition(hashes_of(pairs), sample)[:sample])
+    elif count > sample and rng is not None:
+        chosen = rng.choice(count, sample, replace=False)
     numbers = {
         "marks": np.stack([out > 0, into > 0]),
         "fans": np.stack([1 / out[heads], 1 / into[tails]], 1),
@@ -154,12 +156,6 @@ def padded(references: References, size: int, sample: int, nodes: int) -> Refere
 def stacked(tasks: Sequence[References]) -> References:
     """Tasks of one graph, padded alike, as one."""
     return References(*(torch.cat(columns) for columns in zip(*tasks, strict=True)))
-
-
-def _lowest_hashes(pairs: np.ndarray, count: int) -> np.ndarray:
-    """The places of the `count` pairs (K, 2) with the lowest hashes."""
-    heads, tails = np.asarray(pairs, np.uint64).T
-    return np.sort(np.argpartition(scramble(scramble(heads) ^ tails), count)[:count])
 
 
 def distinct_pairs(pairs: np.ndarray) -> np.ndarray:

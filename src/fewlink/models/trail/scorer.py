@@ -172,11 +172,12 @@ class TrailScorer:
             evidence=EVIDENCE,
             edges_read=self.part_edges if self.near_edges is None else self.near_edges,
             reads_names=self.graph.reads_names,
+            text_vectors=self.graph.given_vectors,
         )
 
     def has_evidence(self, references: np.ndarray, heads: np.ndarray) -> np.ndarray:
         """Whether a path, over equal and contained names too if they are read, joins each head (n,) to a reference."""
-        return joined(self.graph.graph, references, heads)
+        return joined(self.graph.graph, references, heads, self.graph.shown)
 
     def limit_edges(self, edges: int) -> None:
         """Read about so many edges around each head, chosen by walks from it (`nearby`): fewer are quicker.
@@ -263,14 +264,16 @@ class TrailScorer:
             known = self.known_task(references)
             pair, nodes = self._pair(known, head, tail)
 
-        left = [Question("", pairs, np.array([head]), np.array([tail])) for pairs in left_out(references)]
-        work: list[Callable[[], Any]] = [lambda: explain(pair, most), lambda: self.each(left)]
+        sets = [references, *left_out(references)]  # an answer may read other edges than the explanation
+        asked = [Question("", pairs, np.array([head]), np.array([tail])) for pairs in sets]
+        work: list[Callable[[], Any]] = [lambda: explain(pair, most), lambda: self.each(asked)]
         found, scores = parallel_map(lambda each: each(), work)
         reasons: Reasons = found
+        answered, *without = map(float, scores)
         return dataclasses.replace(
             reasons,
             entities=[tuple(nodes[list(walked)].tolist()) for walked in reasons.entities],
-            references=[reasons.score - float(each) for each in scores],
+            references=[answered - each for each in without],
             names=self._like_names(known, pair, reasons.score, head, tail),
             graph=self.graph.graph,
         )

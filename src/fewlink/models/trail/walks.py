@@ -66,7 +66,7 @@ def read_walks(graph: ReadGraph, references: References, dtype: torch.dtype) -> 
     features, joined = [], []
     for first, last in HOPS:
         forward, backward = through(before[first], after[last]).split(size, -1)
-        share = (forward > 0).to(references.used.dtype) * references.sampled[:, None]
+        share = (forward > 0).to(references.used.dtype)
         features += [_chance(forward).sum(-1), _chance(backward).sum(-1), share.sum(-1)]
         joined.append(share.amax(1).sum(-1) / total)
     by_length = [joined[0], torch.maximum(joined[1], joined[2]), joined[4]]
