@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.conftest import benchmark_of
+from tests.linker.graphs import people
 from tests.linker.linkers import REFERENCES, umls
 
 from fewlink.data import Benchmark
@@ -21,6 +22,7 @@ from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import (
     FEATURES,
     TOGETHER,
+    Answered,
     HeadFans,
     Trust,
     evidence_for,
@@ -258,6 +260,28 @@ def test_the_fan_says_how_many_tails_a_head_may_have() -> None:
     assert many.fan == pytest.approx(np.log(6 / 2)) and back.fan == pytest.approx(-many.fan)
     fans = HeadFans(graph)[np.array([1, 0, 7, 0])]
     assert fans == pytest.approx([np.log(2), np.log(5 / 2), 0, np.log(5 / 2)])
+
+
+def test_heads_that_have_their_tail_by_hand() -> None:
+    pairs = [(head, 90) for head in range(20)]
+    once = Answered(np.array([*pairs, (0, 91)]))  # one of twenty heads has two
+    assert once.chances(np.array([1, 0, 20, 95])).tolist() == pytest.approx([2 / 22, 2 / 22, 1, 1])
+    several = Answered(np.array([*pairs, (0, 91), (1, 91)]))
+    few = Answered(np.array(pairs[:7]))
+    assert several.chances(np.array([1, 20])).tolist() == few.chances(np.array([1, 20])).tolist() == [1, 1]
+    assert Answered(np.zeros((0, 2), np.int32)).chances(np.array([1])).tolist() == [1]
+
+
+def test_a_second_father_is_improbable() -> None:
+    linker = Linker.shipped(benchmark_of(people()))
+    asked = linker.predict(None, ["person0x1", "person3x2"], 2, relation="lives")
+    assert all(row.probability is not None and row.probability < 0.03 for row in asked)
+    (note,) = [note for note in asked.notes if "is known already" in note]
+    assert "hardly any head of this relation has two: 'person0x1', 'person3x2'" in note
+    shown = linker.predict(None, "person0x1", 3, relation="lives", exclude_known=False)
+    assert max(row.probability or 0.0 for row in shown if row.known) > 0.1
+    back = linker.heads("town01", k=2, relation="lives")
+    assert not any("is known already" in note for note in back.notes)
 
 
 def test_trust_is_measured_once_for_each_set_of_references() -> None:

@@ -65,6 +65,7 @@ from fewlink.linker.tables import Answers
 from fewlink.linker.trust import (
     NO_PATH,
     SINGLE,
+    Answered,
     HeadFans,
     Trust,
     evidence_for,
@@ -144,6 +145,7 @@ class Linker:
         self.recent_trust: dict[object, Trust] = {}
         self._recent_candidates: dict[object, np.ndarray] = {}
         self._recent_constraints: dict[object, Constraints] = {}
+        self._answered: dict[object, Answered] = {}
         self._hiding: dict[object, Scorer] = {}
         _ = self.graph.slots  # computed now rather than during the first query
 
@@ -788,7 +790,8 @@ class Linker:
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """The calibrated probabilities (n,) of pairs before and after adjustment; None if not calibrated.
 
-        They are 0 for heads without evidence, and for a tail without rivals, whose softmax says nothing.
+        They are 0 for heads without evidence, and for a tail without rivals, whose softmax says nothing, and near 0 for
+        a second tail where heads have one.
         """
         if self.calibration is None:
             return None
@@ -798,9 +801,18 @@ class Linker:
         base = self.calibration.probabilities(pairs, HeadFans(self.graph, hidden)[pairs.heads], trust)
         if changed := self._recalibration(query):
             base = changed(base)
+        base = base * np.where(pairs.known, 1.0, self._chances(query, pairs.heads))
         if query.adjustment is None:
             return evidence * base, evidence * base
         return evidence * base, evidence * query.adjustment(base, np.isin(pairs.heads, list(query.answered)))
+
+    def _chances(self, query: Query, heads: np.ndarray) -> np.ndarray:
+        """The factor (n,) by which further tails of heads are less probable, because they have theirs."""
+        relation = query.references.relation
+        if relation is None or not relation.in_graph:
+            return np.ones(len(heads))
+        answered = _cached(self._answered, relation, lambda: Answered(relation.pairs()), LIST_CACHE_SIZE)
+        return answered.chances(heads)
 
     def _recalibration(self, query: Query) -> Recalibration | None:
         """How the model of a query changes the probabilities of the calibration, if it does."""
@@ -843,6 +855,7 @@ class Linker:
         notes = self._notes(query, pairs)
         if base is not None and percentages_shown:
             notes += self._without_percentages(pairs.take((base == 0) & ~pairs.known))
+            notes += self._of_answered(query, pairs.take((base > 0) & ~pairs.known))
         predictions = Predictions(rows, notes, note, query.inverse)
         if self.calibration is None or base is None or query.across_heads or not percentages_shown:
             return predictions
@@ -866,6 +879,16 @@ class Linker:
                 first, others = self.names.quoted(int(heads[0])), len(np.unique(heads)) - 1
                 notes.append(no_percentages(why.format(f"{first} and {others:,} more" if others else first)))
         return notes
+
+    def _of_answered(self, query: Query, pairs: RankedPairs) -> list[str]:
+        """Why further tails of heads that have theirs are improbable."""
+        heads = np.unique(pairs.heads[self._chances(query, pairs.heads) < 1])
+        if not len(heads):
+            return []
+        listed = ", ".join(self.names.quoted(int(head)) for head in heads[:3]) + (", …" if len(heads) > 3 else "")
+        one, end = ("tail", "head") if query.inverse else ("head", "tail")
+        why = f"a {end} is known already, and hardly any {one} of this relation has two"
+        return [f"improbable, because {why}: {listed}"]
 
     def _notes(self, query: Query, pairs: RankedPairs) -> list[str]:
         used, heads = self.constraints(query), np.array(query.heads, np.int32)

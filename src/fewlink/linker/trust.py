@@ -1,8 +1,8 @@
 """How far answers can be trusted: does the model find references again that are held out, and is there any evidence?
 
 `Trust` holds what is known about one question, `row_features` turns it and the scores into the features of a
-calibration, `evidence_for` says which heads have any evidence, and `expected_error` measures how far probabilities are
-off.
+calibration, `evidence_for` says which heads have any evidence, `Answered` which have their tail already, and
+`expected_error` measures how far probabilities are off.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ TOGETHER = 16  # of more, up to sixteen, evenly spaced, are held out at once
 BINS = 10
 NO_PATH, SINGLE = "no path joins {} to the references", "there is a single candidate for {}"
 FOUND_RANK = 10  # the last rank at which a reference counts as found
+HARDLY_ANY = 0.1  # share of heads with several tails up to which heads have one
 
 # The features of the regression, and the sign of each weight that keeps a better rank at least as probable.
 # Those of a whole relation of the graph are 0 for other questions, and all others are 0 for a whole relation.
@@ -223,6 +224,22 @@ class HeadFans:
             counts, owners = counts[kept], owners[kept]
         slots, edges = np.bincount(owners, minlength=len(own)), np.bincount(owners, counts, len(own))
         return np.asarray(np.log(np.maximum(edges, 1) / np.maximum(slots, 1)))[which]
+
+
+class Answered:
+    """Which heads of a relation with these known pairs (n, 2) have their tail, if heads have one, as a person has one
+    father."""
+
+    def __init__(self, pairs: np.ndarray) -> None:
+        heads, tails = np.unique(pairs[:, 0], return_counts=True)
+        self.share = float(
+            ((tails > 1).sum() + 1) / (len(heads) + 2)
+        )  # of heads with several, by the rule of succession
+        self.heads = heads if self.share <= HARDLY_ANY else heads[:0]
+
+    def chances(self, heads: np.ndarray) -> np.ndarray:
+        """The factor (h,) by which a further tail of each head is less probable."""
+        return np.where(np.isin(heads, self.heads), self.share, 1.0)
 
 
 def row_features(pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> np.ndarray:
