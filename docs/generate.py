@@ -255,6 +255,13 @@ def tries_on_test() -> str:
     return table.markdown()
 
 
+def results_of(record: str) -> dict[str, Any]:
+    """The results of a benchmark's record."""
+    path = ROOT / "benchmarks" / "records" / f"{record}.json"
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))["results"]
+    return found
+
+
 def read_tries(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (TRIES / name).read_text("utf-8").splitlines()]
 
@@ -316,10 +323,7 @@ def few_shot() -> str:
 def ordinary_links() -> str:
     """TRAIL with all known pairs as references in ordinary link prediction, beside other models."""
     graphs = ("codex-s", "fb15k-237")
-    trail, ultra, trix = (
-        json.loads((ROOT / "benchmarks" / "records" / f"{name}-links.json").read_text("utf-8"))["results"]["rows"]
-        for name in ("trail", "ultra", "trix")
-    )
+    trail, ultra, trix = (results_of(f"{name}-links")["rows"] for name in ("trail", "ultra", "trix"))
     rows = []
     for label, key in OF_LINKS.items():
         own = [row for row in trail if (row["weights"], row["names"]) == key]
@@ -333,7 +337,7 @@ def ordinary_links() -> str:
 
 def mixing() -> str:
     """Relations of the graph after `fewlink fit`: held-out pairs by the built-in weights and by the fitted run."""
-    rows = json.loads((ROOT / "benchmarks" / "records" / "mixing.json").read_text("utf-8"))["results"]["rows"]
+    rows = results_of("mixing")["rows"]
     columns = ["graph", "triples", "asked", "built-in", "fitted", "gain over relations", "mixed in", "minutes"]
     table = tables.Table("", columns, [])
     for row in rows:
@@ -367,7 +371,7 @@ def fold_parts() -> str:
 
 def rows_by_network(record: str) -> dict[str, list[dict[str, Any]]]:
     """The rows of a record of networks with a part left out, a row for each seed."""
-    rows = json.loads((ROOT / "benchmarks" / "records" / f"{record}.json").read_text("utf-8"))["results"]["rows"]
+    rows = results_of(record)["rows"]
     networks: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         networks.setdefault(row["network"], []).append(row)
@@ -376,7 +380,7 @@ def rows_by_network(record: str) -> dict[str, list[dict[str, Any]]]:
 
 def own_training() -> str:
     """TRAIL on unseen graphs before and after a training on the rest of each: the mean over graphs."""
-    rows = json.loads((ROOT / "benchmarks" / "records" / "own-training.json").read_text("utf-8"))["results"]["rows"]
+    rows = results_of("own-training")["rows"]
     graphs = dict.fromkeys(row["graph"] for row in rows)
 
     def over_graphs(size: str, after: bool) -> float:
@@ -388,6 +392,34 @@ def own_training() -> str:
     cells = [*([tables.figure(each) for each in row] for row in (before, after)), shares]
     columns = ["TRAIL", *(f"K = {size}" for size in REFERENCES)]
     return tables.Table("", columns, [[label, *row] for label, row in zip(labels, cells, strict=True)]).markdown()
+
+
+def overlap() -> str:
+    """The graphs that have triples in common with graphs that TRAIL was trained on."""
+    counts: dict[str, dict[str, list[int]]] = {}
+    for row in results_of("overlap")["overlap"]:
+        kinds = {"asked": ["asked"], "test": ["all", "asked"]}.get(row["part"], ["all"])
+        for kind in kinds:
+            both = counts.setdefault(row["graph"], {}).setdefault(kind, [0, 0])
+            both[0] += row["triples"]
+            both[1] += row["in training graphs"]
+    table = tables.Table("", ["graph", "triples", "in training graphs", "asked", "asked, in training graphs"], [])
+    for graph, of in counts.items():
+        if of["all"][1]:
+            table.rows.append([graph, *(f"{count:,}" for kind in ("all", "asked") for count in of[kind])])
+    return table.markdown()
+
+
+def overlap_mrr() -> str:
+    """The MRR of triples of CoDEx-S that TRAIL's training graphs have, and of the others."""
+    rows = results_of("overlap")["codex-s, test"]
+    parts = dict.fromkeys(row["part"] for row in rows)
+    counts = {row["part"]: row["triples"] for row in rows}
+    table = tables.Table("", ["model", *(f"{part} ({counts[part]:,})" for part in parts)], [])
+    for model in dict.fromkeys(row["model"] for row in rows):
+        own = {row["part"]: row["mrr"] for row in rows if row["model"] == model}
+        table.rows.append([model, *(spread([own[part]]) for part in parts)])
+    return table.markdown()
 
 
 def trail_figures(model: str) -> str:
@@ -604,7 +636,11 @@ def documents() -> dict[Path, str]:
     contents = {
         ROOT / "README.md": {"results": readme_table()},
         DOCS / "leaderboard.md": {"leaderboard": leaderboard()},
-        DOCS / "unseen-graphs.md": {name: table.markdown() for name, table in tables_of(unseen()).items()},
+        DOCS / "unseen-graphs.md": {
+            **{name: table.markdown() for name, table in tables_of(unseen()).items()},
+            "overlap": overlap(),
+            "overlap-mrr": overlap_mrr(),
+        },
         DOCS / "findings.md": {},
         DOCS / "fsrl.md": {},
         DOCS / "between.md": {"between": stored_study("between")[0].markdown()},
