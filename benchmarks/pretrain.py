@@ -57,6 +57,7 @@ from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, write_weights
 from fewlink.scorers import Question
+from fewlink.scorers.cached import CachedScorer
 from fewlink.studies.unseen_graphs import (
     NAME_EVIDENCE,
     RELATIONS,
@@ -339,33 +340,15 @@ def measure_one(weights: Path, benchmarks: Sequence[Benchmark], options: argpars
         with_names = TrailScorer(weights.stem, network, ReadGraph.of(known_graph(benchmark)).to(options.device))
         scorers = {"on": without_evidence(with_names, options.without), "off": with_names.without_names()}
         for names, shots in itertools.product(options.names, options.shots):
-            kept = KeptScores(scorers[names])
+            cached = CachedScorer(scorers[names])  # a later protocol with fewer candidates costs nothing
             for candidates in options.candidates:
                 protocol = Protocol(split=options.split, shots=shots, candidates=candidates, seed=seed)
-                found = evaluate(benchmark, kept, protocol)
+                found = evaluate(benchmark, cached, protocol)
                 model = options.model if names == "on" else f"{options.model}-no-names"
                 facts = {"benchmark": benchmark.name, "data_sha256": benchmark.fingerprint, "model": model}
                 store.add(make_record(found, **facts, config=config), ranks=QueryRanks.of(found), replace=True)
                 mrr = round(found.metrics()["micro"]["mrr"], 4)
                 say(weights.stem, **facts, shots=shots, candidates=candidates, mrr=mrr, seconds=round(found.seconds, 1))
-
-
-class KeptScores:
-    """A scorer that keeps its scores, so that a later protocol with fewer candidates costs nothing."""
-
-    def __init__(self, scorer: TrailScorer) -> None:
-        self.scorer, self.name = scorer, scorer.name
-        self.kept: dict[tuple[bytes, int], tuple[np.ndarray, Tensor]] = {}  # candidates and scores (C,) of each head
-
-    def __call__(self, question: Question) -> Tensor:
-        task, wanted = question.references.tobytes(), question.candidates
-        nothing = np.zeros(0, wanted.dtype), torch.zeros(0)
-        known = [self.kept.get((task, head), nothing)[0] for head in question.heads.tolist()]
-        new = question.heads[[not np.isin(wanted, candidates).all() for candidates in known]]
-        scores = self.scorer(Question(question.relation, question.references, new, wanted))
-        self.kept |= {(task, head): (wanted, own) for head, own in zip(new.tolist(), scores, strict=True)}
-        rows = (self.kept[task, head] for head in question.heads.tolist())
-        return torch.stack([own[np.searchsorted(candidates, wanted)] for candidates, own in rows])
 
 
 class Links:

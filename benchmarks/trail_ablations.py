@@ -52,7 +52,7 @@ OF_TRAINING = {
 }
 NETWORKS = {**OF_NAMES, **OF_TRAINING}
 FOLDS = "trail-fold-ablations"
-SETS = (*SIZES, *dict.fromkeys([*SKEWED.values(), *SKEWED]))
+SETS = tuple(dict.fromkeys([*SIZES, *SKEWED.values(), *SKEWED]))
 
 
 def shared(records: Iterable[UnseenRecord]) -> dict[str, set[str]]:
@@ -93,12 +93,14 @@ def of_graphs(folders: Iterable[Path], networks: dict[str, str]) -> dict[str, An
         for record in read_unseen(folder):
             if record.model in networks:
                 runs[record.model, record.seed].append(record)
+    if not runs:
+        raise SystemExit(f"no records of {', '.join(networks)} in these folders")
     graphs = set.intersection(*({record.graph for record in own} for own in runs.values()))
     relations = shared(record for own in runs.values() for record in own if record.graph in graphs)
     rows = []
     for (model, seed), own in sorted(runs.items(), key=lambda run: (list(networks).index(run[0][0]), run[0][1])):
         row = {"network": networks[model], "seed": seed}
-        for of in dict.fromkeys(SETS):
+        for of in SETS:
             by_graph = (
                 mean_of(
                     record.relations[name][of]["mrr"]

@@ -132,7 +132,7 @@ def test_a_hidden_relation_does_not_choose_what_is_read_of_a_large_graph(
 ) -> None:
     """Relation 0 alone joins the head 0 to its answer 1, which relation 1 joins to 2, and 3 to 7."""
     monkeypatch.setattr("fewlink.graph.graph.LARGE", 0)
-    monkeypatch.setattr("fewlink.models.trail.scorer.WHOLE", 0)
+    monkeypatch.setattr("fewlink.models.trail.scorer.MAX_WHOLE_EDGES", 0)
     others = [(0, 1, 3), (3, 2, 4), (4, 1, 5), (5, 2, 6)]
     hidden = [(0, 0, 1), (4, 0, 5), (3, 0, 7), *((0, 0, tail) for tail in range(8, 30))]
     graph = id_graph([*hidden, (1, 1, 2), *others], 30, 3)
@@ -164,8 +164,8 @@ def test_a_large_graph_is_asked_without_reading_all_edges(
     from fewlink.data import Benchmark
     from fewlink.linker import Linker
 
-    monkeypatch.setattr("fewlink.models.trail.scorer.WHOLE", 0)
-    monkeypatch.setattr("fewlink.models.trail.scorer.PART", 50)
+    monkeypatch.setattr("fewlink.models.trail.scorer.MAX_WHOLE_EDGES", 0)
+    monkeypatch.setattr("fewlink.models.trail.scorer.PART_EDGES", 50)
     _, large = both
     linker = Linker.shipped(Benchmark("large", large, {"train": [], "dev": [], "test": []}))
     if near:

@@ -309,7 +309,7 @@ def _moved(value: Any, device: torch.device) -> Any:
 
 
 ROUNDS = 4  # times that the neighbours of reached entities are reached in turn
-SHARE = 0.25  # of the edges that one entity may have and still be expanded
+SHARE = 0.25  # of the edges of a part: an entity with more is not expanded
 
 
 class GraphPart(NamedTuple):

@@ -155,7 +155,7 @@ def candidates_for(graph: Graph, hidden: Hidden, references: np.ndarray) -> Cand
 
 
 def row_of(graph: Graph, scorer: Scorer, hidden: Hidden, references: np.ndarray, asked: np.ndarray) -> Row:
-    """What a scorer reaches on asked pairs (q, 2), given references (K, 2)."""
+    """The figures of a scorer on asked pairs (q, 2), given references (K, 2)."""
     pool = candidates_for(graph, hidden, references)
     ranks, _ = rank_queries(scorer, hidden.task, references, pool, asked)
     seen = np.isin(asked[:, 1], references[:, 1])

@@ -119,8 +119,8 @@ def test_names_are_read_near_heads_too() -> None:
 
 @pytest.mark.parametrize("whole", [0, 10**9])
 def test_a_score_depends_on_no_other_head_or_candidate(whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WHOLE", whole)
-    monkeypatch.setattr(module, "PART", 60)
+    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", whole)
+    monkeypatch.setattr(module, "PART_EDGES", 60)
     scorer, question = near_scorer(5, 40, triples=400, entities=120), question_of(5, entities=120)
     expected = scorer(question)
     assert torch.isfinite(expected).all()

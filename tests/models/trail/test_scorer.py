@@ -84,14 +84,14 @@ def test_heads_are_answered_side_by_side_as_on_a_gpu(
 
 def test_a_part_that_holds_everything_in_reach_gives_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, question = scorer_of(1, triples=400, entities=80), question_of(1, entities=80)
-    monkeypatch.setattr(module, "WHOLE", 0)
+    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", 0)
     parts = scorer_of(1, triples=400, entities=80)
     torch.testing.assert_close(parts(question), whole(question), rtol=1e-4, atol=1e-5)
 
 
 def test_tails_outside_of_a_small_part_share_the_lowest_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WHOLE", 0)
-    monkeypatch.setattr(module, "PART", 12)
+    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", 0)
+    monkeypatch.setattr(module, "PART_EDGES", 12)
     scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
     scores = scorer(question)
     assert scores.shape == (4, 11) and torch.isfinite(scores).all()
@@ -100,8 +100,8 @@ def test_tails_outside_of_a_small_part_share_the_lowest_evidence(monkeypatch: py
 
 
 def test_scores_on_parts_do_not_depend_on_other_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WHOLE", 0)
-    monkeypatch.setattr(module, "PART", 12)
+    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", 0)
+    monkeypatch.setattr(module, "PART_EDGES", 12)
     scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
     scores = scorer(question)
     for place in range(len(question.candidates)):
@@ -145,8 +145,8 @@ def test_references_that_join_the_same_entities_otherwise_are_another_task() -> 
 
 
 def test_names_tell_tails_outside_of_a_part_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WHOLE", 0)
-    monkeypatch.setattr(module, "PART", 12)
+    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", 0)
+    monkeypatch.setattr(module, "PART_EDGES", 12)
     scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
     vectors = np.random.default_rng(0).normal(size=(200, 96)).astype(np.float16)
     scores = scorer.with_vectors(vectors)(question)
@@ -154,8 +154,8 @@ def test_names_tell_tails_outside_of_a_part_apart(monkeypatch: pytest.MonkeyPatc
 
 
 def test_questions_about_parts_of_a_graph_have_the_same_scores_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WHOLE", 0)
-    monkeypatch.setattr(module, "PART", 50)
+    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", 0)
+    monkeypatch.setattr(module, "PART_EDGES", 50)
     scorer, questions = scorer_of(1, triples=400, entities=80), [question_of(seed, entities=80) for seed in range(3)]
     for scores, question in zip(scorer.each(questions), questions, strict=True):
         torch.testing.assert_close(scores, scorer_of(1, triples=400, entities=80)(question))
@@ -205,7 +205,7 @@ def test_what_follows_from_references_is_kept(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_kept_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TASKS", "STATES", "REACHES"):
+    for name in ("TASK_BYTES", "STATE_BYTES", "REACH_BYTES"):
         monkeypatch.setattr(module, name, 1)
     scorer = scorer_of(0)
     for seed in (0, 1, 2, 0):
@@ -355,8 +355,8 @@ def test_an_explanation_compares_references_by_the_scores_of_answers() -> None:
 @pytest.mark.parametrize("near", [False, True])
 @pytest.mark.parametrize("relation", range(4))
 def test_what_is_hidden_leaves_no_trace_in_a_part(relation: int, near: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WHOLE", 0)
-    monkeypatch.setattr(module, "PART", 40)
+    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", 0)
+    monkeypatch.setattr(module, "PART_EDGES", 40)
     monkeypatch.setattr(module, "NEARBY", 0)
     graph, question = random_graph(1, relations=4, triples=400, entities=120), question_of(1, entities=120)
     network = network_of(SHAPE, 1)

@@ -1,4 +1,4 @@
-"""Propagation on a CPU, tasks side by side: from what is reached so far, and to what wanted entities depend on."""
+"""Propagation on a CPU, several tasks side by side: only over entities that messages reach, and that answers need."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fewlink.models.trail.references import References
 from fewlink.propagation.edges import EdgeTable, GraphPart, RowEdges
 from fewlink.propagation.product import Norms, constants, row_sums
 
-PUSH = 12  # edges that can be read for their targets in the time of one that is followed from its source
+PUSH = 12  # edges that can be read into their targets in the time in which one is followed from its source
 MOST = 0.95  # share of all edges from which a layer computes every entity
-REACHED = 0.7  # share of all edges from which those of reached entities are not told from the others
+REACHED = 0.7  # share of all edges at reached entities above which a layer reads all edges
 
 
 class ReferenceEdges(NamedTuple):
@@ -103,7 +103,7 @@ class Rows(NamedTuple):
     targets: Tensor
 
     def from_reached(self, reached: Tensor, nodes: int) -> Rows:
-        """Those that can have a state other than zeros if only the `reached` entities (m,) have one before."""
+        """The rows whose states can be other than zeros if only the `reached` entities (m,) have such states before."""
         before = places_of(reached, nodes)[self.before]
         own, given = before[self.own], before[self.sources]
         sources = before.int().index_select(0, self.edges.sources)

@@ -22,7 +22,7 @@ from fewlink.models.trail.learner import TrailLearner, network_of
 from fewlink.models.trail.mixture import MixedScorer, Mixture
 from fewlink.models.trail.names import MOST_NAMES
 from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trail.scorer import PART, WHOLE, TrailScorer
+from fewlink.models.trail.scorer import MAX_WHOLE_EDGES, PART_EDGES, TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped, shipped_scorer
 from fewlink.models.weights import check_weights
@@ -82,9 +82,9 @@ class TrailFamily(PropagationFamily[TrailSettings]):
         self, graph: Graph, vectors: NoVectors, settings: TrailSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
         on_cpu = settings.device == "cpu"
-        partial = on_cpu and not training and 2 * graph.triple_count > WHOLE
+        partial = on_cpu and not training and 2 * graph.triple_count > MAX_WHOLE_EDGES
         mapped = partial and graph.counted is not None and len(graph.entities) > MOST_NAMES
-        nodes = min(len(graph.entities), 2 * PART) if partial else len(graph.entities)
+        nodes = min(len(graph.entities), 2 * PART_EDGES) if partial else len(graph.entities)
         states = float(nodes) * settings.width * (4 if on_cpu else 2)
         if training:
             states *= settings.relations * settings.queries * runs

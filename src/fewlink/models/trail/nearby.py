@@ -29,7 +29,7 @@ from fewlink.propagation.product import Norms, row_sums
 ROUNDS = 4  # times that the neighbours of reached entities are reached in turn
 STEPS = 3  # of walks to the entities that the references suggest
 LEAST = 0.01  # that an entity is worth, compared with the mean
-FEWEST, SHARE = 8, 0.1  # edges of an entity that are taken at least; at most, as a share of those of a part
+FEWEST, SHARE = 8, 0.1  # of one entity, at most this share of a part's edges is taken, or so many if that is more
 FEW = 0.5  # share of nodes with states up to which edges from the others are not read
 CANDIDATES_AT_ONCE = 1 << 11  # whose hidden layer a processor's cache holds
 

@@ -1,4 +1,4 @@
-"""What TRAIL counts of references, however many: their edges and ends, and what relations are around them."""
+"""What TRAIL counts about any number of references: their edges and ends, and the relations around them."""
 
 from __future__ import annotations
 

@@ -52,10 +52,6 @@ class Remembered(Generic[V]):
                     break
                 del self._values[key], sizes[key]
 
-    def clear(self) -> None:
-        with self._lock:
-            self._values.clear()
-
 
 def apart(tensor: Tensor) -> Tensor:
     """A copy on the CPU in pages of its own: freed, they go back to the system and leave no gap between others."""

@@ -1,4 +1,4 @@
-"""TRAIL as a scorer: what follows from references once for a task; then tasks and heads side by side."""
+"""TRAIL as a scorer. What follows from references is computed once for a task; heads are scored side by side."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ COPIES_ON_GPU = 4  # of a task side by side, each with other heads
 STATES_ON_GPU = 1 << 31  # bytes that the states of several copies may take
 HEADS = 4  # heads side by side on a CPU
 HEADS_NEARBY = 16  # heads whose surroundings are read side by side
-TASKS = 1 << 27  # bytes of the tasks that are remembered
-STATES = 1 << 28  # bytes of the references' states that are remembered
-REACHES = 1 << 26  # bytes of the ways to candidates that are remembered
-WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
-PART = 100_000  # edges that a part of a larger graph is grown to
-NEARBY = 12  # edges of the whole graph that take about half as long as one that is chosen near a head
+TASK_BYTES = 1 << 27  # bytes of the tasks that are remembered
+STATE_BYTES = 1 << 28  # bytes of the references' states that are remembered
+REACH_BYTES = 1 << 26  # bytes of the ways to candidates that are remembered
+MAX_WHOLE_EDGES = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
+PART_EDGES = 100_000  # edges that a part of a larger graph is grown to
+NEARBY = 12  # times the limit of edges that a graph must have: choosing edges of a smaller one saves little
 EDGE_BYTES = 100  # that an edge of a part takes in its table
 MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
 ALIKE = 0.3  # cosine of two names from which one resembles the other
@@ -89,8 +89,7 @@ class SideBySide(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """The way of propagation to candidates, over the whole graph or a part of it, and the `rows` that each layer
-    computes."""
+    """The `rows` that each layer computes of the whole graph, or of a part of it, for the states of candidates."""
 
     table: EdgeTable
     part: GraphPart | None
@@ -104,11 +103,11 @@ class Reach(NamedTuple):
         return cls(table, part, rows_to(table, edges, nodes[nodes >= 0], layers))
 
     def nodes(self, entities: np.ndarray) -> np.ndarray:
-        """Entities (n,) as nodes of the table, or -1 outside of the part."""
+        """Entities (n,) as nodes of the table, or -1 outside the part."""
         return entities if self.part is None else self.part.places(entities)
 
     def places(self, candidates: np.ndarray) -> Tensor:
-        """Some of the candidates (C,) among the rows of the last layer, or -1 outside of the part."""
+        """Some of the candidates (C,) among the rows of the last layer, or -1 outside the part."""
         nodes = ids(self.nodes(candidates))
         return torch.searchsorted(self.rows[-1].entities, nodes).where(nodes >= 0, -1)
 
@@ -125,7 +124,7 @@ class States(NamedTuple):
     values: Tensor
 
     def cover(self, nodes: Tensor) -> bool:
-        """Whether they have those of nodes (m,); outside of the graph, at -1, states are zeros."""
+        """Whether the states of all these nodes (m,) are known; -1 is outside the graph, where states are zeros."""
         return self.nodes is None or bool(torch.isin(nodes[nodes >= 0], self.nodes).all())
 
     def at(self, nodes: Tensor) -> Tensor:
@@ -140,28 +139,28 @@ class States(NamedTuple):
 class TrailScorer:
     """A trained TRAIL on a graph. What follows from references is computed once; several tasks are remembered.
 
-    Of a graph with more than `WHOLE` edges, a CPU reads the neighbourhood of the references and of each head only;
-    elsewhere states are zero.
+    Of a graph with more than `MAX_WHOLE_EDGES` edges, a CPU reads the neighbourhood of the references and of each head
+    only; elsewhere states are zero.
     """
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph) -> None:
         self.name, self.network, self.graph = name, network.eval(), graph
         self.device = graph.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
-        large = self.device.type == "cpu" and 2 * graph.graph.triple_count > WHOLE
-        self.part_edges = PART if large else None  # to read around each head; None: the whole graph
+        large = self.device.type == "cpu" and 2 * graph.graph.triple_count > MAX_WHOLE_EDGES
+        self.part_edges = PART_EDGES if large else None  # to read around each head; None: the whole graph
         if large:
             graph.graph.expect_questions()
         self.near_edges: int | None = None  # to choose by walks from each head instead
         self._remember()
 
     def _remember(self) -> None:
-        """Begin with nothing remembered."""
-        self._tasks: Remembered[KnownTask] = Remembered(TASKS, KnownTask.bytes)
-        self._first: Remembered[States] = Remembered(STATES // 2, States.bytes)  # of the candidates asked for first
-        self._states: Remembered[States] = Remembered(STATES // 2, States.bytes)  # of all nodes
-        self._reaches: Remembered[Reach] = Remembered(REACHES, Reach.bytes)
-        self._surroundings: Remembered[Surroundings] = Remembered(TASKS, Surroundings.bytes)
+        """Forget everything."""
+        self._tasks: Remembered[KnownTask] = Remembered(TASK_BYTES, KnownTask.bytes)
+        self._first: Remembered[States] = Remembered(STATE_BYTES // 2, States.bytes)  # of candidates asked first
+        self._states: Remembered[States] = Remembered(STATE_BYTES // 2, States.bytes)  # of all nodes
+        self._reaches: Remembered[Reach] = Remembered(REACH_BYTES, Reach.bytes)
+        self._surroundings: Remembered[Surroundings] = Remembered(TASK_BYTES, Surroundings.bytes)
         self._gpu = threading.Lock()  # one question at a time
 
     @property
@@ -229,7 +228,7 @@ class TrailScorer:
         if self.device.type == "cuda":
             with self._gpu:
                 return [self._on_gpu(question) for question in questions]
-        if (self.part_edges or self.near_edges) is not None and len(questions) > 1:
+        if self.capabilities.edges_read is not None and len(questions) > 1:
             return parallel_map(self, questions)
         if len(questions) < 2 and not any(len(question.heads) for question in questions):
             return [torch.zeros(0, len(question.candidates)) for question in questions]
@@ -297,7 +296,7 @@ class TrailScorer:
         return Pair.of(self.network, known.encoded, table, references, edges, head, tail, own), nodes
 
     def _like_names(self, known: KnownTask, pair: Pair, score: float, head: int, tail: int) -> list[LikeName]:
-        """The head's name, and that of a reference's tail, if the tail's name resembles it; and what this adds."""
+        """The head, and the tail of a reference, if the tail's name is like theirs, and what this adds to the score."""
         if self.graph.vectors is None:
             return []
         tails = known.references.sampled_entities[0, :, 1]
@@ -476,15 +475,15 @@ class TrailScorer:
         return graph_part(self.graph.graph, entities, edges, self.graph.shown)
 
     def _on_parts(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
-        """Scores (H, C) with the neighbourhood of the references and of each head only. Candidates outside of both have
+        """Scores (H, C) with the neighbourhood of the references and of each head only. Candidates outside both have
         the same score, unless their names are read."""
         assert known.part is not None
         outside = known.part.places(candidates) < 0
-        around = sampled_ends([known])
+        around = known.references.sampled_entities[0].flatten().numpy()
 
         def scores(head: int) -> Tensor:
             first: list[Callable[[], Any]] = [
-                lambda: self._part(np.append(around, head), self.part_edges or PART),
+                lambda: self._part(np.append(around, head), self.part_edges or PART_EDGES),
                 lambda: self._remembered_states([known], None),
             ]
             part, _ = parallel_map(lambda each: each(), first)
@@ -602,11 +601,6 @@ def left_out(references: np.ndarray) -> list[np.ndarray]:
     pairs = distinct_pairs(references)
     few = 2 <= len(pairs) <= MAX_LEFT_OUT
     return [np.delete(pairs, place, axis=0) for place in range(len(pairs))] if few else []
-
-
-def sampled_ends(tasks: Sequence[KnownTask]) -> np.ndarray:
-    """The ends of the sampled references of tasks, in ids of the whole graph."""
-    return np.concatenate([task.references.sampled_entities[0].flatten().numpy() for task in tasks])
 
 
 def in_groups(items: S, size: int) -> list[S]:
