@@ -5,6 +5,7 @@
     python benchmarks/pretrain.py evaluate OUT WEIGHTS … --on nell-one [--shots 1 3 5]
     python benchmarks/pretrain.py links OUT WEIGHTS … --links TRAIN VALID TEST
     python benchmarks/pretrain.py own GRAPHS OUT WEIGHTS …
+    python benchmarks/pretrain.py record OUT
 
 GRAPHS is a folder of graphs with an INDEX.tsv. `train` reads those in `POOL`, whose stated licences allow weights to be
 shipped, NELL-One without the relations of its folds, and the known graph of FB15k-237's tasks without the test triples
@@ -14,7 +15,8 @@ by side. `tune` goes on with weights on the known graph of one benchmark, or on 
 second of one core. `evaluate` stores a record for each measurement in OUT, with names and without; `links` ranks both
 ends of the test triples of an ordinary graph, with all known pairs of a relation as its references. `own` says how much
 a graph that the weights never saw would have taught them: half of its hidden relations are asked about before and after
-a training on the other relations of the graph, then the other half.
+a training on the other relations of the graph, then the other half. `record` turns what `links` and `own` left in OUT
+into records/trail-links.json, where other graphs and models stay, and records/own-training.json.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fewlink.core.memory import hardware
 from fewlink.core.seeds import derive
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.catalogue import data_home, open_graph
@@ -68,6 +71,7 @@ from fewlink.studies.unseen_graphs import (
     without_evidence,
 )
 from fewlink.studies.unseen_tables import COLUMNS
+from measure import read_record, write_record
 
 POOL = [
     "wd50k",
@@ -108,6 +112,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "few-graphs": {},
     "no-names": {"without_names": 1.0},
 }
+LINKS, OWN = "links.jsonl", "own.jsonl"  # what was measured, in OUT
 Sources = Mapping[str, EpisodeSource]
 
 
@@ -399,10 +404,11 @@ def links_of(weights: Path, graph: Graph, test: np.ndarray, known: np.ndarray, o
         found: Any = rank_links(Links(scorer, graph), test, known, "test").metrics()["micro"]  # type: ignore[arg-type]
         graph_name = options.links[0].parent.name
         figures = {each: round(found[each], 4) for each in ("mrr", "hits@1", "hits@10")}
-        facts = {"graph": graph_name, "names": names, "triples": len(test), **figures}
-        say(weights.stem, **facts, seconds=round(time.time() - began, 1))
-        with (options.out / f"links-{graph_name}.jsonl").open("a") as lines:
-            lines.write(json.dumps({"weights": weights.stem, "seed": shipped.facts["seed"], **facts}) + "\n")
+        facts = {"names": names == "names", "seed": shipped.facts["seed"], "triples": len(test), **figures}
+        row = {"graph": graph_name, "weights": options.model, **facts, "sha256": shipped.facts["sha256"]}
+        say(weights.stem, **row, seconds=round(time.time() - began, 1))
+        with (options.out / LINKS).open("a") as lines:
+            lines.write(json.dumps(row) + "\n")
 
 
 def measure_own(options: argparse.Namespace) -> None:
@@ -431,21 +437,39 @@ def own_of(listed: Listed, half: int, weights: Path, options: argparse.Namespace
         figures = {size: [curve[size][COLUMNS.index("mrr")] for curve in curves] for size in curves[0]}
         rows.append({"relation": each.name, "mrr": figures})
     facts = {"graph": listed.name, "half": half, "seed": shipped.facts["seed"], "steps": options.steps}
-    with (options.out / "own.jsonl").open("a") as lines:
+    facts["sha256"] = shipped.facts["sha256"]
+    with (options.out / OWN).open("a") as lines:
         lines.writelines(json.dumps({**facts, **row}) + "\n" for row in rows)
     say(weights.stem, **facts, relations=len(hidden), seconds=round(time.time() - began, 1))
+
+
+def record(options: argparse.Namespace) -> None:
+    """Write the records of what `links` and `own` measured."""
+    links, own = (
+        [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        for path in (options.out / LINKS, options.out / OWN)
+    )
+    if links:
+        measured = {(row["graph"], row["weights"], row["names"]) for row in links}
+        before = (read_record("trail-links") or {"rows": []})["rows"]
+        kept = [row for row in before if (row["graph"], row["weights"], row["names"]) not in measured]
+        rows = sorted([*kept, *links], key=lambda row: (row["graph"], row["weights"], row["names"], row["seed"]))
+        write_record("trail-links", {"hardware": hardware(), "rows": rows})
+    if own:
+        write_record("own-training", {"hardware": hardware(), "rows": own})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    made = {name: commands.add_parser(name) for name in ("train", "tune", "evaluate", "links", "own")}
+    made = {name: commands.add_parser(name) for name in ("train", "tune", "evaluate", "links", "own", "record")}
     for name in ("train", "tune", "own"):
         made[name].add_argument("graphs", type=Path, help="folder of graphs with an INDEX.tsv")
-    for command in made.values():
+    for name, command in made.items():
         command.add_argument("out", type=Path)
-        command.add_argument("--device", default="cuda", help="cuda or cpu")
-        command.add_argument("--jobs", type=int, default=5, help="processes side by side")
+        if name != "record":
+            command.add_argument("--device", default="cuda", help="cuda or cpu")
+            command.add_argument("--jobs", type=int, default=5, help="processes side by side")
     for name in ("tune", "evaluate", "links", "own"):
         made[name].add_argument("weights", type=Path, nargs="+")
     for name in ("tune", "evaluate"):
@@ -459,7 +483,8 @@ def main() -> None:
     made["train"].add_argument("--variants", nargs="+", choices=VARIANTS, default=["main"])
     made["train"].add_argument("--start", type=Path, help="folder of weights to go on with")
     made["train"].add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    made["evaluate"].add_argument("--model", default="trail-pretrained", help="name in records")
+    for name in ("evaluate", "links"):
+        made[name].add_argument("--model", default="trail-pretrained", help="name in records")
     made["evaluate"].add_argument("--split", default="test")
     made["evaluate"].add_argument("--shots", type=int, nargs="+", default=[3])
     made["evaluate"].add_argument(
@@ -476,7 +501,14 @@ def main() -> None:
     made["own"].add_argument("--relations", type=int, default=RELATIONS, help="relations of a graph, at most")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    work = {"train": train, "tune": tune, "evaluate": measure, "links": measure_links, "own": measure_own}
+    work = {
+        "train": train,
+        "tune": tune,
+        "evaluate": measure,
+        "links": measure_links,
+        "own": measure_own,
+        "record": record,
+    }
     work[options.command](options)
 
 
