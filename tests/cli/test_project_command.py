@@ -43,7 +43,7 @@ def test_list_and_log(path: Path) -> None:
 
 
 def test_show_tells_the_progress(path: Path) -> None:
-    assert "1 references, 2 decided, 50% right so far" in call("project", "show", path)
+    assert "1 reference, 2 decided, 50 % right so far" in call("project", "show", path)
     with ProjectFile(path) as file:
         file.decide("cures", [("accepted", f"head {place}", "d") for place in range(8)])
     found = json.loads(call("project", "show", path, "--json"))
@@ -80,6 +80,11 @@ def test_exports_have_names_of_the_graph_that_the_file_is_named_after(path: Path
     assert (tmp_path / "x.csv").read_text("utf-8-sig").splitlines()[1].startswith("a,Anna,heals,b,Bob,reference,,ann,")
 
 
+def test_an_export_without_a_graph_says_how_to_get_names(path: Path, tmp_path: Path) -> None:
+    assert "add --graph GRAPH for readable names" in call("project", "export", path, "--out", tmp_path / "x.csv")
+    assert "--graph" not in call("project", "export", path, "--out", tmp_path / "x.nt")  # has ids only
+
+
 def test_what_cannot_be_exported_leaves_no_file(path: Path, tmp_path: Path) -> None:
     for name, problem in (("x.qs", "'a' is none"), ("x.stix.json", "'a' has no type"), ("x.xls", r"use \.tsv")):
         with pytest.raises(FewlinkError, match=problem):
@@ -87,6 +92,28 @@ def test_what_cannot_be_exported_leaves_no_file(path: Path, tmp_path: Path) -> N
         assert not (tmp_path / name).exists()
     with pytest.raises(FewlinkError, match=r"unknown format 'tvs'; did you mean 'tsv'"):
         call("project", "export", path, "--out", tmp_path / "x.tsv", "--format", "tvs")
+
+
+def test_a_failed_import_leaves_no_file(tmp_path: Path) -> None:
+    path, table = tmp_path / "new.decisions", tmp_path / "cures.csv"
+    for rows, problem in (("a,b,maybe", "unknown decision 'maybe'"), (" ,b,accepted", "a head must have")):
+        table.write_text(f"head,tail,decision\n{rows}\n")
+        with pytest.raises(FewlinkError, match=problem):
+            call("project", "import", path, table)
+        assert sorted(tmp_path.iterdir()) == [table]
+
+
+def test_an_import_makes_a_project_of_the_relation_in_the_table(path: Path, tmp_path: Path) -> None:
+    table, new = tmp_path / "t.csv", tmp_path / "new.decisions"
+    table.write_text("head,relation,tail,decision\na,father,b,accepted\n")
+    assert "added to father" in call("project", "import", new, table)
+    assert "added to father" in call("project", "import", new, table)  # its only project
+    assert "added to parent" in call("project", "import", new, table, "--project", "parent")
+    call("project", "export", path, "--out", tmp_path / "log.json")
+    assert "decisions added to cures" in call("project", "import", tmp_path / "b.decisions", tmp_path / "log.json")
+    table.write_text("head,relation,tail\na,father,b\na,mother,c\n")
+    with pytest.raises(FewlinkError, match="has 2 relations, but a project has one: split the file"):
+        call("project", "import", tmp_path / "c.decisions", table)
 
 
 def test_one_of_several_projects_must_be_named(path: Path, tmp_path: Path) -> None:
@@ -119,6 +146,25 @@ def test_names_of_a_graph_become_ids(tmp_path: Path) -> None:
         assert file.pairs("cures", "accepted") == [("body_system", "cell"), ("alga", "no such thing")]
 
 
+def test_names_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "g.tsv").write_text("q1\tr\tq2\nq3\tr\tq4\n")
+    (tmp_path / "names.tsv").write_text("q1\tAnna\nq2\tBob\n")
+    (tmp_path / "cures.tsv").write_text("Anna\tBob\n")
+    imported = (
+        "project",
+        "import",
+        tmp_path / "a.decisions",
+        tmp_path / "cures.tsv",
+        "--names",
+        tmp_path / "names.tsv",
+    )
+    with pytest.raises(FewlinkError, match="add --graph"):
+        call(*imported)
+    call(*imported, "--graph", tmp_path / "g.tsv")
+    with ProjectFile(tmp_path / "a.decisions") as file:
+        assert file.pairs("cures", "accepted") == [("q1", "q2")]
+
+
 def test_a_question_reads_a_project(tmp_path: Path) -> None:
     path = tmp_path / "a.decisions"
     with ProjectFile(path) as file:
@@ -140,6 +186,16 @@ def test_a_question_reads_a_project(tmp_path: Path) -> None:
         call("ask", "umls", "--project-name", "makes", "--head", "alga")
     with pytest.raises(FewlinkError, match=r"'make'.*'makes'"):
         call(*asked, "--project-name", "make")
+
+
+def test_a_project_that_is_named_after_a_relation_of_the_graph_reads_its_pairs(tmp_path: Path) -> None:
+    path, table = tmp_path / "a.decisions", tmp_path / "missing.csv"
+    table.write_text("head,relation,tail,decision\nalga,causes,plant,accepted\n")
+    call("project", "import", path, table)
+    said = call("ask", "umls", "--project", path, "--head", "bacterium", "-k", 1)
+    assert "the graph has the relation causes of this project" in said and "references were held out" in said
+    call("complete", "umls", "--project", path, "--out", tmp_path / "more.csv", "--top", 1)
+    assert (tmp_path / "more.csv").read_text("utf-8-sig").splitlines()[1].split(",")[2] == "causes"
 
 
 def test_a_backup_is_restored(path: Path, tmp_path: Path) -> None:

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from fewlink.cli import common
+from fewlink.core.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fewlink.core.progress import Advance
     from fewlink.linker import Linker, Predictions
@@ -37,6 +40,9 @@ PROJECT = typer.Option(
     None, metavar="FILE", help="A project file: use its pairs, and adjust percentages to its decisions."
 )
 PROJECT_NAME = typer.Option(None, metavar="NAME", help="The project; needed if the file has several.")
+
+
+FIT_NOTE = "fit, from 0 to 1, is how well a relation suits the two entities by everything else that the graph says"
 
 
 def predict(
@@ -62,13 +68,18 @@ def predict(
         metavar="TYPE|FILE|WORD",
         help="Tails to rank: a type, a file, open (like the references' tails), full (--relation's range) or all.",
     ),
-    relation: str = typer.Option(
+    relation: str | None = typer.Option(
         None, help="A relation of the graph: its known pairs are references, and left out of the answers."
     ),
     shots: int = typer.Option(
-        None, min=0, help="Number of references from --relation; default: all, for FSRL and its like as in training."
+        None,
+        min=0,
+        help="Number of references from --relation, 0 if you give others; default: all, for FSRL and its like as in "
+        "training.",
     ),
-    with_known: bool = typer.Option(False, "--with-known", help="Include known tails."),
+    with_known: bool = typer.Option(
+        False, "--with-known", help="Include known tails; as in fewlink evaluate, they do not lower other ranks."
+    ),
     constraint: list[str] = typer.Option(
         [],
         metavar="KIND",
@@ -78,7 +89,10 @@ def predict(
     explain: bool = typer.Option(False, "--explain", help="Explain the first prediction of each head in a few lines."),
     explain_full: bool = typer.Option(False, "--explain-full", help="Explain every prediction in full."),
     edges: int = typer.Option(
-        None, metavar="N", help="Edges to read near each head, such as 10000: faster for many heads in a large graph."
+        None,
+        metavar="N",
+        min=1,
+        help="Edges to read near each head, such as 10000: faster for many heads in a large graph.",
     ),
     columns: str = common.COLUMNS,
     literals: str = common.LITERALS,
@@ -130,12 +144,18 @@ def predict(
         raise FewlinkError("no references: give --references FILE, --reference 'HEAD => TAIL', or --relation NAME")
     if shots is not None and relation is None:
         raise FewlinkError("--shots counts references from --relation: name the relation, or leave it out")
+    if shots == 0 and not pairs and project is None:
+        raise FewlinkError("--shots 0 leaves no references: give --reference 'HEAD => TAIL', or a larger number")
     queries = [*(read_names(heads) if heads else []), *head]
     inverse = [*(read_names(tails) if tails else []), *tail]
-    if [bool(queries), bool(inverse), of_type is not None].count(True) != 1:
+    asked = {"--head": bool(queries), "--tail": bool(inverse), "--of-type": of_type is not None}
+    given = [option for option, is_given in asked.items() if is_given]
+    if not given:
         raise FewlinkError(
             "give --head NAME, --heads FILE or --of-type TYPE; to find heads, give --tail NAME or --tails FILE"
         )
+    if len(given) > 1:
+        raise FewlinkError(f"give {given[0]} or {given[1]}, not both")
     how = common.how_to_read(columns, on_error, literals)
     common.check_graph_or_run(source)
     common.check_files(types, names, text_model, descriptions, project)
@@ -158,7 +178,9 @@ def predict(
     )
     if edges is not None:
         linker.limit_edges(edges)
-    linker = linker if project is None else linker.with_project(project, project_name)
+    if project is not None:
+        linker = linker.with_project(project, project_name)
+        relation = relation or _relation_of_project(linker)
     query = linker.resolve(
         pairs or None,
         inverse or queries,
@@ -189,6 +211,20 @@ def _check_project(file: Path | None, name: str | None) -> None:
 
     if name is not None and file is None:
         raise FewlinkError("--project-name needs --project FILE")
+
+
+def _relation_of_project(linker: Linker) -> str | None:
+    """The relation of the graph that has the name of the project, as on the page; None if there is none."""
+    from fewlink.core.errors import UnknownName
+    from fewlink.linker.query import find_relation
+
+    assert linker.project is not None
+    try:
+        relation = find_relation(linker.benchmark, linker.project.name).name
+    except UnknownName:
+        return None
+    common.print_notes([f"the graph has the relation {relation} of this project: its known pairs are references, too"])
+    return relation
 
 
 def _candidates(linker: Linker, choice: str) -> str | list[str]:
@@ -228,14 +264,18 @@ def _print_predictions(linker: Linker, predictions: Predictions, full: bool) -> 
         ]
         for row in predictions
     ]
-    common.print_table(columns, rows, title=f"{linker.scorer.name} on {linker.benchmark.name}")
+    title = f"{linker.scorer.name} on {linker.benchmark.name}"
+    if not rows:
+        print(f"{title}: nothing found")
+        return
+    common.print_table(columns, rows, title=title)
     reasons = [row.reasons.sentences(full) for row in predictions if row.reasons]
     common.print_paragraphs(reasons)
 
 
 def complete(
     source: str = SOURCE,
-    relation: str = typer.Option(None, help="A relation of the graph or benchmark to complete."),
+    relation: str | None = typer.Option(None, help="A relation of the graph or benchmark to complete."),
     references: Path = typer.Option(None, help="File of references, as in fewlink ask."),
     reference: list[str] = typer.Option([], metavar="'HEAD => TAIL'", help="A reference; repeatable."),
     project: Path = PROJECT,
@@ -252,7 +292,9 @@ def complete(
     fast: bool = typer.Option(
         False, "--fast", help="Read the 10,000 most promising edges near each head: for many heads in a large graph."
     ),
-    edges: int = typer.Option(None, metavar="N", help="As --fast, with N edges: fewer are faster and less accurate."),
+    edges: int = typer.Option(
+        None, metavar="N", min=1, help="As --fast, with N edges: fewer are faster and less accurate."
+    ),
     columns: str = common.COLUMNS,
     literals: str = common.LITERALS,
     on_error: str = common.ON_ERROR,
@@ -304,8 +346,10 @@ def complete(
     )
     if fast or edges is not None:
         linker.limit_edges(FAST_EDGES if edges is None else edges)
-    linker = linker if project is None else linker.with_project(project, project_name)
-    with progress("heads", 1.0) as advance:
+    if project is not None:
+        linker = linker.with_project(project, project_name)
+        relation = relation or _relation_of_project(linker)
+    with _telling_what_stays(out), progress("heads", 1.0) as advance:
         found = linker.complete(
             pairs or None,
             relation=relation,
@@ -321,7 +365,20 @@ def complete(
             engine=workers,
         )
     common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
-    print(f"{len(found):,} pairs written to {out}")
+    print(f"{plural(len(found), 'pair')} written to {out}")
+
+
+@contextlib.contextmanager
+def _telling_what_stays(out: Path) -> Iterator[None]:
+    """If the work is interrupted, name the file that keeps its finished part."""
+    from fewlink.linker.complete import unfinished
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = f"{unfinished(out)} keeps the finished heads, and " if unfinished(out).exists() else ""
+        print(f"stopped; {kept}the same command continues", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def _pace_reporter(advance: Advance) -> Callable[[int, int], None]:
@@ -334,7 +391,7 @@ def _pace_reporter(advance: Advance) -> Callable[[int, int], None]:
         nonlocal pace
         if pace is None:
             pace = Pace(count, "heads")
-            tell(f"ranking tails for {count:,} heads" + (f", {done:,} of them already done" if done else ""))
+            tell(f"ranking tails for {plural(count, 'head')}" + (f", {done:,} of them already done" if done else ""))
             return
         pace.report(done)
         advance(done / count, str(pace))
@@ -379,12 +436,13 @@ def relations(
 
     linker = load(source, bench=bench, types=types, names=names, read_names=not no_names, **how)
     found = linker.relations(head, tail, described, top)
-    common.print_notes(found.notes)
+    common.print_notes([FIT_NOTE, *found.notes])
     if json:
         print(found.to_json())
         return
+    title = " → ".join(linker.graph.name(linker.names.find(end)) for end in (head, tail))
     rows = [[row.relation_name, row.fit, "yes" if row.known else "", row.by] for row in found]
-    common.print_table(["relation", "fit", "known", "from"], rows, title=f"{head} → {tail}")
+    common.print_table(["relation", "fit", "known", "by"], rows, title=title)
 
 
 def check(

@@ -10,6 +10,7 @@ import typer
 
 from fewlink.cli import common
 from fewlink.cli.predict import SOURCE
+from fewlink.core.words import percent, plural
 
 if TYPE_CHECKING:
     from fewlink.curation.exports import Described
@@ -61,10 +62,10 @@ def show_project(file: Path = FILE, project: str = PROJECT, json: bool = common.
         tails = [tail._asdict() for tail in progress.tails]
         common.print_json({**facts, "right": progress.right, "tails": tails, "warning": progress.warning()})
         return
-    right = "" if progress.right is None else f", {progress.right:.0%} right so far"
-    print(f"{name}: {facts['references']:,} references, {progress.decided:,} decided{right}")
+    right = "" if progress.right is None else f", {percent(progress.right)} right so far"
+    print(f"{name}: {plural(facts['references'], 'reference')}, {progress.decided:,} decided{right}")
     if progress.tails:
-        cells = [[tail, count, f"{count / progress.accepted:.0%}"] for tail, count in progress.tails]
+        cells = [[tail, count, percent(count / progress.accepted)] for tail, count in progress.tails]
         common.print_table(["tail", "accepted", "share"], cells)
     if warning := progress.warning():
         common.print_notes([warning])
@@ -138,6 +139,8 @@ def export_project(
         source = graph or _graph_of(file)
         described = _described(source, types=types, names=names, **how) if source and wants_graph else Described()
         print(write_export(opened, name, out, chosen, relation=relation, described=described))
+    if wants_graph and source is None:
+        common.print_notes(["ids stand in place of names: add --graph GRAPH for readable names"])
 
 
 def _graph_of(file: Path) -> str | None:
@@ -167,38 +170,50 @@ def import_project(
     source: Path = typer.Argument(
         ..., metavar="EXPORT", help="A .tsv, .csv, .nt, .ttl or .json export, or pairs as a table."
     ),
-    project: str = PROJECT,
+    project: str = typer.Option(
+        None, "--project", metavar="NAME", help="The project; a new one is named after its relation in EXPORT."
+    ),
     who: str = typer.Option("", metavar="NAME", help="Curator of decisions without a name."),
     graph: str = typer.Option(
         None, metavar="GRAPH|RUN", help="The graph: readable names of its entities become ids. Without it, give ids."
     ),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
+    names: Path = common.NAMES,
 ) -> None:
     """Add the decisions of an export to a project, which is created if necessary. Nothing is added twice.
 
     Example: `fewlink project import my-graph.tsv.decisions cures.json --project cures`
     """
-    from fewlink.curation.imports import import_file
-    from fewlink.curation.store import ProjectFile
+    from fewlink.core.errors import FewlinkError
+    from fewlink.curation.exports import format_of
+    from fewlink.curation.imports import add_decisions, read_decisions
+    from fewlink.curation.store import adding_to
 
-    common.check_files(source)
+    common.check_files(source, names)
     if graph is not None:
         common.check_graph_or_run(graph)
-    find = None if graph is None else _names_in(graph)
-    with ProjectFile(file) as opened:
-        name = project or opened.only(None, default=source.stem)
-        done = import_file(opened, name, source, who=who, find=find)
+    elif names is not None:
+        raise FewlinkError("--names gives names to the entities of a graph: add --graph GRAPH")
+    how = common.how_to_read(columns, on_error, literals)
+    decisions = read_decisions(source, who=who)
+    find = None if graph is None else _names_in(graph, names=names, **how)
+    with adding_to(file) as opened:
+        name = project or opened.only(None, default=decisions.relation or source.stem)
+        done = add_decisions(opened, name, decisions, format_of(source), find)
     if done.unknown:
         from fewlink.linker.adjustment import lacking_note
 
         common.print_notes([lacking_note(done.unknown)])
-    print(f"{file}: {done.added:,} of {done.read:,} decisions added to {name}")
+    print(f"{file}: {done.added:,} of {plural(done.read, 'decision')} added to {name}")
 
 
-def _names_in(graph: str) -> Callable[[str], str | None]:
+def _names_in(graph: str, **options: Any) -> Callable[[str], str | None]:
     """The function that maps a name to the id of an entity in this graph."""
     from fewlink.linker import load
 
-    return load(graph).names.id_of
+    return load(graph, **options).names.id_of
 
 
 @app.command("undo")
@@ -231,7 +246,7 @@ def back_up(file: Path = FILE, copy: Path = typer.Argument(..., metavar="COPY", 
     with ProjectFile(file, write=False) as opened:
         opened.copy_to(copy)
         events = sum(project.events for project in opened.projects())
-    print(f"{copy}: {events:,} events of {file}")
+    print(f"{copy}: {plural(events, 'event')} of {file}")
 
 
 @app.command("restore")
@@ -245,7 +260,7 @@ def restore(copy: Path = typer.Argument(..., metavar="COPY", help="A copy of `ba
     with ProjectFile(copy, write=False) as opened:
         opened.copy_to(file)
         events = sum(project.events for project in opened.projects())
-    print(f"{file}: {events:,} events of {copy}")
+    print(f"{file}: {plural(events, 'event')} of {copy}")
 
 
 def serve(
