@@ -299,7 +299,7 @@ def test_a_path_through_a_reference_or_unlike_all_references() -> None:
     count = 2 * len(graph.relations)
     through = Reasons(1.0, paths=[((2, count), 0.5)], entities=[(bob, ann, italy)], measured=True)
     sentences = explain_pair(Told(through), graph, np.array([[ann, italy]]), bob, italy).sentences()
-    assert sentences == ["bob likes ann, which is joined by your example to italy."]
+    assert sentences == ["bob likes ann, and ann → italy is one of your examples."]
     alone = Reasons(1.0, paths=[((0, 1), 0.5)], entities=[(ann, rome, italy)], measured=True)
     by_tail = replace(alone, shares={"head": 0.1, "references": 2.0})
     sentences = explain_pair(Told(by_tail), graph, np.array([[eve, italy]]), ann, italy).sentences()

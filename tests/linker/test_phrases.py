@@ -61,6 +61,120 @@ def test_a_relation_is_a_verb_a_state_or_a_noun(words: str, verb: str | None) ->
     assert (predicate and predicate.verb) == verb
 
 
+READINGS = {  # of relations of public graphs
+    "f1db": {
+        "drove for": "drove for",
+        "drove for entrant": "drove for entrant",
+        "raced in season": "raced in season",
+        "used in season": "is used in season",
+        "used chassis": "used chassis",
+        "retired for": "retired for",
+        "finished": "finished",
+        "did not finish": "did not finish",
+        "won": "won",
+        "won award": "won award",
+        "won by": "is won by",
+        "active in": "is active in",
+        "held at": "is held at",
+        "in season": "is in season",
+        "enters": "enters",
+        "grand prix": "has the grand prix",
+        "podium in": None,
+        "pole in": None,
+        "fastest lap in": None,
+        "driver of the day in": None,
+        "tyres from": None,
+        "constructors country": None,
+        "tyre-manufacturers country": None,
+        "constructor won": None,
+        "engine used in season": None,
+    },
+    "geonames": {
+        "subdivision of": "is a subdivision of",
+        "member of": "is a member of",
+        "part of region": "is part of region",
+        "uses currency": "uses currency",
+        "city in country": None,
+    },
+    "kg20c": {"author write paper": None, "paper cite paper": None, "paper in domain": None},
+    "dnd5e-srd": {
+        "spells components": None,
+        "monsters size": None,
+        "features class": None,
+        "equipment-categories equipment": None,
+        "components": "has the component",
+    },
+    "attack": {
+        "group uses technique": "uses",
+        "tool uses technique": "uses",
+        "sub-technique of": "is a sub-technique of",
+        "detects": "detects",
+    },
+    "d3fend": {
+        "used-by": "is used by",
+        "may-contain": "may contain",
+        "may-be-associated-with": "may be associated with",
+        "identified-by": "is identified by",
+        "broader": None,
+        "filters": None,
+    },
+    "wikidata": {
+        "follows": "follows",
+        "followed by": "is followed by",
+        "educated at": "is educated at",
+        "country of citizenship": "has the country of citizenship",
+        "place of death": "has the place of death",
+        "said to be the same as": "is said to be the same as",
+        "shares border with": "shares a border with",
+        "part of the series": "is part of the series",
+        "award received": None,
+        "position held": None,
+        "member of sports team": None,
+        "languages spoken, written or signed": None,
+    },
+    "dbpedia": {
+        "starring": "stars",
+        "spokenIn": "is spoken in",
+        "largestCity": "has the largest city",
+        "associatedMusicalArtist": None,
+        "leftTributary": None,
+        "editing": None,
+    },
+    "families": {"uncleOf": "is an uncle of", "motherOf": "is the mother of", "daughterOf": "is a daughter of"},
+    "fibo": {
+        "isMemberOf": "is a member of",
+        "isPlayedBy": "is played by",
+        "isLegallyRecordedIn": "is legally recorded in",
+        "isNarrowerThan": "is narrower than",
+        "wasDerivedFrom": "was derived from",
+        "isOpenSource": None,
+        "subClassOf": "is a subclass of",
+    },
+    "others": {
+        "IsA": "is a",
+        "AtLocation": "is at location",
+        "NotDesires": None,
+        "directlyIncreases": "directly increases",
+        "gene of disease": None,
+        "sex limited": None,
+        "biomarkerFor": None,
+        "runsOnVm": "runs on vm",
+        "sent off in": "is sent off in",
+        "scored penalty in": "scored penalty in",
+        "same as": "is the same as",
+        "orthologous": None,
+        "countries": "has the country",
+        "filming locations": "has the filming location",
+    },
+}
+
+
+@pytest.mark.parametrize(("words", "verb"), [each for graph in READINGS.values() for each in graph.items()])
+def test_relations_of_public_graphs_are_read_as_english_or_not_at_all(words: str, verb: str | None) -> None:
+    predicate = predicate_of(words)
+    assert (predicate and predicate.verb) == verb
+
+
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
@@ -75,7 +189,11 @@ def test_a_relation_is_a_verb_a_state_or_a_noun(words: str, verb: str | None) ->
         ("—part of→ b ←part of— c", "a is part of b, which c is also part of"),
         ("—genre→ b ←genre— c —uses→ d", "a has the genre b, which is also the genre of c, which uses d"),
         ("—uses→ b ←uses— c ←contains— d", "a uses b, which c also uses, and d contains c"),
-        (f"—uses→ b —{EXAMPLE}→ c", "a uses b, which is joined by your example to c"),
+        (f"—uses→ b —{EXAMPLE}→ c", "a uses b, and b → c is one of your examples"),
+        (f"—uses→ b ←{EXAMPLE}— c —in→ d", "a uses b, and c → b is one of your examples, and c is in d"),
+        ("—born in country→ b ←born in country— c", "a was born in country b, and c was also born in country b"),
+        ("—born in country→ b ←drove for— c —in→ d", "a was born in country b, which c drove for, and c is in d"),
+        ("—in→ b ←uses currency— c —uses→ d", "a is in b, and c uses currency b and uses d"),
         ("—uses→ b —uses→ c —uses→ d —uses→ e", None),
         ("—uses→ b —x/y→ c", None),
         ("", None),

@@ -75,7 +75,7 @@ class Path:
         """The path in English; as a chain of arrows if it cannot be read."""
         names = [entity.name for entity in self.entities]
         hops = [
-            phrases.Hop(phrases.EXAMPLE, False, name)
+            phrases.Hop(phrases.EXAMPLE, step.inverse, name)
             if step.reference and step.relation == REFERENCE
             else phrases.Hop(short_relation(step.words or step.relation), step.inverse, name)
             for step, name in zip(self.steps, names[1:], strict=True)
