@@ -283,11 +283,13 @@ def find_heads(
 ) -> tuple[int, ...]:
     """Resolve query heads, in order and without duplicates, with a note for each. `what` may be "tail"."""
     distinct: dict[int, None] = {}
-    for place, name in enumerate([heads] if isinstance(heads, str) else heads):
+    given = [heads] if isinstance(heads, str) else list(heads)
+    for place, name in enumerate(given):
         head = names.find(name, what, f"{field}.{place}")
         if head in distinct:
             notes.append(f"the {what} {names.quoted(head)} is given twice and is ranked once")
         distinct[head] = None
+    notes += names.remarks(given, what)
     return tuple(distinct)
 
 
