@@ -2,7 +2,8 @@
 
 Everything is measured by removal: edges, a stream or names are left out, and the network runs again. Which paths are
 measured is decided by a first-order estimate: with the network linear around its states, the score is a sum over paths
-from the marks to the tail, and a beam search backwards from the tail finds those that add most.
+from the marks to the tail, and a beam search backwards from the tail finds those that add most. Paths along relations
+that join the references are measured as well.
 """
 
 from __future__ import annotations
@@ -206,7 +207,8 @@ def _unlike(pair: Pair, paths: Sequence[FoundPath]) -> list[FoundPath]:
 
 
 def ordered_paths(pair: Pair, paths: Sequence[FoundPath], drops: Sequence[float]) -> list[int]:
-    """Places of the paths that lower the score when they are removed, most first; edges from head to tail before all.
+    """Places of the paths that lower the score when they are removed: edges from head to tail, then other paths from
+    the head, then those from references; each time those that lower it most first.
 
     Of edges from head to tail at least one is named. A path that contains another one and loses hardly more is not.
     """
