@@ -16,6 +16,7 @@ from fewlink.graph import Graph, TypeTable, Vocabulary, compile_graph
 from fewlink.graph.name_index import NameIndex, fold
 from fewlink.linker import Names
 from fewlink.linker.names import entity_of
+from fewlink.linker.query import find_heads, find_pairs
 
 
 def named(entities: Sequence[str], labels: Sequence[str] | None = None, types: TypeTable | None = None) -> Names:
@@ -246,3 +247,12 @@ def test_a_name_that_is_an_id_and_the_name_of_others_is_remarked_on() -> None:
         "ruth_2450 (next Ruth); ruth_9 (next ruth)"
     )
     assert named(["Ruth", "ruth"]).remarks(["Ruth"]) == []
+
+
+def test_heads_and_references_by_an_id_that_others_have_as_name_leave_a_note() -> None:
+    names = named(["Ruth", "ruth_2450", "Boaz"], ["Book of Ruth", "Ruth", "Boaz"])
+    notes: list[str] = []
+    assert find_heads(names, ["Ruth", "Boaz"], notes) == (0, 2)
+    assert find_pairs(names, [("Boaz", "Ruth")], notes=notes) == [(2, 0)]
+    assert [note.partition(" is taken")[0] for note in notes] == ["the head 'Ruth'", "the end of a reference 'Ruth'"]
+    assert all(note.endswith("give its id: ruth_2450 (next Boaz)") for note in notes)

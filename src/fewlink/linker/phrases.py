@@ -78,7 +78,8 @@ def _plain(words: str) -> str:
     if " " not in text and (parts[0] in AUXILIARIES or parts[-1] in PREPOSITIONS):
         text = " ".join(parts)
     first, space, others = text.partition(" ")
-    return (first.lower() if first.istitle() else first) + space + others
+    small = first.istitle() and (others or _is_verb(first.lower()))
+    return (first.lower() if small else first) + space + others
 
 
 def _as_verb(words: Sequence[str]) -> str | None:
@@ -150,7 +151,7 @@ def _as_noun(words: Sequence[str]) -> str | None:
 
 def _may_be_noun(word: str) -> bool:
     """Whether a word may be part of a noun: neither a verb nor a small word."""
-    if len(word) < SHORTEST or not word.isascii() or not (word.islower() or word.isupper()):
+    if len(word) < SHORTEST or not word.isascii() or not (word.islower() or word.isupper() or word.istitle()):
         return False
     if "-" in word:
         return not any(_is_past(part) or part in PREPOSITIONS for part in word.split("-"))
