@@ -107,6 +107,10 @@ READINGS = {  # of relations of public graphs
     "attack": {
         "group uses technique": "uses",
         "tool uses technique": "uses",
+        "attack pattern exploits weakness": "exploits",
+        "analytic reads data component": "reads",
+        "attack pattern can precede attack pattern": None,
+        "attack pattern child of attack pattern": None,
         "sub-technique of": "is a sub-technique of",
         "detects": "detects",
     },

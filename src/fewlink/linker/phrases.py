@@ -87,8 +87,9 @@ def _as_verb(words: Sequence[str]) -> str | None:
     text, (first, *others) = " ".join(words), words
     if first in AUXILIARIES:
         return _with_auxiliary(first, others)
-    if len(words) == 3 and words[1] in english.VERBS and _as_noun([first]) and _as_noun([words[2]]):
-        return words[1]  # "campaign uses tool"
+    for place in range(1, len(words) - 1):
+        if words[place] in english.VERBS and _as_noun(words[:place]) and _as_noun(words[place + 1 :]):
+            return words[place]  # "campaign uses tool"
     if first.endswith("ly") and others:
         return text if _is_verb(others[0]) else None
     before = not others or others[0] in PREPOSITIONS  # nothing, or more than a noun
