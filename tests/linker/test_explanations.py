@@ -20,7 +20,7 @@ from tests.linker.markup import Markup, read_svg
 import fewlink
 from fewlink.core.errors import FewlinkError
 from fewlink.data.training_graph import known_graph
-from fewlink.graph import Graph
+from fewlink.graph import Graph, Vocabulary
 from fewlink.linker import Linker
 from fewlink.linker.explanation import explain_pair
 from fewlink.linker.names import short_relation
@@ -299,7 +299,7 @@ def test_a_path_through_a_reference_or_unlike_all_references() -> None:
     count = 2 * len(graph.relations)
     through = Reasons(1.0, paths=[((2, count), 0.5)], entities=[(bob, ann, italy)], measured=True)
     sentences = explain_pair(Told(through), graph, np.array([[ann, italy]]), bob, italy).sentences()
-    assert sentences == ["bob likes ann, which is joined by your example to italy."]
+    assert sentences == ["bob likes ann, and ann → italy is one of your examples."]
     alone = Reasons(1.0, paths=[((0, 1), 0.5)], entities=[(ann, rome, italy)], measured=True)
     by_tail = replace(alone, shares={"head": 0.1, "references": 2.0})
     sentences = explain_pair(Told(by_tail), graph, np.array([[eve, italy]]), ann, italy).sentences()
@@ -413,3 +413,23 @@ def test_a_self_loop_is_explained() -> None:
 def test_unknown_entities_raise() -> None:
     with pytest.raises(FewlinkError, match=r"'cel'.*'cell'"):
         fsrl().explain(REFERENCES, "alga", "cel")
+
+
+def test_entities_of_one_name_are_told_apart_by_their_ids() -> None:
+    plain = graph_of("asa_1 knows asa_2", "asa_1 likes rome", "asa_2 likes rome", "eve likes oslo")
+    labels = [{"asa_1": "Asa", "asa_2": "Asa"}.get(name, name) for name in plain.entities]
+    graph = Graph.of(
+        plain.entities, plain.relations, plain.triples(), labels=Vocabulary.of([*labels, *plain.relations])
+    )
+    asa, other, rome, eve, oslo = (graph.entities.id(name) for name in ("asa_1", "asa_2", "rome", "eve", "oslo"))
+    knows, likes = (graph.relations.id(name) for name in ("knows", "likes"))
+    reasons = Reasons(1.0, paths=[((knows,), 0.5)], entities=[(asa, other)], measured=True)
+    explanation = explain_pair(Told(reasons), graph, np.array([[eve, oslo]]), asa, other)
+    assert explanation.sentence() == (
+        "Asa (asa_1) and Asa (asa_2) are joined directly: Asa (asa_1) knows Asa (asa_2); "
+        "your example is not joined in the same way."
+    )
+    assert (explanation.tail.id, explanation.tail.name) == ("asa_2", "Asa (asa_2)")
+    alone = replace(reasons, paths=[((likes,), 0.5)], entities=[(asa, rome)])
+    told = explain_pair(Told(alone), graph, np.array([[eve, oslo]]), asa, rome).sentence()
+    assert told.startswith("Asa and rome are joined directly: Asa likes rome;")

@@ -16,6 +16,7 @@ from fewlink.graph import Graph, TypeTable, Vocabulary, compile_graph
 from fewlink.graph.name_index import NameIndex, fold
 from fewlink.linker import Names
 from fewlink.linker.names import entity_of
+from fewlink.linker.query import find_heads, find_pairs
 
 
 def named(entities: Sequence[str], labels: Sequence[str] | None = None, types: TypeTable | None = None) -> Names:
@@ -225,3 +226,33 @@ def test_types_are_completed_by_start_then_by_size() -> None:
     assert names.complete_types("cit") == [("City", 2), ("capacity", 3)]
     assert names.complete_types("") == [("capacity", 3), ("City", 2), ("person", 1)]  # not the empty one
     assert names.complete_types("", 1) == [("capacity", 3)] and Names(graph).complete_types("a") == []
+
+
+def test_hints_tell_entities_of_one_name_apart_also_by_edges_that_both_have() -> None:
+    plain = graph_of("p1 gender male", "p2 gender male", "p1 father p3", "p2 born rome", "p3 gender male")
+    labels = [{"p1": "Joseph", "p2": "Joseph"}.get(name, name) for name in plain.entities]
+    graph = Graph.of(
+        plain.entities, plain.relations, plain.triples(), labels=Vocabulary.of([*labels, *plain.relations])
+    )
+    hints = {name: Names(graph).hint(number) for number, name in enumerate(graph.entities)}
+    assert hints["p1"] == "—father→ p3" and hints["p2"] == "—born→ rome"
+    assert hints["p3"] == "—gender→ male"  # alone with its name
+
+
+def test_a_name_that_is_an_id_and_the_name_of_others_is_remarked_on() -> None:
+    names = named(["Ruth", "ruth_2450", "ruth_9", "Q4"], ["Book of Ruth", "Ruth", "Ruth", "ruth"])
+    (remark,) = names.remarks(["Ruth", "Q4", "ruth_9", "Ruth", "nobody"], "head")
+    assert remark == (
+        "the head 'Ruth' is taken for an id; 2 other entities have this name; to ask for that, give its id: "
+        "ruth_2450 (next Ruth); ruth_9 (next ruth)"
+    )
+    assert named(["Ruth", "ruth"]).remarks(["Ruth"]) == []
+
+
+def test_heads_and_references_by_an_id_that_others_have_as_name_leave_a_note() -> None:
+    names = named(["Ruth", "ruth_2450", "Boaz"], ["Book of Ruth", "Ruth", "Boaz"])
+    notes: list[str] = []
+    assert find_heads(names, ["Ruth", "Boaz"], notes) == (0, 2)
+    assert find_pairs(names, [("Boaz", "Ruth")], notes=notes) == [(2, 0)]
+    assert [note.partition(" is taken")[0] for note in notes] == ["the head 'Ruth'", "the end of a reference 'Ruth'"]
+    assert all(note.endswith("give its id: ruth_2450 (next Boaz)") for note in notes)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.conftest import graph_of
 
-from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError, InputError, UnknownName
+from fewlink.linker import Names
 from fewlink.linker.parsing import parse_pair, read_names, read_pairs
+from fewlink.linker.query import find_heads, find_pairs
 
 
 def test_names_and_pairs_from_files(tmp_path: Path) -> None:
@@ -48,3 +51,20 @@ def test_a_pair_in_one_argument() -> None:
     for text in ("a", "a =>", "=> b", "a => b => c", "a\tb\tc", ""):
         with pytest.raises(FewlinkError):
             parse_pair(text)
+
+
+def test_unknown_names_of_files_are_reported_with_file_and_line(tmp_path: Path) -> None:
+    graph = graph_of("aspirin treats pain", "linux runs windows")
+    names = Names(graph)
+    file = tmp_path / "refs.tsv"
+    file.write_text("aspirin\tpain\n\nlinux\twindowz\n")
+    with pytest.raises(
+        UnknownName, match=r"^\S*refs\.tsv:3: unknown tail of a reference 'windowz'; did you mean 'windows'"
+    ):
+        find_pairs(names, read_pairs(file))
+    heads = tmp_path / "heads.txt"
+    heads.write_text("aspirin\naspirn\n")
+    with pytest.raises(UnknownName, match=r"heads\.txt:2: unknown head 'aspirn'"):
+        find_heads(names, read_names(heads), [])
+    with pytest.raises(UnknownName, match=r"^unknown head 'aspirn'"):
+        find_heads(names, ["aspirn"], [])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -75,7 +75,7 @@ class Path:
         """The path in English; as a chain of arrows if it cannot be read."""
         names = [entity.name for entity in self.entities]
         hops = [
-            phrases.Hop(phrases.EXAMPLE, False, name)
+            phrases.Hop(phrases.EXAMPLE, step.inverse, name)
             if step.reference and step.relation == REFERENCE
             else phrases.Hop(short_relation(step.words or step.relation), step.inverse, name)
             for step, name in zip(self.steps, names[1:], strict=True)
@@ -141,7 +141,7 @@ class LikeName:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """The reasons for the score of one pair.
+    """The reasons for the score of one pair. The names of entities of the same name are followed by their ids.
 
     shares      what the score loses without each kind of evidence, largest first; empty if the model does not say
     paths       edges from head to tail first, then convincing paths, the shortest first, then others
@@ -503,7 +503,7 @@ def explain_pair(
     ]
     paths = [*direct, *convincing_first([path for path in paths if path not in direct], graph.entities[head])]
     named = any(path.entities[0].id == graph.entities[head] and path.counts() for path in paths)
-    return Explanation(
+    explanation = Explanation(
         entity_of(graph, head),
         entity_of(graph, tail),
         reasons.score,
@@ -524,6 +524,41 @@ def explain_pair(
         inverse,
         relation,
     )
+    return told_apart(explanation)
+
+
+def told_apart(explanation: Explanation) -> Explanation:
+    """The explanation with the ids of entities that share their name with another one of it."""
+    named: dict[str, set[Entity]] = {}
+    for entity in entities_in(explanation):
+        named.setdefault(entity.name, set()).add(entity)
+    alike = {entity for same in named.values() if len(same) > 1 for entity in same if entity.id != entity.name}
+    names = {entity: Entity(entity.id, f"{entity.name} ({entity.id})") for entity in alike}
+    told: Explanation = renamed(explanation, names) if names else explanation
+    return told
+
+
+def entities_in(value: object) -> Iterator[Entity]:
+    """The entities in a value made of dataclasses and tuples."""
+    if isinstance(value, Entity):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from entities_in(each)
+    elif is_dataclass(value):
+        for part in fields(value):
+            yield from entities_in(getattr(value, part.name))
+
+
+def renamed(value: Any, names: Mapping[Entity, Entity]) -> Any:
+    """A value made of dataclasses and tuples, with other names of its entities."""
+    if isinstance(value, Entity):
+        return names.get(value, value)
+    if isinstance(value, tuple):
+        return tuple(renamed(each, names) for each in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{part.name: renamed(getattr(value, part.name), names) for part in fields(value)})
+    return value
 
 
 def convincing_first(paths: Sequence[Path], head: str) -> list[Path]:

@@ -604,7 +604,7 @@ class Linker:
             notes.append(f"the model was trained on {named.name}: it does better there than on a new relation")
         if pairs is None and named is None:
             raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")
-        distinct = distinct_pairs(self.names, find_pairs(self.names, pairs or ()), notes)
+        distinct = distinct_pairs(self.names, find_pairs(self.names, pairs or (), notes=notes), notes)
         if named is not None:
             wrong = set(rejected)
             known = (pair for pair in self._known_pairs(named, shots, given=len(distinct)) if pair not in wrong)

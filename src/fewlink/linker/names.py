@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,10 @@ from fewlink.core.errors import FewlinkError, UnknownName, did_you_mean
 from fewlink.core.threads import distinct
 from fewlink.graph import Graph
 from fewlink.graph.name_index import NameIndex, fold, lines_of, readable, spaced
+from fewlink.linker.parsing import NameInFile
 
 MAX_LISTED = 5  # ids in an error message
+MAX_NAMESAKES = 20  # that an entity is told apart from
 MAX_EDGES_READ = 1_000  # of an entity, to choose a neighbour from
 SHORTLIST = 200  # names to choose suggestions from
 MIN_SIMILARITY = 0.6  # of a suggestion, from 0 to 1
@@ -62,19 +65,20 @@ class Names:
         """
         if not isinstance(name, str):
             raise FewlinkError(f"{what} {name!r} is not a name: give an id or a readable name as text")
+        where = f"{name.where}: " if isinstance(name, NameInFile) else ""
         matches = self.matches(name)
         if len(matches) == 1:
             return matches[0]
         if matches:
             listed = "; ".join(self.described(matches[:MAX_LISTED])) + ("; …" if len(matches) > MAX_LISTED else "")
-            message = f"{what} '{name}' is the name of {len(matches):,} entities: give the id of one: {listed}"
+            message = f"{where}{what} '{name}' is the name of {len(matches):,} entities: give the id of one: {listed}"
             raise UnknownName(message, name, field)
         similar = [self.quoted(entity) for entity in self.nearest(name)]
         if similar:
             hint = f"; did you mean {' or '.join(similar)}?"
         else:
             hint = ": no entity has this id or name, or a similar one"
-        raise UnknownName(f"unknown {what} '{name}'{hint}", name, field)
+        raise UnknownName(f"{where}unknown {what} '{name}'{hint}", name, field)
 
     def matches(self, name: str) -> list[int]:
         """The entities that match a name, by the rules of `find`: none, one or several."""
@@ -90,6 +94,28 @@ class Names:
         typed = spaced(folded)
         named = self._names.equal(typed) if typed else np.zeros(0, np.int64)
         return [int(entity) for entity in np.union1d(named, self._ids.equal(folded))]
+
+    def namesakes(self, entity: int) -> list[int]:
+        """The other entities with the same readable name, ignoring case: a few of them."""
+        named = spaced(fold(self.graph.name(entity).replace("\n", " ")))
+        found = self._names.equal(named) if named else np.zeros(0, np.int64)
+        return [int(other) for other in found[: MAX_NAMESAKES + 1] if other != entity][:MAX_NAMESAKES]
+
+    def remarks(self, names: Iterable[str], what: str = "entity") -> list[str]:
+        """A remark on each name that is the id of an entity and the readable name of others: on a few such names."""
+        found = (self._remark(name, what) for name in dict.fromkeys(names))
+        return list(itertools.islice(filter(None, found), MAX_LISTED))
+
+    def _remark(self, name: str, what: str) -> str:
+        entity = self.graph.entities.find(name) if self.graph.labels else None
+        if entity is None:
+            return ""
+        others = [other for other in self.with_either(name) if self.graph.name(other) == name and other != entity]
+        if not others:
+            return ""
+        listed = "; ".join(self.described(others[:MAX_LISTED])) + ("; …" if len(others) > MAX_LISTED else "")
+        which = "another entity has" if len(others) == 1 else f"{len(others):,} other entities have"
+        return f"the {what} '{name}' is taken for an id; {which} this name; to ask for that, give its id: {listed}"
 
     def id_of(self, name: str) -> str | None:
         """The id of the entity with this name or id; None if no entity or several match."""
@@ -245,11 +271,18 @@ class Names:
         return [(name, fold(name), count) for name, count in zip(table.names, counts, strict=True)]
 
     def hint(self, entity: int) -> str:
-        """A short description that tells an entity from its namesakes: its types and its best-known neighbour."""
+        """A short description that tells an entity from its namesakes: its types and its best-known neighbour.
+
+        A neighbour in a relation that its namesakes do not share comes before those that they share.
+        """
         graph, hints = self.graph, self.types_of(entity)[:2]
-        relations, tails = self._edges(entity)
-        if len(tails):
-            best = np.lexsort((-graph.degrees_of(tails), relations >= len(graph.relations)))[0]
+        edges = np.stack(self._edges(entity), axis=1)
+        if len(edges):
+            others = [np.stack(self._edges(other), axis=1) for other in self.namesakes(entity)]
+            shared = {tuple(edge) for each in others for edge in each.tolist()}
+            alike = np.array([tuple(edge) in shared for edge in edges.tolist()])
+            relations, tails = edges.T
+            best = np.lexsort((-graph.degrees_of(tails), relations >= len(graph.relations), alike))[0]
             inverse, forward = divmod(int(relations[best]), len(graph.relations))
             arrow = ("←{}—" if inverse else "—{}→").format(graph.relation_name(forward))
             hints.append(f"{arrow} {graph.name(int(tails[best]))}")

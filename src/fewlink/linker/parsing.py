@@ -4,30 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 from fewlink.core.errors import FewlinkError, InputError, read_file
 
 ARROW = "=>"
 
 
+class NameInFile(str):
+    """A name that a user wrote in a file, and where: `where` is the file and the line."""
+
+    where: str
+
+    @classmethod
+    def of(cls, name: str, path: Path, line: int) -> Self:
+        found = cls(name)
+        found.where = f"{path}:{line}"
+        return found
+
+
 def read_names(path: Path) -> list[str]:
-    """Read the names in a file, one per line; empty lines and spaces around names are ignored."""
-    names = [text for _, line in _lines(path) if (text := line.strip())]
+    """Read the names in a file, one per line, as `NameInFile`; empty lines and spaces around names are ignored."""
+    names: list[str] = [NameInFile.of(text, path, number) for number, line in _lines(path) if (text := line.strip())]
     if not names:
         raise InputError(path, "has no names: write one name per line")
     return names
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """Read the pairs in a file, `head<TAB>tail` per line; empty lines are ignored."""
-    pairs = []
+    """Read the pairs in a file, `head<TAB>tail` per line, as pairs of `NameInFile`; empty lines are ignored."""
+    pairs: list[tuple[str, str]] = []
     for number, line in _lines(path):
         if not line.strip():
             continue
         parts = [part.strip() for part in line.split("\t")]
         if len(parts) != 2 or not all(parts):
             raise InputError(path, f"has {len(parts)} columns instead of two: write head<TAB>tail", number)
-        pairs.append((parts[0], parts[1]))
+        head, tail = (NameInFile.of(part, path, number) for part in parts)
+        pairs.append((head, tail))
     if not pairs:
         raise InputError(path, "has no pairs: write head<TAB>tail on each line")
     return pairs

@@ -1,7 +1,7 @@
 """Paths as English: what a relation says of its two ends, and a path as one sentence.
 
 A relation is read as a verb ("uses"), as a state ("is part of", from "part of") or as a noun ("has the genre", from
-"genre"; "has the child", from "children"). Other names, such as two paths of Freebase in one, are not read.
+"genre"; "has the child", from "children"). A name that does not clearly fit is not read.
 """
 
 from __future__ import annotations
@@ -10,56 +10,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-LONGEST = 3  # hops of a path that one sentence tells
-EXAMPLE = "is joined by your example to"
-PREPOSITIONS = frozenset({"at", "by", "for", "from", "in", "into", "of", "on", "through", "to", "under", "with"})
-AUXILIARIES = frozenset({"can", "did", "had", "has", "is", "may", "was", "will"})
-NO_VERB = ("ss", "us", "is")  # endings of nouns that a third person does not have
-PARTICIPLES = frozenset({"born", "built", "found", "held", "known", "made", "spoken", "written"})
-INTRANSITIVE = frozenset(  # verbs in the past that are not passive before a preposition: "died in"
-    {
-        "appeared",
-        "belonged",
-        "competed",
-        "died",
-        "graduated",
-        "happened",
-        "lived",
-        "occurred",
-        "participated",
-        "played",
-        "served",
-        "studied",
-        "worked",
-    }
-)
-STATES = {"related": "is related to", "associated": "is associated with", "connected": "is connected to"}
-SINGULAR = {  # nouns that are not verbs in the third person
-    "aliases": "alias",
-    "authors": "author",
-    "categories": "category",
-    "children": "child",
-    "countries": "country",
-    "creators": "creator",
-    "domains": "domain",
-    "events": "event",
-    "friends": "friend",
-    "groups": "group",
-    "languages": "language",
-    "locations": "location",
-    "members": "member",
-    "parents": "parent",
-    "participants": "participant",
-    "partners": "partner",
-    "platforms": "platform",
-    "products": "product",
-    "siblings": "sibling",
-    "spouses": "spouse",
-    "tags": "tag",
-    "topics": "topic",
-}
+from fewlink.linker import words as english
+from fewlink.linker.words import AUXILIARIES, PREPOSITIONS
 
-_HUMP = re.compile(r"(?<=[a-z])[A-Z](?=[a-z])")
+LONGEST = 3  # hops of a path that one sentence tells
+EXAMPLE = "is one of your examples"  # a step between the ends of a reference without a name
+SHORTEST = 3  # letters of a word in a noun
+
+_HUMP = re.compile(r"(?<=[a-z])[A-Z](?=[a-z]|$)")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*")
 
 
@@ -82,6 +40,10 @@ class Predicate(NamedTuple):
         first, _, others = self.verb.partition(" ")
         return f"{first} also {others}" if first in AUXILIARIES else f"also {self.verb}"
 
+    def may_follow(self) -> bool:
+        """Whether the verb may come after its object: "which A uses", "which A is part of"."""
+        return " " not in self.verb or self.verb.split()[-1] in PREPOSITIONS
+
 
 def without_kinds(relation: str, heads: Iterable[str], tails: Iterable[str]) -> str:
     """A relation without the kinds of its ends: "uses" for "group uses malware" between a group and malware."""
@@ -94,32 +56,140 @@ def without_kinds(relation: str, heads: Iterable[str], tails: Iterable[str]) -> 
 
 
 def predicate_of(words: str) -> Predicate | None:
-    """How a relation is read; None if it cannot be."""
-    text = _HUMP.sub(lambda letter: f" {letter[0].lower()}", words).strip()
+    """How a relation is read; None if that is not clear."""
     if words == EXAMPLE:
         return Predicate(EXAMPLE)
+    text = _plain(words)
     if not _WORDS.fullmatch(text):
         return None
+    if text in english.STATES:
+        return Predicate(english.STATES[text])
+    if verb := _as_verb(text.split()) or _as_state(text.split()):
+        return Predicate(verb)
+    noun = _as_noun(text.split())
+    return Predicate(f"has the {noun}", noun) if noun else None
+
+
+def _plain(words: str) -> str:
+    """A name in words: "is a" for "IsA", "used by" for "used-by", "depends on" for "DEPENDS ON"."""
+    text = _HUMP.sub(lambda letter: f" {letter[0].lower()}", words).strip()
     text = text.lower() if text.isupper() else text
-    if text in STATES:
-        return Predicate(STATES[text])
-    first, *others = text.split()
-    last, inner = (others or [first])[-1], others[:-1]
-    if first in AUXILIARIES | INTRANSITIVE or (_is_verb(first) and text not in SINGULAR):
-        return Predicate(text)
-    past = first.endswith("ed") or first in PARTICIPLES
-    if last in PREPOSITIONS or (past and PREPOSITIONS.intersection(others[:1])):
-        return Predicate(f"{'was' if first == 'born' else 'is'} {text}")
-    if PREPOSITIONS.intersection(inner) - {"of"}:
-        return None  # "place in chapter"
-    if past and last not in SINGULAR:
-        return Predicate(text)
-    noun = text.removesuffix(last) + SINGULAR.get(last, last)
-    return Predicate(f"has the {noun}", noun)
+    parts = text.split("-")
+    if " " not in text and (parts[0] in AUXILIARIES or parts[-1] in PREPOSITIONS):
+        text = " ".join(parts)
+    first, space, others = text.partition(" ")
+    small = first.istitle() and (others or _is_verb(first.lower()))
+    return (first.lower() if small else first) + space + others
+
+
+def _as_verb(words: Sequence[str]) -> str | None:
+    """A relation that says what its head does: "uses", "runs on", "has part", "won", "may modify"."""
+    text, (first, *others) = " ".join(words), words
+    if first in AUXILIARIES:
+        return _with_auxiliary(first, others)
+    for place in range(1, len(words) - 1):
+        if words[place] in english.VERBS and _as_noun(words[:place]) and _as_noun(words[place + 1 :]):
+            return words[place]  # "campaign uses tool"
+    if first.endswith("ly") and others:
+        return text if _is_verb(others[0]) else None
+    before = not others or others[0] in PREPOSITIONS  # nothing, or more than a noun
+    if _is_verb(first) or (first in english.OFTEN_NOUNS and before):
+        return text
+    if first in english.PAST and others[:1] != ["by"]:
+        return text
+    return text if _is_past(first) and (not others or (first in english.BEFORE_NOUNS and not before)) else None
+
+
+def _with_auxiliary(first: str, others: Sequence[str]) -> str | None:
+    """A relation that begins with "is", "has", "may" and the like."""
+    begin = [first, "be"] if others[:1] == ["be"] else [first]
+    rest = others[len(begin) - 1 :]
+    if len(begin) == 1 and first not in ("is", "was"):
+        return " ".join([first, *others]) if not PREPOSITIONS.intersection(others[:1]) else None
+    if not rest or rest[0] in english.ARTICLES:
+        return " ".join([*begin, *rest])
+    state = _as_state(rest)
+    return state and " ".join([*begin, *state.split()[1:]])
+
+
+def _as_state(words: Sequence[str]) -> str | None:
+    """A relation that says what its head is: "is part of", "is made by", "is a member of", "is in season"."""
+    text, (first, *others), last = " ".join(words), words, words[-1]
+    if first.endswith("ly") and others:
+        state = _as_state(others) if _is_past(others[0]) else None
+        return state and f"is {first} {state.partition(' ')[2]}"
+    after = others[1:] if _is_past(first) and english.OUT.intersection(others[:1]) else others
+    if (_is_past(first) or first in english.QUALITIES) and PREPOSITIONS.intersection(after[:1]):
+        return f"{'was' if first == 'born' else 'is'} {text}"
+    if first in english.COMPARED and others == ["than"]:
+        return f"is {text}"
+    if first in english.PLACES and (not others or _as_noun(others) == " ".join(others)):
+        return f"is {text}"
+    of = " ".join(words[:-1])
+    if last != "of" or words[-2] in english.QUALITIES or _as_noun(words[:-1]) != of:
+        return None
+    vowel = first[0] in "aeiou" and not first.startswith(("eu", "uni", "use"))
+    return f"is {'the' if of in english.ONLY_ONE else 'an' if vowel else 'a'} {text}"
+
+
+def _as_noun(words: Sequence[str]) -> str | None:
+    """A relation that names what its tail is, in the singular: "genre", "birth place", "place of death"."""
+    if words[-2:-1] == ["of"] and words[-1] in english.AFTER_OF:
+        noun = _as_noun(words[:-2])
+        return noun and f"{noun} of {words[-1]}"
+    *before, last = words
+    if not all(map(_may_be_noun, words)) or any(map(_is_plural, before)):
+        return None
+    if last in english.QUALITIES | english.COMPARED or last.endswith(("ous", "ful", "ible")):
+        return None
+    if last.endswith("ing") and last not in english.THINGS:
+        return None
+    one = _singular(last)
+    if one != last and not before and one not in english.NOUNS:
+        return None  # "filters" may be a verb
+    return " ".join([*before, one])
+
+
+def _may_be_noun(word: str) -> bool:
+    """Whether a word may be part of a noun: neither a verb nor a small word."""
+    if len(word) < SHORTEST or not word.isascii() or not (word.islower() or word.isupper() or word.istitle()):
+        return False
+    if "-" in word:
+        return not any(_is_past(part) or part in PREPOSITIONS for part in word.split("-"))
+    if _is_verb(word) or _is_past(word):
+        return False
+    if word.endswith("ly") and word not in english.LIKE_ADVERBS:
+        return False
+    return word not in PREPOSITIONS | english.NO_NOUNS | english.ARTICLES | english.BASES | english.PAST
 
 
 def _is_verb(word: str) -> bool:
-    return len(word) > 3 and word.endswith("s") and not word.endswith(NO_VERB)
+    """Whether a word is surely a verb in the third person."""
+    return word in english.VERBS or word.endswith(("izes", "ifies"))
+
+
+def _is_past(word: str) -> bool:
+    """Whether a word is a past participle."""
+    return word in english.PARTICIPLES or (word.endswith("ed") and len(word) > 3 and word not in english.NOT_PAST)
+
+
+def _is_plural(word: str) -> bool:
+    """Whether a word is a plural, or a verb in the third person."""
+    return any(
+        part in english.SINGULAR or (part.endswith("s") and not part.endswith(("ss", "us", "is")))
+        for part in word.split("-")
+        if part not in english.PLURAL_NOUNS
+    )
+
+
+def _singular(word: str) -> str:
+    """The singular of a noun."""
+    if word in english.SINGULAR or not _is_plural(word):
+        return english.SINGULAR.get(word, word)
+    for ending, one in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh")):
+        if word.endswith(ending):
+            return word.removesuffix(ending) + one
+    return word.removesuffix("s")
 
 
 def sentence_of(start: str, hops: Sequence[Hop]) -> str | None:
@@ -134,12 +204,19 @@ def sentence_of(start: str, hops: Sequence[Hop]) -> str | None:
     for place, (hop, predicate) in enumerate(zip(hops, predicates, strict=True)):
         assert predicate is not None
         same = place > 0 and hop.words == hops[place - 1].words
-        if hop.inverse and told == "object":
+        if hop.words == EXAMPLE:
+            first, last = (hop.to, here) if hop.inverse else (here, hop.to)
+            text += f"{', and ' if text else ''}{first} → {last} {EXAMPLE}"
+            told = "relative"
+        elif hop.inverse and told == "object":
             if predicate.noun:
                 text += f", which is {'also ' * same}the {predicate.noun} of {hop.to}"
-            else:
+            elif predicate.may_follow():
                 text += f", which {hop.to} {predicate.also() if same else predicate.verb}"
                 told = "relative"
+            else:
+                text += f", and {hop.to} {predicate.also() if same else predicate.verb} {here}"
+                told = "subject"
         elif hop.inverse:
             text += f"{', and ' if text else ''}{hop.to} {predicate.verb} {here}"
             told = "subject"

@@ -241,16 +241,25 @@ def find_relation(benchmark: Benchmark, name: str) -> Relation:
     return Relation(graph.relations[number], graph, None, number)
 
 
-def find_pairs(names: Names, pairs: Pairs, what: str = "reference", field: str = "references") -> list[tuple[int, int]]:
-    """Resolve pairs of names to pairs of ids. Errors describe the pairs as `what` and locate them in `field`."""
+def find_pairs(
+    names: Names, pairs: Pairs, what: str = "reference", field: str = "references", notes: list[str] | None = None
+) -> list[tuple[int, int]]:
+    """Resolve pairs of names to pairs of ids, with notes on names to look at.
+
+    Errors describe the pairs as `what` and locate them in `field`.
+    """
     if isinstance(pairs, str):
         raise FewlinkError(f"{what}s must be pairs of a head and a tail, not the text {pairs!r}")
     ids = []
+    given: list[str] = []
     for place, pair in enumerate(pairs):
         if isinstance(pair, str) or len(pair) != 2:
             raise FewlinkError(f"{what} {pair!r} is not a pair of a head and a tail")
         head = names.find(pair[0], f"head of a {what}", f"{field}.{place}.0")
         ids.append((head, names.find(pair[1], f"tail of a {what}", f"{field}.{place}.1")))
+        given += pair
+    if notes is not None:
+        notes += names.remarks(given, f"end of a {what}")
     return ids
 
 
@@ -283,11 +292,13 @@ def find_heads(
 ) -> tuple[int, ...]:
     """Resolve query heads, in order and without duplicates, with a note for each. `what` may be "tail"."""
     distinct: dict[int, None] = {}
-    for place, name in enumerate([heads] if isinstance(heads, str) else heads):
+    given = [heads] if isinstance(heads, str) else list(heads)
+    for place, name in enumerate(given):
         head = names.find(name, what, f"{field}.{place}")
         if head in distinct:
             notes.append(f"the {what} {names.quoted(head)} is given twice and is ranked once")
         distinct[head] = None
+    notes += names.remarks(given, what)
     return tuple(distinct)
 
 

@@ -17,7 +17,7 @@ from torch.nn.functional import layer_norm, relu
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
-from fewlink.models.trail.explanation import EVIDENCE, MOST_HOPS, find_paths, removal_of
+from fewlink.models.trail.explanation import EVIDENCE, MOST_HOPS, find_paths, ordered_paths, path_along, removal_of
 from fewlink.models.trail.network import EPS, HEAD, Shape, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.removal import Pair, hops
@@ -264,6 +264,29 @@ def test_of_paths_with_the_same_part_only_those_that_add_something_are_named() -
     assert named(graph, reasons)[0] == "dan born oslo in norway"
     begins = [entities[:2] for entities in reasons.entities]
     assert begins.count(tuple(ids("dan", "oslo"))) == 1
+
+
+def test_paths_from_the_head_come_before_those_of_references_that_may_share_their_last_edge() -> None:
+    graph = graph_of(*(f"{h} {r} {t}" for h, r, t in CITIES_ROWS), "zoe born paris")
+    zoe, france, bob, ann, paris, italy = map(graph.entities.id, ("zoe", "france", "bob", "ann", "paris", "italy"))
+    pair = pair_of(scorer_on(graph), np.array([[ann, italy], [bob, france]]), zoe, france)
+    born, within = (graph.relations.id(name) for name in ("born", "in"))
+    of_bob, of_zoe = (
+        path_along(pair, pair.cone.place(np.array([start, paris, france])).tolist(), (born, within))
+        for start in (bob, zoe)
+    )
+    assert pair.cone.edges[list(of_zoe.edges), 1].tolist() == [born, within]
+    assert ordered_paths(pair, [of_bob, of_zoe], [2.0, 1.0]) == [1, 0]
+
+
+def test_a_path_along_relations_that_join_the_references_is_measured_in_any_case(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fewlink.models.trail.explanation.find_paths", lambda *_: [])
+    reasons = explained("dan", "norway", ("ann", "italy"), ("bob", "france"))
+    assert named(CITIES, reasons) == ["dan born oslo in norway"]
+    assert reasons.paths[0][1] > 1
+    assert named(CITIES, explained("dan", "pizza", ("ann", "italy"), ("bob", "france"))) == ["dan likes pizza"]
 
 
 def test_one_reference_and_a_head_that_is_the_tail() -> None:

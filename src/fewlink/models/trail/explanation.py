@@ -2,7 +2,8 @@
 
 Everything is measured by removal: edges, a stream or names are left out, and the network runs again. Which paths are
 measured is decided by a first-order estimate: with the network linear around its states, the score is a sum over paths
-from the marks to the tail, and a beam search backwards from the tail finds those that add most.
+from the marks to the tail, and a beam search backwards from the tail finds those that add most. Paths along relations
+that join the references are measured as well.
 """
 
 from __future__ import annotations
@@ -60,6 +61,13 @@ def find_paths(pair: Pair, stream: int, width: int = BEAM) -> list[FoundPath]:
     return [FoundPath(nodes[edges], edges, parts[edges]) for edges in sorted(parts, key=lambda e: -parts[e])]
 
 
+def path_along(pair: Pair, nodes: Sequence[int], relations: Sequence[int]) -> FoundPath:
+    """The path through these nodes along these relations, whose edges are in the cone."""
+    steps = zip(nodes, relations, nodes[1:], strict=False)
+    edges = tuple(int(np.flatnonzero((pair.cone.edges == step).all(1))[0]) for step in steps)
+    return FoundPath(tuple(nodes), edges, 0.0)
+
+
 def nodes_of(pair: Pair, edges: Sequence[int]) -> tuple[int, ...]:
     """The nodes of a path to the tail, given its edges."""
     return *(int(pair.cone.edges[edge, 0]) for edge in edges), pair.tail
@@ -105,11 +113,15 @@ def _before(
 
 
 @torch.no_grad()
-def explain(pair: Pair, most: int = 5) -> Reasons:
-    """The reasons for the score of one pair, but for those of single references and names; entities are nodes."""
+def explain(pair: Pair, most: int = 5, by_rule: Sequence[FoundPath] = ()) -> Reasons:
+    """The reasons for the score of one pair, but for those of single references and names; entities are nodes.
+
+    `by_rule` are paths from the head along relations that join the references, to measure in any case.
+    """
     score = float(pair.score(*pair.states))
     of_head, of_references = (find_paths(pair, stream) for stream in STREAMS)
     paths = candidate_paths(pair, of_head, of_references, most)
+    paths += [path for path in by_rule if path.edges not in {each.edges for each in paths}]
     drops = [score - left for left in pair.scores([removal_of(pair, [path]) for path in paths]).tolist()]
     ordered = ordered_paths(pair, paths, drops)
     without_first = [removal_of(pair, [paths[i] for i in ordered[: n + 1]]) for n in range(len(ordered))]
@@ -195,13 +207,14 @@ def _unlike(pair: Pair, paths: Sequence[FoundPath]) -> list[FoundPath]:
 
 
 def ordered_paths(pair: Pair, paths: Sequence[FoundPath], drops: Sequence[float]) -> list[int]:
-    """Places of the paths that lower the score when they are removed, most first; edges from head to tail before all.
+    """Places of the paths that lower the score when they are removed: edges from head to tail, then other paths from
+    the head, then those from references; each time those that lower it most first.
 
     Of edges from head to tail at least one is named. A path that contains another one and loses hardly more is not.
     """
     direct = [is_direct(pair, path) for path in paths]
     worth = [drop * SHORTER ** (len(path.edges) - 1) for path, drop in zip(paths, drops, strict=True)]
-    order = sorted(range(len(paths)), key=lambda i: (not direct[i], -worth[i]))
+    order = sorted(range(len(paths)), key=lambda i: (not direct[i], paths[i].nodes[0] != pair.head, -worth[i]))
     least = MIN_SHARE * max(drops, default=0.0)
     named = []
     for place, i in enumerate(order):

@@ -26,13 +26,14 @@ from fewlink.models.trail.answering import (
     propagate,
     rows_to,
 )
-from fewlink.models.trail.explanation import EVIDENCE, explain, likeness_of_names
+from fewlink.models.trail.explanation import EVIDENCE, FoundPath, explain, likeness_of_names, path_along
 from fewlink.models.trail.nearby import Near, Surroundings, Worth, scores_near
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.references import SAMPLE, References, distinct_pairs, padded, read_references, stacked
 from fewlink.models.trail.remembered import Remembered, apart
 from fewlink.models.trail.removal import Pair
+from fewlink.models.trail.rules import paths_by_rule
 from fewlink.models.trail.walks import Walks, read_walks
 from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
 from fewlink.scorers import Capabilities, Question, Reasons
@@ -50,6 +51,7 @@ PART_EDGES = 100_000  # edges that a part of a larger graph is grown to
 NEARBY = 12  # times the limit of edges that a graph must have: choosing edges of a smaller one saves little
 EDGE_BYTES = 100  # that an edge of a part takes in its table
 MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
+MAX_RULES = 3  # that join references and are measured in any case
 ALIKE = 0.3  # cosine of two names from which one resembles the other
 MIN_LIKENESS = 0.01  # what a likeness of names must add to be named
 TASK_DIMENSIONS = (2, 2, 0)  # of each part of `Encoded`
@@ -263,9 +265,15 @@ class TrailScorer:
             known = self.known_task(references)
             pair, nodes = self._pair(known, head, tail)
 
+        def by_rule() -> list[FoundPath]:
+            inside = nodes[pair.cone.nodes]
+            rules = paths_by_rule(self.graph, references, head, tail, MAX_RULES)
+            walks = [(rule, [head, between, tail]) for rule, between in rules if between in inside]
+            return [path_along(pair, np.searchsorted(inside, walked).tolist(), rule) for rule, walked in walks]
+
         sets = [references, *left_out(references)]  # an answer may read other edges than the explanation
         asked = [Question("", pairs, np.array([head]), np.array([tail])) for pairs in sets]
-        work: list[Callable[[], Any]] = [lambda: explain(pair, most), lambda: self.each(asked)]
+        work: list[Callable[[], Any]] = [lambda: explain(pair, most, by_rule()), lambda: self.each(asked)]
         found, scores = parallel_map(lambda each: each(), work)
         reasons: Reasons = found
         answered, *without = map(float, scores)

@@ -1,0 +1,59 @@
+"""Rules for an explanation: two relations that join a pair one after the other and, alike, its references."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from fewlink.graph.groups import spans
+from fewlink.models.trail.read_graph import ReadGraph
+
+MAX_JOINED = 8  # references that paths are looked for
+Rule = tuple[int, int]
+
+
+def paths_by_rule(graph: ReadGraph, references: np.ndarray, head: int, tail: int, most: int) -> list[tuple[Rule, int]]:
+    """At most `most` rules that join head and tail and some of the references (K, 2), each with an entity between them.
+
+    The rules that join most references come first, then those that lead to fewest entities. Of the rules through the
+    same entity only the first counts.
+    """
+    own = joining(graph, head, tail)
+    others = [pair for pair in references.tolist() if pair != [head, tail]][:MAX_JOINED]
+    joined = Counter(rule for pair in others for rule in joining(graph, *pair).keys() & own)
+
+    def order(rule: Rule) -> tuple[int, int, Rule]:
+        first, second = (_edges(graph, entity)[0] for entity in (head, own[rule]))
+        return -joined[rule], int((first == rule[0]).sum() * (second == rule[1]).sum()), rule
+
+    best: dict[int, Rule] = {}
+    for rule in sorted(joined, key=order):
+        best.setdefault(own[rule], rule)
+    return [(rule, between) for between, rule in best.items()][:most]
+
+
+def joining(graph: ReadGraph, head: int, tail: int) -> dict[Rule, int]:
+    """The two relations of each path of two hops from head to tail, and the entity between them.
+
+    Of several entities it is the one with fewest edges.
+    """
+    half = len(graph.graph.relations)
+    (first, begins), (second, ends) = (_edges(graph, entity) for entity in (head, tail))
+    inner = (ends != head) & (ends != tail)
+    second, ends = (second[inner] + half) % (2 * half), ends[inner]
+    order = np.argsort(ends, kind="stable")
+    at, owner = spans(*(np.searchsorted(ends[order], begins, side) for side in ("left", "right")))
+    at = order[at]
+    rarest = np.argsort(-graph.graph.degrees_of(ends[at]), kind="stable")
+    at, owner = at[rarest], owner[rarest]
+    rules = zip(first[owner].tolist(), second[at].tolist(), strict=True)
+    return dict(zip(rules, ends[at].tolist(), strict=True)) if head != tail else {}
+
+
+def _edges(graph: ReadGraph, entity: int) -> tuple[np.ndarray, np.ndarray]:
+    """The relations and tails of the visible edges of an entity."""
+    at, _ = graph.graph.edges_of(np.array([entity]))
+    relations, tails = graph.graph.relation_ids[at], graph.graph.tail_ids[at]
+    seen = graph.visible[relations] > 0
+    return relations[seen], tails[seen]
