@@ -89,6 +89,28 @@ def test_what_cannot_be_exported_leaves_no_file(path: Path, tmp_path: Path) -> N
         call("project", "export", path, "--out", tmp_path / "x.tsv", "--format", "tvs")
 
 
+def test_a_failed_import_leaves_no_file(tmp_path: Path) -> None:
+    path, table = tmp_path / "new.decisions", tmp_path / "cures.csv"
+    for rows, problem in (("a,b,maybe", "unknown decision 'maybe'"), (" ,b,accepted", "a head must have")):
+        table.write_text(f"head,tail,decision\n{rows}\n")
+        with pytest.raises(FewlinkError, match=problem):
+            call("project", "import", path, table)
+        assert sorted(tmp_path.iterdir()) == [table]
+
+
+def test_an_import_makes_a_project_of_the_relation_in_the_table(path: Path, tmp_path: Path) -> None:
+    table, new = tmp_path / "t.csv", tmp_path / "new.decisions"
+    table.write_text("head,relation,tail,decision\na,father,b,accepted\n")
+    assert "decisions added to father" in call("project", "import", new, table)
+    assert "decisions added to father" in call("project", "import", new, table)  # its only project
+    assert "decisions added to parent" in call("project", "import", new, table, "--project", "parent")
+    call("project", "export", path, "--out", tmp_path / "log.json")
+    assert "decisions added to cures" in call("project", "import", tmp_path / "b.decisions", tmp_path / "log.json")
+    table.write_text("head,relation,tail\na,father,b\na,mother,c\n")
+    with pytest.raises(FewlinkError, match="has 2 relations, but a project has one: split the file"):
+        call("project", "import", tmp_path / "c.decisions", table)
+
+
 def test_one_of_several_projects_must_be_named(path: Path, tmp_path: Path) -> None:
     with ProjectFile(path) as file:
         file.add_project("causes")
@@ -117,6 +139,25 @@ def test_names_of_a_graph_become_ids(tmp_path: Path) -> None:
     assert "1 decided pair names an entity that this graph lacks" in said and "alga → no such thing" in said
     with ProjectFile(path) as file:
         assert file.pairs("cures", "accepted") == [("body_system", "cell"), ("alga", "no such thing")]
+
+
+def test_names_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "g.tsv").write_text("q1\tr\tq2\nq3\tr\tq4\n")
+    (tmp_path / "names.tsv").write_text("q1\tAnna\nq2\tBob\n")
+    (tmp_path / "cures.tsv").write_text("Anna\tBob\n")
+    imported = (
+        "project",
+        "import",
+        tmp_path / "a.decisions",
+        tmp_path / "cures.tsv",
+        "--names",
+        tmp_path / "names.tsv",
+    )
+    with pytest.raises(FewlinkError, match="add --graph"):
+        call(*imported)
+    call(*imported, "--graph", tmp_path / "g.tsv")
+    with ProjectFile(tmp_path / "a.decisions") as file:
+        assert file.pairs("cures", "accepted") == [("q1", "q2")]
 
 
 def test_a_question_reads_a_project(tmp_path: Path) -> None:

@@ -167,26 +167,38 @@ def import_project(
     source: Path = typer.Argument(
         ..., metavar="EXPORT", help="A .tsv, .csv, .nt, .ttl or .json export, or pairs as a table."
     ),
-    project: str = PROJECT,
+    project: str = typer.Option(
+        None, "--project", metavar="NAME", help="The project; a new one is named after its relation in EXPORT."
+    ),
     who: str = typer.Option("", metavar="NAME", help="Curator of decisions without a name."),
     graph: str = typer.Option(
         None, metavar="GRAPH|RUN", help="The graph: readable names of its entities become ids. Without it, give ids."
     ),
+    columns: str = common.COLUMNS,
+    literals: str = common.LITERALS,
+    on_error: str = common.ON_ERROR,
+    names: Path = common.NAMES,
 ) -> None:
     """Add the decisions of an export to a project, which is created if necessary. Nothing is added twice.
 
     Example: `fewlink project import my-graph.tsv.decisions cures.json --project cures`
     """
-    from fewlink.curation.imports import import_file
-    from fewlink.curation.store import ProjectFile
+    from fewlink.core.errors import FewlinkError
+    from fewlink.curation.exports import format_of
+    from fewlink.curation.imports import add_decisions, read_decisions
+    from fewlink.curation.store import adding_to
 
-    common.check_files(source)
+    common.check_files(source, names)
     if graph is not None:
         common.check_graph_or_run(graph)
-    find = None if graph is None else _names_in(graph)
-    with ProjectFile(file) as opened:
-        name = project or opened.only(None, default=source.stem)
-        done = import_file(opened, name, source, who=who, find=find)
+    elif names is not None:
+        raise FewlinkError("--names gives names to the entities of a graph: add --graph GRAPH")
+    how = common.how_to_read(columns, on_error, literals)
+    decisions = read_decisions(source, who=who)
+    find = None if graph is None else _names_in(graph, names=names, **how)
+    with adding_to(file) as opened:
+        name = project or opened.only(None, default=decisions.relation or source.stem)
+        done = add_decisions(opened, name, decisions, format_of(source), find)
     if done.unknown:
         from fewlink.linker.adjustment import lacking_note
 
@@ -194,11 +206,11 @@ def import_project(
     print(f"{file}: {done.added:,} of {done.read:,} decisions added to {name}")
 
 
-def _names_in(graph: str) -> Callable[[str], str | None]:
+def _names_in(graph: str, **options: Any) -> Callable[[str], str | None]:
     """The function that maps a name to the id of an entity in this graph."""
     from fewlink.linker import load
 
-    return load(graph).names.id_of
+    return load(graph, **options).names.id_of
 
 
 @app.command("undo")

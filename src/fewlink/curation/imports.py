@@ -24,6 +24,14 @@ TRIPLE = re.compile(r"\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x
 Find = Callable[[str], str | None]  # from the name or id of an entity to its id
 
 
+class Decisions(NamedTuple):
+    """What a file holds: decisions, and the description and the relation of their project, empty if it has none."""
+
+    events: Sequence[Event]
+    description: str = ""
+    relation: str = ""
+
+
 class Imported(NamedTuple):
     """The number of events added and read, and the pairs with entities that the graph lacks."""
 
@@ -47,11 +55,8 @@ def import_file(
     time. `find` maps the name or id of an entity to its id, or to None if no entity or several match; such names stay
     as they are.
     """
-    try:
-        text = read_file(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(path, "is not UTF-8 text") from None
-    return import_text(file, project, text, format or format_of(path), who=who, path=path, find=find)
+    format = format or format_of(path)
+    return add_decisions(file, project, read_decisions(path, format, who), format, find)
 
 
 def import_text(
@@ -65,22 +70,32 @@ def import_text(
     find: Find | None = None,
 ) -> Imported:
     """Import from text, like `import_file`; errors name it as `path`."""
-    return add_events(file, project, *read_events(text, format, who, path), format, find)
+    return add_decisions(file, project, decisions_in(text, format, who, path), format, find)
 
 
-def read_events(text: str, format: str, who: str = "", path: str | Path = "the import") -> tuple[str, Sequence[Event]]:
-    """The description of the project and the decisions in a text."""
+def read_decisions(path: Path, format: str | None = None, who: str = "") -> Decisions:
+    """The decisions in a file; `format` is that of its suffix by default."""
+    try:
+        text = read_file(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(path, "is not UTF-8 text") from None
+    return decisions_in(text, format or format_of(path), who, path)
+
+
+def decisions_in(text: str, format: str, who: str = "", path: str | Path = "the import") -> Decisions:
+    """The decisions in a text; errors name it as `path`."""
     read = choose("format", format, READERS)
-    description, events = read(Path(path), text.removeprefix(BYTE_ORDER_MARK), who)
-    if not events:
+    found = read(Path(path), text.removeprefix(BYTE_ORDER_MARK), who)
+    if not found.events:
         raise InputError(path, "has no decisions to import")
-    return description, events
+    return found
 
 
-def add_events(
-    file: ProjectFile, project: str, description: str, events: Sequence[Event], format: str, find: Find | None = None
+def add_decisions(
+    file: ProjectFile, project: str, decisions: Decisions, format: str, find: Find | None = None
 ) -> Imported:
     """Add decisions that were read from a format, as `import_file` does."""
+    events = decisions.events
     unknown: list[tuple[str, str]] = []
     if find is not None:
         events, unknown = by_id(events, find)
@@ -88,13 +103,13 @@ def add_events(
     if format != "json" and project in {known.name for known in file.projects()}:
         before = {state.pair: state.kind for state in file.decisions(project)}
         changed = [event for event in events if before.get(event.pair) != event.kind]
-    return Imported(file.merge(project, changed, make=description), len(events), unknown)
+    return Imported(file.merge(project, changed, make=decisions.description), len(events), unknown)
 
 
 def read_fields(text: str, format: str, who: str) -> tuple[str, list[dict[str, Any]]]:
-    """`read_events` with arguments and a result that are JSON."""
-    description, events = read_events(text, format, who)
-    return description, [asdict(event) for event in events]
+    """The description and the decisions in a text, as JSON."""
+    found = decisions_in(text, format, who)
+    return found.description, [asdict(event) for event in found.events]
 
 
 def by_id(events: Sequence[Event], find: Find) -> tuple[list[Event], list[tuple[str, str]]]:
@@ -104,11 +119,11 @@ def by_id(events: Sequence[Event], find: Find) -> tuple[list[Event], list[tuple[
     return [replace(e, head=ids[e.head] or e.head, tail=ids[e.tail] or e.tail) for e in events], list(unknown)
 
 
-def from_tsv(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
-    return "", _table(path, ((n, [_unescaped(cell) for cell in line.split("\t")]) for n, line in _lines(text)), who)
+def from_tsv(path: Path, text: str, who: str) -> Decisions:
+    return _table(path, ((n, [_unescaped(cell) for cell in line.split("\t")]) for n, line in _lines(text)), who)
 
 
-def from_csv(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
+def from_csv(path: Path, text: str, who: str) -> Decisions:
     """Read a table of a spreadsheet; columns are separated by the commonest of comma, semicolon and tab in line 1."""
     first = text.split("\n", 1)[0]
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
@@ -116,10 +131,10 @@ def from_csv(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
         rows = [(reader.line_num, [unguarded(cell) for cell in row]) for row in reader if any(map(str.strip, row))]
     except csv.Error as error:
         raise InputError(path, f"is not CSV ({error})", reader.line_num) from None
-    return "", _table(path, rows, who)
+    return _table(path, rows, who)
 
 
-def _table(path: Path, rows: Iterable[tuple[int, list[str]]], who: str) -> list[Event]:
+def _table(path: Path, rows: Iterable[tuple[int, list[str]]], who: str) -> Decisions:
     """The decisions in numbered rows. Columns have the names in the first row, or else those of `WITHOUT_HEADER`.
 
     A row whose column `decision` is empty is undecided, and left out; in a table without that column, all are accepted.
@@ -143,8 +158,7 @@ def _table(path: Path, rows: Iterable[tuple[int, list[str]]], who: str) -> list[
             continue
         relations |= {row["relation"]} if row.get("relation") else set()
         events.append(_decision(path, number, row, who, time))
-    _check_relations(path, relations)
-    return events
+    return Decisions(events, relation=_only_relation(path, relations))
 
 
 def _decision(path: Path, number: int, row: Mapping[str, str], who: str, time: str) -> Event:
@@ -162,9 +176,11 @@ def _decision(path: Path, number: int, row: Mapping[str, str], who: str, time: s
     return Event(number, kind, row["head"], row["tail"], None, by, at, probability)
 
 
-def _check_relations(path: Path, relations: set[str]) -> None:
+def _only_relation(path: Path, relations: set[str]) -> str:
+    """The relation that a file names, or nothing; raises if it names several."""
     if len(relations) > 1:
         raise InputError(path, f"has {len(relations)} relations, but a project has one: split the file")
+    return next(iter(relations), "")
 
 
 def is_probability(value: object) -> bool:
@@ -172,7 +188,7 @@ def is_probability(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)
 
 
-def from_ntriples(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
+def from_ntriples(path: Path, text: str, who: str) -> Decisions:
     events, relations, time = [], set(), now()
     for number, line in _lines(text):
         if line.lstrip().startswith("#"):
@@ -186,11 +202,10 @@ def from_ntriples(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
             raise InputError(path, "has an escape that is not a Unicode character", number) from None
         relations.add(relation)
         events.append(Event(number, "accepted", head, tail, None, who, time))
-    _check_relations(path, relations)
-    return "", events
+    return Decisions(events, relation=_only_relation(path, relations))
 
 
-def from_turtle(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
+def from_turtle(path: Path, text: str, who: str) -> Decisions:
     """Read the statements with provenance that an export has; other triples of the file are not decisions."""
     budget = Budget(path, len(text))
     try:
@@ -201,11 +216,12 @@ def from_turtle(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
     for number, each in enumerate(statements, 1):
         if not (each.head and each.tail):
             raise InputError(path, f"its statement {number} has no subject or no object that is an IRI")
-    _check_relations(path, {each.relation for each in statements})
-    return "", [_decision(path, number, each._asdict(), who, time) for number, each in enumerate(statements, 1)]
+    relation = _only_relation(path, {each.relation for each in statements})
+    events = [_decision(path, number, each._asdict(), who, time) for number, each in enumerate(statements, 1)]
+    return Decisions(events, relation=relation)
 
 
-def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
+def from_json(path: Path, text: str, who: str) -> Decisions:
     try:
         content = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
@@ -216,7 +232,7 @@ def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
         events = [_checked(Event(**fields)) for fields in content["log"]]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(path, f"is a damaged export ({error})") from None
-    return str(content.get("description", "")), events
+    return Decisions(events, str(content.get("description", "")), str(content.get("name", "")))
 
 
 def _checked(event: Event) -> Event:
@@ -242,7 +258,7 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([tnr\\])", lambda found: letters[found[1]], text)
 
 
-READERS: dict[str, Callable[[Path, str, str], tuple[str, list[Event]]]] = {
+READERS: dict[str, Callable[[Path, str, str], Decisions]] = {
     "tsv": from_tsv,
     "csv": from_csv,
     "nt": from_ntriples,

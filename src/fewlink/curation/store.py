@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any, Self
 
@@ -85,10 +86,7 @@ class ProjectFile:
         except FileNotFoundError:
             if must_exist:
                 raise InputError(self.path, "does not exist: `fewlink serve --project FILE` creates it") from None
-            if not self.path.parent.is_dir():
-                raise InputError(
-                    self.path, f"cannot be created: the folder {self.path.parent} does not exist"
-                ) from None
+            _check_folder(self.path)
             return
         except OSError as error:
             raise InputError(self.path, f"cannot be read ({error.strerror})") from None
@@ -469,6 +467,25 @@ class ProjectFile:
 
     def _damaged(self, problem: str) -> InputError:
         return InputError(self.path, f"is damaged ({problem}): restore a copy, or import an export into a new file")
+
+
+@contextmanager
+def adding_to(path: Path) -> Iterator[ProjectFile]:
+    """Open a project file to add to. A new file appears when everything was added, and not at all if that fails."""
+    if path.exists():
+        with ProjectFile(path) as file:
+            yield file
+        return
+    _check_folder(path)
+    with TemporaryDirectory() as folder, ProjectFile(Path(folder) / path.name) as draft:
+        yield draft
+        draft.copy_to(path)
+
+
+def _check_folder(path: Path) -> None:
+    """Raise if a file cannot be created because its folder does not exist."""
+    if not path.parent.is_dir():
+        raise InputError(path, f"cannot be created: the folder {path.parent} does not exist") from None
 
 
 def now() -> str:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.exports import FORMATS, Described, FormatName, export
-from fewlink.curation.imports import add_events
+from fewlink.curation.imports import Decisions, add_decisions
 from fewlink.curation.learning import learn, units_of
 from fewlink.curation.next_pair import suggest
 from fewlink.curation.schema import Decision, Event
@@ -387,9 +387,9 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
             )
 
             def add() -> Response:
-                decisions = [Event(**fields) for fields in events]
+                decisions = Decisions([Event(**fields) for fields in events], description)
                 find = projects.linker.names.id_of
-                done = add_events(projects.file, name, description, decisions, body.format, find)
+                done = add_decisions(projects.file, name, decisions, body.format, find)
                 notes = [lacking_note(done.unknown)] if done.unknown else []
                 facts = projects.facts(number)
                 return as_json({"project": facts, "added": done.added, "read": done.read, "notes": notes})
