@@ -12,7 +12,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from fewlink.core import errors
 from fewlink.core.errors import (
+    CLONE,
     FewlinkError,
     InputError,
     MissingExtra,
@@ -26,12 +28,15 @@ from fewlink.core.errors import (
 from fewlink.core.progress import progress
 
 
+INSTALL = "pip install -c constraints.txt -e '.[hpo]'"
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [
         (InputError("a.tsv", "has 2 columns", 3), "a.tsv:3: has 2 columns"),
         (InputError("a.tsv", "cannot be read"), "a.tsv: cannot be read"),
-        (MissingExtra("tuning", "hpo"), "tuning needs the extra 'hpo': pip install 'fewlink[hpo]'"),
+        (MissingExtra("tuning", "hpo"), f"tuning needs the extra 'hpo': in {CLONE}, {INSTALL}"),
         (UnknownName("unknown task 'x'"), "unknown task 'x'"),
     ],
 )
@@ -40,6 +45,11 @@ def test_an_error_survives_pickling(error: FewlinkError, message: str) -> None:
     assert type(again) is type(error)
     assert str(again) == str(error) == message
     assert vars(again) == vars(error)
+
+
+def test_an_extra_of_a_package_comes_from_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "CLONE", tmp_path)
+    assert str(MissingExtra("tuning", "hpo")) == "tuning needs the extra 'hpo': pip install 'fewlink[hpo]'"
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtra, match=r"fewlink\[pandas\]"):
+    with pytest.raises(MissingExtra, match="extra .pandas."):
         Predictions(ROWS).to_pandas()
 
 

@@ -22,6 +22,7 @@ CONTROLS = "\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u
 CONTROL = re.compile(f"[{CONTROLS}]")
 CONTROL_IN_LINES = re.compile(f"(?![\\n\\t])[{CONTROLS}]")
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")  # first characters of a formula, full-width ones too
+CLONE = Path(__file__).parents[3]  # the repository, if fewlink is installed from a clone
 SHORT_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -136,7 +137,10 @@ class MissingExtra(FewlinkError):
         self.purpose, self.extra = purpose, extra
 
     def __str__(self) -> str:
-        return f"{self.purpose} needs the extra '{self.extra}': pip install 'fewlink[{self.extra}]'"
+        install = f"pip install 'fewlink[{self.extra}]'"
+        if (CLONE / "constraints.txt").is_file():
+            install = f"in {CLONE}, pip install -c constraints.txt -e '.[{self.extra}]'"
+        return shown(f"{self.purpose} needs the extra '{self.extra}': {install}")
 
 
 class ScoreError(FewlinkError):
