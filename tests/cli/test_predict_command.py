@@ -140,7 +140,7 @@ def test_card_calibrates_probabilities(run: Path) -> None:
     [
         (["--head", "alga"], "no references"),
         ([*PAIRS], "--head NAME"),
-        ([*PAIRS, "--head", "alga", "--of-type", "x"], "--head NAME"),
+        ([*PAIRS, "--head", "alga", "--of-type", "x"], "give --head or --of-type, not both"),
         ([*PAIRS, "--head", "alg"], "did you mean 'alga'"),
         ([*PAIRS, "--head", "alga", "-k", "0"], "--top must be"),
         ([*PAIRS, "--head", "alga", "--json", "--tsv"], "choose one"),
@@ -240,8 +240,12 @@ def test_heads_are_asked_for_with_tails(tmp_path: Path) -> None:
     shown = run_command("ask", "umls", *PAIRS, "--tail", "cell", "-k", "2").output
     header = next(line for line in shown.splitlines() if "score" in line).split()
     assert "of your 2 references" in shown and header[:3] == ["tail", "rank", "head"]
-    for both in (["--tail", "cell", "--head", "alga"], ["--tail", "cell", "--of-type", "x"]):
-        with pytest.raises(FewlinkError, match="--head"):
+    for both, problem in (
+        (["--tail", "cell", "--head", "alga"], "give --head or --tail, not both"),
+        (["--tail", "cell", "--of-type", "x"], "give --tail or --of-type, not both"),
+        ([], "give --head NAME"),
+    ):
+        with pytest.raises(FewlinkError, match=problem):
             run_command("ask", "umls", *PAIRS, *both)
 
 
@@ -260,12 +264,28 @@ def test_missing_links_are_written_to_a_file(tmp_path: Path) -> None:
         run_command("complete", "umls", "--out", tmp_path / "other.tsv")
 
 
+def test_missing_links_that_are_interrupted_say_what_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fewlink.linker.linker.Linker.settle", stop)
+    out = tmp_path / "missing.tsv"
+    words = ["complete", "umls", *PAIRS, "--out", str(out), "--engine", "processes:1"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 130
+    assert f"stopped; {out}.part keeps the finished heads, and the same command continues" in result.stderr
+
+
 def test_relations_and_odd_triples_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "lives on.tsv").write_text("virus\tcell\nfungus\tplant\n")
     words = ["relations", "umls", "bacterium", "cell", "--references", tmp_path / "lives on.tsv"]
     rows = json.loads(run_command(*words, "--json").stdout)
     assert {"lives on"} == {row["relation"] for row in rows if row["by"] == "references"}
-    assert "bacterium → cell" in run_command(*words).output
+    shown = run_command(*words).output
+    assert "note: fit, from 0 to 1, is" in shown and ["relation", "fit", "known", "by"] in map(
+        str.split, shown.splitlines()
+    )
+    assert "APT29 → Mimikatz" in run_command("relations", "attack", "G0016", "Mimikatz", "--top", "1").output
     rows = json.loads(run_command("check", "umls", "--relation", "causes", "-k", "3", "--json").stdout)
     assert len(rows) == 3 and rows[0]["oddness"] >= rows[1]["oddness"]
     assert "what speaks against it" in run_command("check", "umls", "--relation", "causes").output

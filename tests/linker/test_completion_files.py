@@ -121,6 +121,9 @@ def test_a_finished_file_is_not_replaced(tmp_path: Path) -> None:
         next(answer_batches(HEADS, rows_of, FACTS, tmp_path / "links.tsv"))
     with pytest.raises(InputError, match="folder does not exist"):
         check_out(tmp_path / "none" / "links.tsv")
+    for name in ("links.xlsx", "ok.out", "links"):
+        with pytest.raises(InputError, match=r"has an unknown suffix: use \.tsv, \.csv, \.jsonl, \.json, \.ndjson"):
+            check_out(tmp_path / name)
 
 
 def test_without_a_file_nothing_is_kept() -> None:

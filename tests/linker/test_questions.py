@@ -220,6 +220,8 @@ def test_relations_of_the_graph_and_described_ones() -> None:
     assert by_name["native language"].by == "references" and by_name["native language"].fit > 0.8
     assert len(towns().relations("person1x4", "lang1", k=1)) == 1 and not fits.notes
     assert towns().relations("hobby1", "lang1").notes == ["no relation fits well"]
+    lone = Linker.shipped(benchmark_of(people("person1x4 admires person2x3"))).relations("person1x4", "person2x3")
+    assert [row.relation for row in lone if row.known] == ["admires"] and not lone.notes  # though nothing supports it
     assert fits.to_dicts()[0]["relation_name"] == fits[0].relation_name
 
 

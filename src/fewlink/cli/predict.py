@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ import typer
 from fewlink.cli import common
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fewlink.core.progress import Advance
     from fewlink.linker import Linker, Predictions
@@ -37,6 +39,9 @@ PROJECT = typer.Option(
     None, metavar="FILE", help="A project file: use its pairs, and adjust percentages to its decisions."
 )
 PROJECT_NAME = typer.Option(None, metavar="NAME", help="The project; needed if the file has several.")
+
+
+FIT_NOTE = "fit, from 0 to 1, is how well a relation suits the two entities by everything else that the graph says"
 
 
 def predict(
@@ -132,10 +137,14 @@ def predict(
         raise FewlinkError("--shots counts references from --relation: name the relation, or leave it out")
     queries = [*(read_names(heads) if heads else []), *head]
     inverse = [*(read_names(tails) if tails else []), *tail]
-    if [bool(queries), bool(inverse), of_type is not None].count(True) != 1:
+    asked = {"--head": bool(queries), "--tail": bool(inverse), "--of-type": of_type is not None}
+    given = [option for option, is_given in asked.items() if is_given]
+    if not given:
         raise FewlinkError(
             "give --head NAME, --heads FILE or --of-type TYPE; to find heads, give --tail NAME or --tails FILE"
         )
+    if len(given) > 1:
+        raise FewlinkError(f"give {given[0]} or {given[1]}, not both")
     how = common.how_to_read(columns, on_error, literals)
     common.check_graph_or_run(source)
     common.check_files(types, names, text_model, descriptions, project)
@@ -305,7 +314,7 @@ def complete(
     if fast or edges is not None:
         linker.limit_edges(FAST_EDGES if edges is None else edges)
     linker = linker if project is None else linker.with_project(project, project_name)
-    with progress("heads", 1.0) as advance:
+    with _telling_what_stays(out), progress("heads", 1.0) as advance:
         found = linker.complete(
             pairs or None,
             relation=relation,
@@ -322,6 +331,19 @@ def complete(
         )
     common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
     print(f"{len(found):,} pairs written to {out}")
+
+
+@contextlib.contextmanager
+def _telling_what_stays(out: Path) -> Iterator[None]:
+    """If the work is interrupted, name the file that keeps its finished part."""
+    from fewlink.linker.complete import unfinished
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = f"{unfinished(out)} keeps the finished heads, and " if unfinished(out).exists() else ""
+        print(f"stopped; {kept}the same command continues", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def _pace_reporter(advance: Advance) -> Callable[[int, int], None]:
@@ -379,12 +401,13 @@ def relations(
 
     linker = load(source, bench=bench, types=types, names=names, read_names=not no_names, **how)
     found = linker.relations(head, tail, described, top)
-    common.print_notes(found.notes)
+    common.print_notes([FIT_NOTE, *found.notes])
     if json:
         print(found.to_json())
         return
+    title = " → ".join(linker.graph.name(linker.names.find(end)) for end in (head, tail))
     rows = [[row.relation_name, row.fit, "yes" if row.known else "", row.by] for row in found]
-    common.print_table(["relation", "fit", "known", "from"], rows, title=f"{head} → {tail}")
+    common.print_table(["relation", "fit", "known", "by"], rows, title=title)
 
 
 def check(

@@ -38,6 +38,7 @@ FAST_EDGES = 10_000  # to read near each head if a completion is to be fast
 SUFFIX = ".part"
 REMEDY = "remove it to start over"
 JSON_LINES = (".jsonl", ".json", ".ndjson")
+SUFFIXES = (".tsv", ".csv", *JSON_LINES)
 Row = Sequence[Any]
 
 
@@ -216,7 +217,9 @@ def finish(out: Path, text: str) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Raise if the file exists or its folder does not."""
+    """Raise if the suffix is unknown, the file exists or its folder does not."""
+    if out.suffix.lower() not in SUFFIXES:
+        raise InputError(out, f"has an unknown suffix: use {', '.join(SUFFIXES)}")
     if os.path.exists(out):
         raise InputError(out, "exists already: remove it, or choose another file")
     if not os.path.isdir(out.parent):

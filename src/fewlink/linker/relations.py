@@ -32,7 +32,7 @@ from fewlink.linker.ranking import score_heads
 from fewlink.linker.tables import Answers
 from fewlink.scorers import Question, Scorer
 
-GOOD_FIT = 0.5  # if no relation reaches it, a note says so
+GOOD_FIT = 0.5  # if no relation reaches it or is known, a note says so
 MAX_READ = 20  # relations whose evidence is read for a pair
 MAX_FITTED = 300  # triples of a relation to fit its weights to
 NO_ENTITY = -1
@@ -61,7 +61,7 @@ def best_relations(graph: Graph, head: int, tail: int, described: Mapping[str, f
     ]
     rows += [RelationFit(name, name, fit, False, "references") for name, fit in described.items()]
     best = sorted(rows, key=lambda row: -row.fit)[:k]
-    notes = ["no relation fits well"] if not best or best[0].fit < GOOD_FIT else []
+    notes = [] if any(row.known or row.fit >= GOOD_FIT for row in rows) else ["no relation fits well"]
     return Answers(tuple(best), notes)
 
 
