@@ -20,7 +20,7 @@ LESS = {  # added to commands that take minutes
     "fewlink fit": "--minutes 0.2",
     "fewlink train": "--set steps=5 --set evaluate_every=5",
 }
-ELSEWHERE = ("git ", "make ", "docker ", ".venv/bin/")  # need the repository
+ELSEWHERE = ("git ", "make ", "docker ", "python3 -m venv", ".venv/bin/")  # need the repository
 
 
 def blocks() -> Iterator[tuple[str, str]]:
