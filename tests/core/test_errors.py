@@ -27,7 +27,6 @@ from fewlink.core.errors import (
 )
 from fewlink.core.progress import progress
 
-
 INSTALL = "pip install -c constraints.txt -e '.[hpo]'"
 
 

@@ -72,7 +72,7 @@ def test_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtra, match="extra .pandas."):
+    with pytest.raises(MissingExtra, match="the extra 'pandas'"):
         Predictions(ROWS).to_pandas()
 
 

@@ -58,7 +58,7 @@ def test_each_reference_is_ranked_with_the_others_given() -> None:
     trust = measure_trust(scorer, graph, asked, everything)
     assert trust.ranks == (1.0, 11.0) and (trust.tested, trust.shots) == (2, 3)
     assert (trust.found(), trust.found(1), trust.share_found) == (1, 1, 0.5)
-    assert trust.sentence() == "1 of 2 references that were held out was found in the first ten"
+    assert trust.sentence() == "2 of 3 references were held out, and 1 was found in the first ten"
     for question, (head, tail) in zip(scorer.asked, asked.pairs[:2], strict=True):
         assert question.heads.tolist() == [head] and [head, tail] not in question.references.tolist()
         assert len(question.references) == 2
@@ -106,7 +106,7 @@ def test_many_references_are_held_out_together() -> None:
     (asked,) = scorer.asked
     assert len(asked.references) == 6 and not set(asked.heads) & set(asked.references[:, 0])
     assert set(trust.ranks) == {50.0 - head for head in asked.heads}
-    assert "none of 3 references that were held out" in trust.sentence()
+    assert "3 of 9 references were held out, and none was found" in trust.sentence()
 
 
 @pytest.mark.parametrize("shots", [3, 9, 60])
@@ -243,7 +243,9 @@ def test_one_reference_and_a_relation_of_the_graph_cannot_be_held_out() -> None:
 
 def test_the_note_says_how_many_references_are_found() -> None:
     whole = trust_note(Trust(200, (50.0,) * 16, whole=True), False, 0.1, False)
-    assert whole.shown and "none of 16 references that were held out" in whole.sentence  # its percentages are small
+    assert (
+        whole.shown and "16 of 200 references were held out, and none was" in whole.sentence
+    )  # its percentages are small
     lost, found = (trust_note(Trust(2, ranks), ranks[1] > 10, 0.1, False) for ranks in ((50.0, 60.0), (50.0, 6.0)))
     assert lost.low and lost.shown and lost.sentence.startswith("low trust: none of your 2 references was found")
     assert found.shown and not found.low and (found.found, found.tested) == (1, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack
@@ -613,9 +614,10 @@ class Linker:
         if named is None:
             present = relations_of(self.graph, distinct)
             if present:
+                name = present[0]
                 notes.append(
-                    f"the graph has the relation {present[0]} between all references: name it as the relation to skip "
-                    "known pairs and to get percentages that do not rely on it"
+                    f"the graph has the relation {name} between all references: add --relation {shlex.quote(name)} (in "
+                    f"Python, relation={name!r}) to skip known pairs and to get percentages that do not rely on it"
                 )
         count = capabilities(self.scorer).references_read(len(distinct))
         if count < len(distinct):

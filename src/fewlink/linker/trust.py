@@ -104,10 +104,12 @@ class Trust:
             return "the model sees this relation in the graph"
         if not self.ranks:
             return "one reference alone cannot be held out"
-        found, few = self.found(), self.tested == self.shots
-        which = f"your {self.tested} references" if few else f"{self.tested} references that were held out"
-        when = " when held out" if few else ""
-        return f"{found or 'none'} of {which} {'was' if found < 2 else 'were'} found in the first ten{when}"
+        found = self.found()
+        was = "was" if found < 2 else "were"
+        if self.tested == self.shots:
+            return f"{found or 'none'} of your {self.shots} references {was} found in the first ten when held out"
+        number = {0: "none", self.tested: "both" if self.tested == 2 else "all"}.get(found, str(found))
+        return f"{self.tested} of {self.shots:,} references were held out, and {number} {was} found in the first ten"
 
 
 def measure_trust(
