@@ -63,6 +63,12 @@ def test_a_second_curator_who_agrees_is_in_the_log(file: ProjectFile) -> None:
     assert [state.who for state in file.decisions("cures", "accepted")] == ["ann"]
 
 
+def test_a_repetition_without_a_name_leaves_the_author(file: ProjectFile) -> None:
+    before = file.log("cures")
+    (state,) = file.decide("cures", [("reference", *before[0].pair)])
+    assert state.who == before[0].who != "" and file.log("cures") == before
+
+
 def test_a_conflict_names_what_the_other_curator_decided(file: ProjectFile) -> None:
     file.decide("cures", [("accepted", "x", "y")], "ann")
     (state,) = file.decide("cures", [("rejected", "x", "y")], "bob")

@@ -201,7 +201,7 @@ class ProjectFile:
         """Store decisions (kind, head, tail), all or none, and return the current decisions on their pairs.
 
         A decision can have a fourth item, the model's unadjusted probability of the pair. A decision that repeats the
-        curator's last one on the pair is not stored.
+        curator's last one on the pair is not stored, nor one without a name that repeats the current one.
         """
         with self._writing():
             number = self._find(project)[0]
@@ -357,7 +357,7 @@ class ProjectFile:
             pair = _checked(head, "a head"), _checked(tail, "a tail")
             pairs[pair] = None
             before = self._states(project, pair=pair)
-            if not before or before[0].kind != kind or before[0].who != who:
+            if not before or before[0].kind != kind or (who and before[0].who != who):
                 self._insert(project, kind, *pair, None, who, time or now(), *rest)
         return list(pairs)
 

@@ -16,6 +16,9 @@ import { storeReferences } from "./references.js";
 import { deciding, saveState, state } from "./state.js";
 import { asSentence, formatCount, formatPercent, plural, withSpaces } from "./text.js";
 
+const IN_STEPS =
+  "Accepted pairs become references five at a time, so that the next suggestion comes at once. " +
+  "The list and fewlink ask read all of them: their percentages differ a little.";
 const POOL = 50; // heads that are searched for suggestions, and how many more each time
 
 let card = null; // the suggestion shown
@@ -128,13 +131,14 @@ function showEnd({ heads, heads_in_all: total }) {
   setStatus("No suggestion is left.");
 }
 
-function showCard(suggestion, { learnt }, focus) {
+function showCard(suggestion, { learnt, references }, focus) {
   const isShown = card && keyOf(card) === keyOf(suggestion);
   card = suggestion;
   if (isShown) return;
   const { head, head_name, tail, tail_name, rank, probability } = suggestion;
   const likely = hasProbability(suggestion) ? `${formatPercent(probability)} likely. ` : "";
-  const basis = learnt ? ` Learned from ${plural(learnt, "pair")}.` : "";
+  const corrected = learnt ? `, corrected by ${plural(learnt, "pair")} of the project` : "";
+  const basis = `From ${plural(references, "reference")}${corrected}.`;
   const verdict = (name, label, key, onclick) =>
     element(
       "button",
@@ -161,7 +165,8 @@ function showCard(suggestion, { learnt }, focus) {
     element(
       "p",
       { class: "hint" },
-      `${likely}Rank ${formatCount(rank)} among the tails of ${head_name}.${basis}`,
+      `${likely}Rank ${formatCount(rank)} among the tails of ${head_name}. `,
+      element("span", { title: IN_STEPS }, basis),
     ),
     element(
       "div",

@@ -45,7 +45,7 @@ const facts = (query) => call(`entity?${new URLSearchParams(query)}`);
 async function allGroups(query) {
   const answer = await facts(query);
   const { relations, relations_in_all: all } = answer;
-  for (let added = relations.length; added && relations.length < all; ) {
+  for (let added = relations.length; added && relations.length < all;) {
     const page = await facts({ ...query, first_relation: relations.length });
     added = page.relations.length;
     relations.push(...page.relations);

@@ -13,7 +13,7 @@ import {
 import { $, announce, checkedValue, element } from "./dom.js";
 import { on } from "./events.js";
 import { requireValue } from "./problem.js";
-import { project, projectPairs } from "./project.js";
+import { openProject, project, projectPairs } from "./project.js";
 import { enteredReferences, referenceInputs, showReferences } from "./references.js";
 import { deciding, saveState, state } from "./state.js";
 import { capitalized, plural, withSpaces } from "./text.js";
@@ -117,10 +117,20 @@ export function arrange() {
   $("relation-label").textContent = project
     ? "Relation in the graph (optional)"
     : "Name of the relation";
+  const [first] = about ? Object.values(about.relations).flat() : [];
+  $("relation").placeholder = first ? `for example, ${withSpaces(first)}` : "";
   $("relation-hint").hidden = !relationInGraph();
   $("references-hint").textContent = project
     ? "Pairs for which the relation holds. Accepted pairs count as well. Add a pair:"
     : "Pairs for which the relation holds. You can paste two columns.";
+}
+
+// Opens a project from a list, without the example that the form may show.
+export async function chooseProject(number) {
+  if (state.example) Object.assign(state, { references: [], heads: [], example: false });
+  showForm();
+  await openProject(number);
+  showForm();
 }
 
 // The name of the relation as the user wrote it.

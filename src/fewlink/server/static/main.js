@@ -103,7 +103,8 @@ async function showExample() {
     const { relation, references, heads } = await call(`example?number=${examples++}`);
     if (project) await openProject(null);
     goTo("work");
-    Object.assign(state, { references, heads, relation, mode: "heads", view: "list" });
+    const question = { references, heads, relation, mode: "heads", view: "list" };
+    Object.assign(state, { ...question, example: true });
     showForm();
     saveState();
     $("query").requestSubmit();
@@ -132,6 +133,7 @@ function enterWork() {
 }
 
 $("query").addEventListener("input", () => {
+  state.example = false;
   arrange();
   readForm();
   markQuestionChanged();

@@ -264,6 +264,7 @@ export class Drawing {
           "font-size": 15,
           "text-wrap": "wrap",
           "text-max-width": CENTER_LABEL * this.format.label,
+          ...(this.format.sides === 1 ? { "text-valign": "top", "text-margin-y": -3 } : {}),
         },
       },
       {

@@ -6,12 +6,12 @@ import { $, announce, element } from "./dom.js";
 import { entityButton } from "./entity.js";
 import { on } from "./events.js";
 import { openExport } from "./export.js";
+import { chooseProject } from "./form.js";
 import { newProject } from "./new-project.js";
 import {
   conflicts,
   curatorName,
   decisionsOf,
-  openProject,
   project,
   projectNotes,
   projects,
@@ -250,7 +250,7 @@ on("decisions", () => {
 
 $("project-choice").addEventListener(
   "change",
-  attempt(() => openProject(Number($("project-choice").value) || null)),
+  attempt(() => chooseProject(Number($("project-choice").value) || null)),
 );
 $("project-new").addEventListener("click", () =>
   newProject("A project collects pairs of one relation, with who accepted or rejected each."),

@@ -111,7 +111,8 @@ export async function storeDecisions(wanted) {
   const { number, events } = project;
   const answer = await call(`projects/${number}/decisions`, { who: curator(), decisions: wanted });
   if (project?.number !== number) return null;
-  ownActs.push(answer.decisions.map((one) => one.number));
+  const stored = answer.decisions.filter((one) => one.number !== decisionOn(one)?.number);
+  if (stored.length) ownActs.push(stored.map((one) => one.number));
   for (const one of answer.decisions) decisions.set(keyOf(one), one);
   if (answer.project.events === events + answer.decisions.length) project = answer.project;
   else await tryToRead(); // others have decided meanwhile

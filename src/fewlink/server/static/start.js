@@ -5,7 +5,7 @@ import { addCompletion, fill } from "./completion.js";
 import { $, element } from "./dom.js";
 import { entityButton, openEntity } from "./entity.js";
 import { on } from "./events.js";
-import { showForm } from "./form.js";
+import { chooseProject, showForm } from "./form.js";
 import { openProject, projects } from "./project.js";
 import { referenceInputs } from "./references.js";
 import { saveState, state } from "./state.js";
@@ -149,8 +149,7 @@ export function showProjects() {
   $("start-projects-list").replaceChildren(
     ...projects.map(({ number, name, accepted, rejected }) => {
       const onclick = attempt(async () => {
-        await openProject(number);
-        showForm();
+        await chooseProject(number);
         goTo("work");
       });
       return element(

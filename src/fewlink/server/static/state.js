@@ -7,6 +7,7 @@ import { $ } from "./dom.js";
 const EMPTY = {
   references: [],
   relation: "",
+  example: false, // whether the question is an example, as it was offered
   mode: "heads",
   heads: [],
   tails: [],
