@@ -150,6 +150,7 @@ def test_card_calibrates_probabilities(run: Path) -> None:
         ([*PAIRS, "--head", "alga", "--candidates", "full"], "'full'"),
         (["--reference", "virus cell", "--head", "alga"], "is not a pair"),
         (["--references", "nowhere.tsv", "--head", "alga"], "nowhere.tsv: cannot be read"),
+        (["--relation", "causes", "--head", "alga", "--shots", "0"], "--shots 0 leaves no references"),
         (["--relation", "isaa", "--head", "alga"], "unknown relation 'isaa'; did you mean 'isa'"),
     ],
 )
@@ -274,6 +275,25 @@ def test_missing_links_that_are_interrupted_say_what_stays(tmp_path: Path, monke
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code == 130
     assert f"stopped; {out}.part keeps the finished heads, and the same command continues" in result.stderr
+
+
+def test_only_the_given_options_are_to_be_left_out(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "names").write_text("a\tb\n")
+    described = [*PAIRS, "--head", "alga", "--names", tmp_path / "names"]
+    for source, more, problem in (
+        ("attack", [], "leave out names$"),
+        ("attack", ["--literals", "keep", "--on-error", "skip"], "leave out names, on-error and literals$"),
+        (run, ["--columns", "head=1,relation=2,tail=3"], "is a trained model: leave out names and columns$"),
+    ):
+        with pytest.raises(FewlinkError, match=problem):
+            run_command("ask", source, *described, *more)
+
+
+def test_an_answer_without_rows_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "graph.tsv").write_text("a\tr\tb\nc\tr\td\n")
+    asked = ["ask", tmp_path / "graph.tsv", "--reference", "a => b", "--head", "a", "--candidates", tmp_path / "tails"]
+    (tmp_path / "tails").write_text("b\n")
+    assert run_command(*asked).stdout.strip() == "trail on graph.tsv: nothing found"
 
 
 def test_relations_and_odd_triples_on_the_command_line(tmp_path: Path) -> None:

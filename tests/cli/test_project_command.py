@@ -43,7 +43,7 @@ def test_list_and_log(path: Path) -> None:
 
 
 def test_show_tells_the_progress(path: Path) -> None:
-    assert "1 references, 2 decided, 50% right so far" in call("project", "show", path)
+    assert "1 reference, 2 decided, 50 % right so far" in call("project", "show", path)
     with ProjectFile(path) as file:
         file.decide("cures", [("accepted", f"head {place}", "d") for place in range(8)])
     found = json.loads(call("project", "show", path, "--json"))
@@ -80,6 +80,11 @@ def test_exports_have_names_of_the_graph_that_the_file_is_named_after(path: Path
     assert (tmp_path / "x.csv").read_text("utf-8-sig").splitlines()[1].startswith("a,Anna,heals,b,Bob,reference,,ann,")
 
 
+def test_an_export_without_a_graph_says_how_to_get_names(path: Path, tmp_path: Path) -> None:
+    assert "add --graph GRAPH for readable names" in call("project", "export", path, "--out", tmp_path / "x.csv")
+    assert "--graph" not in call("project", "export", path, "--out", tmp_path / "x.nt")  # has ids only
+
+
 def test_what_cannot_be_exported_leaves_no_file(path: Path, tmp_path: Path) -> None:
     for name, problem in (("x.qs", "'a' is none"), ("x.stix.json", "'a' has no type"), ("x.xls", r"use \.tsv")):
         with pytest.raises(FewlinkError, match=problem):
@@ -101,9 +106,9 @@ def test_a_failed_import_leaves_no_file(tmp_path: Path) -> None:
 def test_an_import_makes_a_project_of_the_relation_in_the_table(path: Path, tmp_path: Path) -> None:
     table, new = tmp_path / "t.csv", tmp_path / "new.decisions"
     table.write_text("head,relation,tail,decision\na,father,b,accepted\n")
-    assert "decisions added to father" in call("project", "import", new, table)
-    assert "decisions added to father" in call("project", "import", new, table)  # its only project
-    assert "decisions added to parent" in call("project", "import", new, table, "--project", "parent")
+    assert "added to father" in call("project", "import", new, table)
+    assert "added to father" in call("project", "import", new, table)  # its only project
+    assert "added to parent" in call("project", "import", new, table, "--project", "parent")
     call("project", "export", path, "--out", tmp_path / "log.json")
     assert "decisions added to cures" in call("project", "import", tmp_path / "b.decisions", tmp_path / "log.json")
     table.write_text("head,relation,tail\na,father,b\na,mother,c\n")

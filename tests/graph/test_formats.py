@@ -66,7 +66,7 @@ def test_names_keep_their_spaces_and_non_ascii_letters() -> None:
 
 BAD_LINES = {  # each line with a token of its error
     b"a\tr": "2 columns",
-    b"a r b": "1 columns",
+    b"a r b": "has 1 column instead",
     b"a\tr\tb\tc": "4 columns",
     b"\tr\tb": "head",
     b"a\t\tb": "relation",

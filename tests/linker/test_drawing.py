@@ -116,4 +116,4 @@ def test_bars_begin_at_zero(value: float, low: float, high: float, place: str) -
 
 
 def test_probabilities_are_never_certain() -> None:
-    assert [drawing.percent(p) for p in (0.0, 0.0101, 0.626, 0.99, 1.0)] == ["< 1%", "1%", "63%", "99%", "> 99%"]
+    assert [drawing.percent(p) for p in (0.0, 0.0101, 0.626, 0.99, 1.0)] == ["< 1 %", "1 %", "63 %", "99 %", "> 99 %"]

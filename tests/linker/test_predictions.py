@@ -104,7 +104,7 @@ def test_html_has_names_ids_bars_and_notes() -> None:
     trust = TrustNote(False, True, "its references are found")
     markup = Markup(Predictions(ROWS, ["a note"], trust)._repr_html_())
     assert markup.text.startswith("its references are found head rank tail probability score known")
-    assert "Oslo Q1 1 a b Q2 50% 3.25 2.5 <script> Q3 2.00 yes Rome Q9" in markup.text
+    assert "Oslo Q1 1 a b Q2 50 % 3.25 2.5 <script> Q3 2.00 yes Rome Q9" in markup.text
     assert markup.text.endswith("a note") and markup.text.count("Oslo") == 1  # a head with two tails is named once
     bars = [attributes["style"] for tag, attributes in markup.tags if tag == "i"]
     assert bars == ["left:0.0%;width:50.0%", "left:0.0%;width:25.0%"]

@@ -24,6 +24,7 @@ from fewlink.bridges.reconciliation import (
     Reconciler,
     Text,
 )
+from fewlink.core.words import percent
 from fewlink.linker import Linker
 from fewlink.server.admission import Job
 from fewlink.server.errors import ApiError, as_json, validation_error
@@ -135,7 +136,7 @@ class Queries:
         for row in await self.predicted(of, chosen.limit, heads, job) if heads else ():
             probability = row["probability"]
             if (probability or 0.0) >= chosen.least:
-                confidence = f"{probability:.0%}" if probability is not None else f"rank {row['rank']}"
+                confidence = percent(probability) if probability is not None else f"rank {row['rank']}"
                 about = f"predicted, {confidence}"
                 cells[row["head"]].append(cell(of, row["tail"], row["tail_name"], probability, about))
         return cells

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fewlink.cli import common
+from fewlink.core.words import plural
 
 if TYPE_CHECKING:
     from fewlink.data import Benchmark
@@ -204,7 +205,7 @@ def check(
         _print_similar(report["similar_names"])
     tasks = report["possible_tasks"]
     print(
-        f"{len(tasks)} relations of {smallest} to {largest} triples could be few-shot tasks"
+        f"{plural(len(tasks), 'relation')} of {smallest} to {largest} triples could be tasks of fewlink data carve"
         + (f": {', '.join(tasks[:8])}{' …' if len(tasks) > 8 else ''}" if tasks else "")
     )
     print(f"\n{'Possible problems' if report['problems'] else 'No problems found.'}")
@@ -328,12 +329,14 @@ def append(
         facts = {"place": str(appended.place), "sha256": appended.benchmark.fingerprint}
         common.print_json({**facts, **dataclasses.asdict(growth)})
         return
-    pairs = f", {growth.pairs:,} pairs of task relations" if growth.pairs else ""
+    pairs = f", {plural(growth.pairs, 'pair')} of task relations" if growth.pairs else ""
+    new = f"{plural(growth.entities, 'new entity', 'new entities')}, {plural(growth.relations, 'new relation')}"
+    added = f"{plural(growth.triples, 'triple')} added{pairs}"
+    print(f"{appended.place}: {added}, {new}; {plural(growth.duplicates, 'duplicate')}")
     print(
-        f"{appended.place}: {growth.triples:,} triples added{pairs}, {growth.entities:,} new entities, "
-        f"{growth.relations:,} new relations; {growth.duplicates:,} duplicates"
+        f"{plural(len(graph.entities), 'entity', 'entities')}, {plural(len(graph.relations), 'relation')}, "
+        f"{plural(graph.triple_count, 'triple')}"
     )
-    print(f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {graph.triple_count:,} triples")
 
 
 @app.command()

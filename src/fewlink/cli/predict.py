@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fewlink.cli import common
+from fewlink.core.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,9 +72,14 @@ def predict(
         None, help="A relation of the graph: its known pairs are references, and left out of the answers."
     ),
     shots: int = typer.Option(
-        None, min=0, help="Number of references from --relation; default: all, for FSRL and its like as in training."
+        None,
+        min=0,
+        help="Number of references from --relation, 0 if you give others; default: all, for FSRL and its like as in "
+        "training.",
     ),
-    with_known: bool = typer.Option(False, "--with-known", help="Include known tails."),
+    with_known: bool = typer.Option(
+        False, "--with-known", help="Include known tails; as in fewlink evaluate, they do not lower other ranks."
+    ),
     constraint: list[str] = typer.Option(
         [],
         metavar="KIND",
@@ -83,7 +89,10 @@ def predict(
     explain: bool = typer.Option(False, "--explain", help="Explain the first prediction of each head in a few lines."),
     explain_full: bool = typer.Option(False, "--explain-full", help="Explain every prediction in full."),
     edges: int = typer.Option(
-        None, metavar="N", help="Edges to read near each head, such as 10000: faster for many heads in a large graph."
+        None,
+        metavar="N",
+        min=1,
+        help="Edges to read near each head, such as 10000: faster for many heads in a large graph.",
     ),
     columns: str = common.COLUMNS,
     literals: str = common.LITERALS,
@@ -135,6 +144,8 @@ def predict(
         raise FewlinkError("no references: give --references FILE, --reference 'HEAD => TAIL', or --relation NAME")
     if shots is not None and relation is None:
         raise FewlinkError("--shots counts references from --relation: name the relation, or leave it out")
+    if shots == 0 and not pairs and project is None:
+        raise FewlinkError("--shots 0 leaves no references: give --reference 'HEAD => TAIL', or a larger number")
     queries = [*(read_names(heads) if heads else []), *head]
     inverse = [*(read_names(tails) if tails else []), *tail]
     asked = {"--head": bool(queries), "--tail": bool(inverse), "--of-type": of_type is not None}
@@ -237,7 +248,11 @@ def _print_predictions(linker: Linker, predictions: Predictions, full: bool) -> 
         ]
         for row in predictions
     ]
-    common.print_table(columns, rows, title=f"{linker.scorer.name} on {linker.benchmark.name}")
+    title = f"{linker.scorer.name} on {linker.benchmark.name}"
+    if not rows:
+        print(f"{title}: nothing found")
+        return
+    common.print_table(columns, rows, title=title)
     reasons = [row.reasons.sentences(full) for row in predictions if row.reasons]
     common.print_paragraphs(reasons)
 
@@ -261,7 +276,9 @@ def complete(
     fast: bool = typer.Option(
         False, "--fast", help="Read the 10,000 most promising edges near each head: for many heads in a large graph."
     ),
-    edges: int = typer.Option(None, metavar="N", help="As --fast, with N edges: fewer are faster and less accurate."),
+    edges: int = typer.Option(
+        None, metavar="N", min=1, help="As --fast, with N edges: fewer are faster and less accurate."
+    ),
     columns: str = common.COLUMNS,
     literals: str = common.LITERALS,
     on_error: str = common.ON_ERROR,
@@ -330,7 +347,7 @@ def complete(
             engine=workers,
         )
     common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
-    print(f"{len(found):,} pairs written to {out}")
+    print(f"{plural(len(found), 'pair')} written to {out}")
 
 
 @contextlib.contextmanager
@@ -356,7 +373,7 @@ def _pace_reporter(advance: Advance) -> Callable[[int, int], None]:
         nonlocal pace
         if pace is None:
             pace = Pace(count, "heads")
-            tell(f"ranking tails for {count:,} heads" + (f", {done:,} of them already done" if done else ""))
+            tell(f"ranking tails for {plural(count, 'head')}" + (f", {done:,} of them already done" if done else ""))
             return
         pace.report(done)
         advance(done / count, str(pace))

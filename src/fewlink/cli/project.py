@@ -10,6 +10,7 @@ import typer
 
 from fewlink.cli import common
 from fewlink.cli.predict import SOURCE
+from fewlink.core.words import percent, plural
 
 if TYPE_CHECKING:
     from fewlink.curation.exports import Described
@@ -61,10 +62,10 @@ def show_project(file: Path = FILE, project: str = PROJECT, json: bool = common.
         tails = [tail._asdict() for tail in progress.tails]
         common.print_json({**facts, "right": progress.right, "tails": tails, "warning": progress.warning()})
         return
-    right = "" if progress.right is None else f", {progress.right:.0%} right so far"
-    print(f"{name}: {facts['references']:,} references, {progress.decided:,} decided{right}")
+    right = "" if progress.right is None else f", {percent(progress.right)} right so far"
+    print(f"{name}: {plural(facts['references'], 'reference')}, {progress.decided:,} decided{right}")
     if progress.tails:
-        cells = [[tail, count, f"{count / progress.accepted:.0%}"] for tail, count in progress.tails]
+        cells = [[tail, count, percent(count / progress.accepted)] for tail, count in progress.tails]
         common.print_table(["tail", "accepted", "share"], cells)
     if warning := progress.warning():
         common.print_notes([warning])
@@ -138,6 +139,8 @@ def export_project(
         source = graph or _graph_of(file)
         described = _described(source, types=types, names=names, **how) if source and wants_graph else Described()
         print(write_export(opened, name, out, chosen, relation=relation, described=described))
+    if wants_graph and source is None:
+        common.print_notes(["ids stand in place of names: add --graph GRAPH for readable names"])
 
 
 def _graph_of(file: Path) -> str | None:
@@ -203,7 +206,7 @@ def import_project(
         from fewlink.linker.adjustment import lacking_note
 
         common.print_notes([lacking_note(done.unknown)])
-    print(f"{file}: {done.added:,} of {done.read:,} decisions added to {name}")
+    print(f"{file}: {done.added:,} of {plural(done.read, 'decision')} added to {name}")
 
 
 def _names_in(graph: str, **options: Any) -> Callable[[str], str | None]:
@@ -243,7 +246,7 @@ def back_up(file: Path = FILE, copy: Path = typer.Argument(..., metavar="COPY", 
     with ProjectFile(file, write=False) as opened:
         opened.copy_to(copy)
         events = sum(project.events for project in opened.projects())
-    print(f"{copy}: {events:,} events of {file}")
+    print(f"{copy}: {plural(events, 'event')} of {file}")
 
 
 @app.command("restore")
@@ -257,7 +260,7 @@ def restore(copy: Path = typer.Argument(..., metavar="COPY", help="A copy of `ba
     with ProjectFile(copy, write=False) as opened:
         opened.copy_to(file)
         events = sum(project.events for project in opened.projects())
-    print(f"{file}: {events:,} events of {copy}")
+    print(f"{file}: {plural(events, 'event')} of {copy}")
 
 
 def serve(

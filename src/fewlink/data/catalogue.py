@@ -14,6 +14,7 @@ from fewlink.core.errors import FewlinkError, InputError, MissingExtra, check_fi
 from fewlink.core.memo import cache_home
 from fewlink.core.progress import tell
 from fewlink.core.storage import exists, is_folder_of, write_bytes
+from fewlink.core.words import listed
 from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark
 from fewlink.data.carving import CarveSettings, carve
 from fewlink.data.nell_layout import is_layout, read_layout
@@ -117,7 +118,8 @@ def open_graph(
         for remark in report.remarks():
             tell(f"{path}: {remark}")
     elif not as_usual:
-        raise FewlinkError(f"{which} is not a file of triples: leave out types, names, columns, literals and on-error")
+        described = (name for name, value in (("types", types), ("names", names)) if value is not None)
+        raise FewlinkError(f"{which} is not a file of triples: leave out {listed([*described, *reading.given()])}")
     elif is_folder_of(path, GRAPH_FORMAT):
         graph = Graph.open(path)
     else:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fewlink.core.words import percent, plural
 from fewlink.graph.columns import option
 from fewlink.graph.compile import read_files
 from fewlink.graph.graph import Graph
@@ -97,7 +98,7 @@ def _describe(
         "largest_relations": relations,
         "possible_tasks": tasks,
         "similar_names": similar,
-        "problems": _problems(graph, triples, report, similar, len(tasks), smallest, largest),
+        "problems": _problems(graph, triples, report, similar),
     }
 
 
@@ -143,43 +144,38 @@ def _problems(
     triples: np.ndarray,
     report: CompileReport,
     similar: list[dict[str, Any]],
-    tasks: int,
-    smallest: int,
-    largest: int,
 ) -> list[str]:
     problems: list[str] = []
     if report.problems:
-        problems.append(f"{report.skipped:,} bad lines, the first: {report.problems[0]}")
+        problems.append(f"{plural(report.skipped, 'bad line')}, the first: {report.problems[0]}")
         problems += [f"also: {problem}" for problem in report.problems[1:]]
     if report.literals:
         problems.append(report.literals_remark())
     problems += _first_line(graph, triples)
     if report.duplicates:
-        problems.append(f"{report.duplicates:,} duplicate triples; compiling leaves them out")
+        problems.append(f"{plural(report.duplicates, 'duplicate triple')}; compiling leaves out the copies")
     if report.self_loops:
         example = graph.entities[int(triples[triples[:, 0] == triples[:, 2]][0, 0])]
-        problems.append(f"{report.self_loops:,} self-loops, such as on '{example}'")
+        problems.append(f"{plural(report.self_loops, 'self-loop')}, such as on '{example}'")
     if both := [name for name in graph.relations if name in graph.entities]:
         problems.append(
-            f"{len(both):,} names are both entity and relation ({some_names(both)}): check the order of the columns"
+            f"{plural(len(both), 'name is', 'names are')} both entity and relation ({some_names(both)}): "
+            "check the order of the columns"
         )
     if similar:
         examples = ["/".join(map(repr, row["names"])) for row in similar[:MAX_EXAMPLES]]
         more = ", …" if len(similar) > MAX_EXAMPLES else ""
         problems.append(
-            f"{len(similar):,} groups of names differ only in case, accents or spaces ({', '.join(examples)}{more}): "
-            "if they mean the same, write them alike"
+            f"{plural(len(similar), 'group')} of names that differ only in case, accents or spaces "
+            f"({', '.join(examples)}{more}): if they mean the same, write them alike"
         )
     names = itertools.chain(graph.entities, graph.relations)
     if padded := [name for name in names if name != name.strip()]:
-        problems.append(f"{len(padded):,} names begin or end with white space ({some_names(padded)}): remove it")
-    problems += _near_copies(graph, triples)
-    if tasks < 3:
         problems.append(
-            f"only {tasks} relations have {smallest} to {largest} triples, but carving needs 3: try other limits"
+            f"{plural(len(padded), 'name begins or ends', 'names begin or end')} with white space "
+            f"({some_names(padded)}): remove it"
         )
-    if len(graph.relations) == 1:
-        problems.append("only one relation: carving would leave no background")
+    problems += _near_copies(graph, triples)
     return problems
 
 
@@ -199,7 +195,8 @@ def _near_copies(graph: Graph, triples: np.ndarray) -> list[str]:
         near_copies += [(a, b, how, s) for a, b, s in zip(first[near], second[near], share[near], strict=True)]
     names = graph.relations
     return [
-        f"'{names[b]}' is nearly {how} of '{names[a]}' ({s:.0%} of the pairs)" for a, b, how, s in sorted(near_copies)
+        f"'{names[b]}' is nearly {how} of '{names[a]}' ({percent(s)} of the pairs)"
+        for a, b, how, s in sorted(near_copies)
     ]
 
 

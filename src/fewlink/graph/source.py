@@ -15,6 +15,7 @@ from typing import IO, cast
 import numpy as np
 
 from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.words import plural
 from fewlink.graph.columns import Columns, Layout
 from fewlink.graph.compression import COMPRESSIONS, Budget, reading_source
 from fewlink.graph.vocabulary import Block, is_text
@@ -55,6 +56,12 @@ class Reading:
         if literals not in LITERALS:
             raise FewlinkError(f"literals is '{literals}': use {' or '.join(LITERALS)}")
         return cls(Columns.of(columns), on_error == "skip", literals == "keep")
+
+    def given(self) -> list[str]:
+        """The options that differ from the usual ones."""
+        usual = Reading()
+        names = {"columns": "columns", "skip": "on-error", "keep_literals": "literals"}
+        return [option for name, option in names.items() if getattr(self, name) != getattr(usual, name)]
 
 
 @dataclass
@@ -105,29 +112,33 @@ class CompileReport:
         several = len(self.files) > 1
         lines = [f"{each.file}: {remark}" if several else remark for each in self.files for remark in each.remarks()]
         if self.skipped:
-            lines.append(f"{self.skipped:,} bad lines skipped, the first:")
+            lines.append(f"{plural(self.skipped, 'bad line')} skipped, the first:")
             lines += [f"  {problem}" for problem in self.problems]
         if self.literals:
             lines.append(self.literals_remark())
         if self.duplicates:
-            lines.append(f"{self.duplicates:,} duplicate triples left out")
+            lines.append(f"{plural(self.duplicates, 'duplicate triple')} left out")
         if self.self_loops:
-            lines.append(f"{self.self_loops:,} self-loops (head = tail) kept")
+            lines.append(f"{plural(self.self_loops, 'self-loop')} (head = tail) kept")
         return lines
 
     def literals_remark(self) -> str:
         """What was left out because it is no entity, and how to keep it."""
         relations = f" of {some_names(self.literal_relations)}" if self.literal_relations else ""
-        why = "because their tails are numbers, dates or text"
-        return f"{self.literals:,} triples{relations} left out, {why}: --literals keep keeps them"
+        left_out = f"{plural(self.literals, 'triple')}{relations} left out"
+        return f"{left_out}, because tails are numbers, dates or text: --literals keep keeps them"
 
     def no_triples(self, paths: Sequence[Path]) -> FewlinkError:
         """The error for files without triples."""
         for path in paths:
             if _is_binary(path):
                 return InputError(path, "is a binary file: give text with a head, a relation and a tail on each line")
-        reason = f" ({self.skipped:,} bad lines, the first: {self.problems[0]})" if self.skipped else ""
-        if self.literals and not self.skipped:
+        reason = (
+            ": the file is empty or has only a header or comments; write a head, a relation and a tail on each line"
+        )
+        if self.skipped:
+            reason = f" ({plural(self.skipped, 'bad line')}, the first: {self.problems[0]})"
+        elif self.literals:
             reason = f" but {self.literals:,} with a literal as tail: keep them with --literals keep"
         return FewlinkError(f"no triples in {', '.join(map(str, paths)) or 'no files'}{reason}")
 
@@ -246,7 +257,7 @@ def is_blank(row: list[bytes]) -> bool:
 def row_problem(row: Sequence[bytes]) -> str | None:
     """Why a row is no triple; None if it is one."""
     if len(row) != 3:
-        return f"has {len(row)} columns instead of head, relation and tail"
+        return f"has {plural(len(row), 'column')} instead of head, relation and tail"
     if not all(row):
         return f"has an empty {('head', 'relation', 'tail')[row.index(b'')]}"
     if not all(map(is_text, row)):

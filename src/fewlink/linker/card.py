@@ -16,6 +16,7 @@ import torch
 from fewlink import __version__
 from fewlink.core.metrics import labelled
 from fewlink.core.storage import read_json, without_sha256
+from fewlink.core.words import percent
 from fewlink.data import Benchmark
 from fewlink.evaluation import Evaluation
 from fewlink.graph import Graph
@@ -235,7 +236,8 @@ def _calibration(calibration: Calibration) -> str:
     weights = " ".join(f"{weight:+.3f} · {name}" for name, weight in calibration.weights.items() if weight)
     text = [
         f"A logistic regression on {calibration.count:,} predictions on held-out relations, the best "
-        f"{calibration.top} `open` tails of each head, of which {calibration.base:.1%} were right: {weights}.\n",
+        f"{calibration.top} `open` tails of each head, of which {100 * calibration.base:.1f} % were right: "
+        f"{weights}.\n",
         f"{crossed}, and each was predicted with weights fitted without it.\n",
     ]
     text.append(
@@ -255,7 +257,7 @@ def _calibration(calibration: Calibration) -> str:
         text.append(
             "Answers with low trust are marked. A question has low trust if at most half of its "
             f"references are found in the first ten when they are held out, and its first answers have a mean "
-            f"probability under {calibration.least:.0%}.\n"
+            f"probability under {percent(calibration.least)}.\n"
         )
     return "\n".join(text)
 

@@ -12,6 +12,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from fewlink.core import words
+
 BOX, GAP = 126, 100  # pixels: the width of a node, and the shortest edge
 LINE = 14  # pixels: the height of a line of text
 LETTER, WIDE_LETTER = 7.4, 12.5  # pixels: the width of a letter, and of an East Asian one
@@ -205,12 +207,12 @@ def bar(value: float, text: str, low: float = 0.0, high: float = 1.0) -> str:
 
 
 def percent(probability: float) -> str:
-    """A probability as a whole percentage, but never 0% or 100%."""
+    """A probability as a whole percentage, but never 0 % or 100 %."""
     if probability < 0.01:
-        return "< 1%"
+        return "< 1 %"
     if probability > 0.99:
-        return "> 99%"
-    return f"{probability:.0%}"
+        return "> 99 %"
+    return words.percent(probability)
 
 
 def table(columns: Mapping[str, str], rows: Iterable[Sequence[Cell]]) -> str:

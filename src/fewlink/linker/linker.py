@@ -956,7 +956,9 @@ def load(
     """
     reading = Reading.of(columns, on_error, literals)
     if saving.is_model(source):
-        saving.check_model_options(source, reading, types, names, text_model, descriptions)
+        saving.check_model_options(
+            source, reading, types=types, names=names, text_model=text_model, descriptions=descriptions
+        )
         return Linker.load(source, bench=bench, device=device, names=read_names)
     saving.check_graph_options(source, bench)
     benchmark = saving.graph_of(source, types, names, reading)

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra
 from fewlink.core.storage import is_folder_of, new_folder, open_folder, read_folder, write_bytes
+from fewlink.core.words import listed
 from fewlink.data import CATALOGUE, Benchmark, open_benchmark
 from fewlink.data.benchmark import FORMAT as BENCHMARK_FORMAT
 from fewlink.data.catalogue import check_source, open_graph
@@ -141,12 +142,11 @@ def is_model(source: str | Path) -> bool:
     return is_folder_of(folder, FORMAT) or (os.path.isdir(folder) and (is_run(folder) or bool(runs_in(folder))))
 
 
-def check_model_options(source: str | Path, reading: Reading, *described: str | Path | None) -> None:
+def check_model_options(source: str | Path, reading: Reading, **described: str | Path | None) -> None:
     """Raise if a trained model is to be opened with options that describe a graph or say how to read its file."""
-    if any(value is not None for value in described):
-        raise FewlinkError(f"{source} is a trained model: leave out types, names, text_model and descriptions")
-    if reading != Reading():
-        raise FewlinkError(f"{source} is a trained model: leave out columns, literals and on-error")
+    given = [*(name for name, value in described.items() if value is not None), *reading.given()]
+    if given:
+        raise FewlinkError(f"{source} is a trained model: leave out {listed(given)}")
 
 
 def check_graph_options(source: str | Path, bench: str | Path | None) -> None:
@@ -168,7 +168,7 @@ def answered_graph(
     if not is_model(source):
         check_graph_options(source, bench)
         return graph_of(source, types, names, reading)
-    check_model_options(source, reading, types, names)
+    check_model_options(source, reading, types=types, names=names)
 
     def open_deployed(place: Path) -> Benchmark:
         deployed = Deployed.open(place)

@@ -12,6 +12,7 @@ from typing import IO, cast
 import numpy as np
 
 from fewlink.core.errors import InputError
+from fewlink.core.words import plural
 from fewlink.graph.columns import Layout
 from fewlink.graph.formats.dialect import (
     MAX_SAMPLED_LINES,
@@ -99,7 +100,7 @@ def _solutions(source: Source, file: IO[bytes], variables: list[str]) -> Iterato
         if is_blank(row):
             continue
         if len(row) != len(variables):
-            source.bad(f"has {len(row)} columns instead of {len(variables)}", line)
+            source.bad(f"has {plural(len(row), 'column')} instead of {len(variables)}", line)
         elif not all(map(is_text, row)):
             source.bad("is not UTF-8 text", line)
         else:
@@ -146,7 +147,7 @@ def _triples(
         if is_blank(row):
             continue
         if not layout.shortest <= len(row) <= layout.width:
-            source.bad(f"has {len(row)} columns instead of {layout.width}", line)
+            source.bad(f"has {plural(len(row), 'column')} instead of {layout.width}", line)
         else:
             for triple in layout.triples(row):
                 yield line, triple

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from fewlink.core.errors import InputError
+from fewlink.core.words import plural
 from fewlink.graph.columns import Layout, named_layout
 from fewlink.graph.formats.json_text import JsonText, NotJson
 from fewlink.graph.formats.rdf import LABELS, CheckedXml, Terms
@@ -262,7 +263,7 @@ def _tsv(source: Source, file: IO[bytes]) -> Iterator[Part]:
             continue
         found = [None if LONE_SURROGATE.search(cell) else TERM.fullmatch(cell) for cell in cells]
         if len(cells) != len(variables):
-            source.bad(f"has {len(cells)} columns instead of {len(variables)}", line)
+            source.bad(f"has {plural(len(cells), 'column')} instead of {len(variables)}", line)
         elif wrong := next((cell for cell, term in zip(cells, found, strict=True) if cell and not term), None):
             source.bad(f"has a value that is no RDF term ({wrong[:100]})", line)
         else:
