@@ -245,7 +245,7 @@ def test_few_large_relations_and_a_fit_that_is_told_not_to_train_none(
     made = fit(graph_file(MANY), tmp_path / "a", change=QUICK_FIT, mix=False)
     assert "switched off" in made.mixed and "known" not in made.figures
     monkeypatch.setattr(held_out, "LARGE", 170)
-    assert "1 relations have" in fit(graph_file(MANY), tmp_path / "b", change=QUICK_FIT).mixed
+    assert "1 relation has" in fit(graph_file(MANY), tmp_path / "b", change=QUICK_FIT).mixed
     with pytest.raises(FewlinkError, match="mix"):
         fit(graph_file(MANY), tmp_path / "a", change=QUICK_FIT)
 

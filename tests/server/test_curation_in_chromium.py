@@ -163,6 +163,19 @@ def fill(browser: Browser, selector: str, text: str) -> None:
     )
 
 
+def test_a_card_says_what_it_was_read_from(browser: Browser, project: tuple[str, Path]) -> None:
+    address, _ = project
+    deciding(browser, address, "ann")
+    assert f"From {len(PAIRS)} references." in browser.text("#card")
+    first = card(browser)
+    browser.press("a")
+    browser.until(lambda: card(browser) not in ([], first))
+    corrected = f"From {len(PAIRS)} references, corrected by {len(PAIRS) + 1} pairs of the project."
+    assert corrected in browser.text("#card") and "five at a time" in browser.run(
+        "return document.querySelector('#card .hint [title]').title"
+    )
+
+
 def test_the_panel_of_an_entity_and_the_larger_drawing(browser: Browser, project: tuple[str, Path]) -> None:
     visit(browser, project[0], "ann", heads='["animal"]')
     browser.until(lambda: browser.texts(".row"))
@@ -262,6 +275,24 @@ def test_another_project_begins_without_old_suggestions(browser: Browser, projec
     browser.run(choose, "1")
     browser.until(lambda: counts(browser)[:1] == ["2"])
     browser.until(lambda: card(browser))
+
+
+def test_a_chosen_project_begins_without_the_example(browser: Browser, project: tuple[str, Path]) -> None:
+    address, path = project
+    browser.open(f"{address}/health")
+    browser.run("localStorage.clear()")
+    browser.open(f"{address}/")
+    browser.until(lambda: browser.texts("#start-projects-list li"))
+    browser.click("#start-example")
+    browser.until(lambda: browser.texts(".row"))
+    assert browser.texts("#heads li")
+    choose = "const c = document.querySelector('#project-choice'); c.value = arguments[0];"
+    browser.run(f"{choose} c.dispatchEvent(new Event('change'))", "1")
+    browser.until(lambda: browser.texts("#project-references li"))
+    assert not browser.texts("#heads li")
+    assert browser.run("return [...document.querySelectorAll('#references input')].every((one) => !one.value)")
+    with ProjectFile(path, write=False) as file:
+        assert len(file.pairs(1, "reference")) == len(PAIRS)
 
 
 def test_constraints_are_sent_and_noted(browser: Browser, project: tuple[str, Path]) -> None:

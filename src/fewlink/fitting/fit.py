@@ -31,6 +31,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import duration
 from fewlink.core.storage import read_json, sha256_file, write_json
 from fewlink.core.threads import torch_threads
+from fewlink.core.words import plural
 from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.fitting import mixing
@@ -321,7 +322,7 @@ class Fit:
         held = dataclasses.replace(held, source=os.path.abspath(run / BENCHMARK))
         relations, count = len(held.split("dev")), sum(len(task.pairs) - SHOTS[0] for task in held.split("dev"))
         record["notes"].append(
-            f"{relations} relations are held out, with {count:,} queries"
+            f"{plural(relations, 'relation is', 'relations are')} held out, with {plural(count, 'query', 'queries')}"
             if hides_relations(held)
             else f"too few relations to hold any out: {count:,} pairs of {relations} relations are held out instead"
         )
@@ -421,7 +422,8 @@ class Fit:
         """
         record, begin = self.record, time.monotonic()
         if (relations := len(held.split("dev"))) <= TOO_FEW:
-            raise FewlinkError(f"{relations} relations have {LARGE} pairs or more, too few to be sure of a gain")
+            have = plural(relations, "relation has", "relations have")
+            raise FewlinkError(f"{have} {LARGE} pairs or more, too few to be sure of a gain")
         record["too_late"] = True
         allowed = TRAINING_SHARE * (self.left - self.card_seconds)
         plan = self.embedding_plan(held.graph, allowed)
@@ -559,9 +561,10 @@ class Fit:
             self.tell_row(name, figures_of(self.record["ranks"][name]))
 
     def tell_row(self, name: str, figures: Mapping[str, float]) -> None:
+        relations, queries = int(figures["relations"]), int(figures["queries"])
         self.tell(
             f"  {name:<10}  MRR {figures['mrr']:.3f}  Hits@10 {figures['hits@10']:.3f}  "
-            f"on {figures['relations']} relations, {figures['queries']} queries"
+            f"on {plural(relations, 'relation')}, {plural(queries, 'query', 'queries')}"
         )
 
     # Time
