@@ -188,6 +188,16 @@ def test_a_question_reads_a_project(tmp_path: Path) -> None:
         call(*asked, "--project-name", "make")
 
 
+def test_a_project_that_is_named_after_a_relation_of_the_graph_reads_its_pairs(tmp_path: Path) -> None:
+    path, table = tmp_path / "a.decisions", tmp_path / "missing.csv"
+    table.write_text("head,relation,tail,decision\nalga,causes,plant,accepted\n")
+    call("project", "import", path, table)
+    said = call("ask", "umls", "--project", path, "--head", "bacterium", "-k", 1)
+    assert "the graph has the relation causes of this project" in said and "references were held out" in said
+    call("complete", "umls", "--project", path, "--out", tmp_path / "more.csv", "--top", 1)
+    assert (tmp_path / "more.csv").read_text("utf-8-sig").splitlines()[1].split(",")[2] == "causes"
+
+
 def test_a_backup_is_restored(path: Path, tmp_path: Path) -> None:
     copy, log = tmp_path / "copy", call("project", "log", path, "--json")
     assert "3 events" in call("project", "backup", path, copy)

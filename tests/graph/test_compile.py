@@ -14,7 +14,7 @@ def test_duplicates_are_left_out_and_self_loops_kept_and_both_are_counted() -> N
     graph, report = compiled(b"a\tr\tb\nc\tr\tc\na\tr\tb\na\tr\tb\nc\tr\tc\n")
     assert named(graph) == [("a", "r", "b"), ("c", "r", "c")]
     assert (report.triples, report.duplicates, report.self_loops) == (5, 3, 1)
-    assert [remark.split()[:2] for remark in report.remarks()] == [["3", "duplicate"], ["1", "self-loops"]]
+    assert [remark.split()[:2] for remark in report.remarks()] == [["3", "duplicate"], ["1", "self-loop"]]
 
 
 def test_a_clean_file_has_no_remarks() -> None:

@@ -68,7 +68,7 @@ def predict(
         metavar="TYPE|FILE|WORD",
         help="Tails to rank: a type, a file, open (like the references' tails), full (--relation's range) or all.",
     ),
-    relation: str = typer.Option(
+    relation: str | None = typer.Option(
         None, help="A relation of the graph: its known pairs are references, and left out of the answers."
     ),
     shots: int = typer.Option(
@@ -178,7 +178,9 @@ def predict(
     )
     if edges is not None:
         linker.limit_edges(edges)
-    linker = linker if project is None else linker.with_project(project, project_name)
+    if project is not None:
+        linker = linker.with_project(project, project_name)
+        relation = relation or _relation_of_project(linker)
     query = linker.resolve(
         pairs or None,
         inverse or queries,
@@ -209,6 +211,20 @@ def _check_project(file: Path | None, name: str | None) -> None:
 
     if name is not None and file is None:
         raise FewlinkError("--project-name needs --project FILE")
+
+
+def _relation_of_project(linker: Linker) -> str | None:
+    """The relation of the graph that has the name of the project, as on the page; None if there is none."""
+    from fewlink.core.errors import UnknownName
+    from fewlink.linker.query import find_relation
+
+    assert linker.project is not None
+    try:
+        relation = find_relation(linker.benchmark, linker.project.name).name
+    except UnknownName:
+        return None
+    common.print_notes([f"the graph has the relation {relation} of this project: its known pairs are references, too"])
+    return relation
 
 
 def _candidates(linker: Linker, choice: str) -> str | list[str]:
@@ -259,7 +275,7 @@ def _print_predictions(linker: Linker, predictions: Predictions, full: bool) -> 
 
 def complete(
     source: str = SOURCE,
-    relation: str = typer.Option(None, help="A relation of the graph or benchmark to complete."),
+    relation: str | None = typer.Option(None, help="A relation of the graph or benchmark to complete."),
     references: Path = typer.Option(None, help="File of references, as in fewlink ask."),
     reference: list[str] = typer.Option([], metavar="'HEAD => TAIL'", help="A reference; repeatable."),
     project: Path = PROJECT,
@@ -330,7 +346,9 @@ def complete(
     )
     if fast or edges is not None:
         linker.limit_edges(FAST_EDGES if edges is None else edges)
-    linker = linker if project is None else linker.with_project(project, project_name)
+    if project is not None:
+        linker = linker.with_project(project, project_name)
+        relation = relation or _relation_of_project(linker)
     with _telling_what_stays(out), progress("heads", 1.0) as advance:
         found = linker.complete(
             pairs or None,
