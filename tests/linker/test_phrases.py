@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fewlink.linker import words as english
 from fewlink.linker.phrases import EXAMPLE, Hop, predicate_of, sentence_of, without_kinds
+
+LISTS = [words for words in vars(english).values() if isinstance(words, frozenset)]
+EVERY_WORD = frozenset({"x", "of", "part", "member"}).union(*LISTS)
 
 
 @pytest.mark.parametrize(
@@ -211,3 +217,9 @@ def test_a_path_is_told_from_its_start(path: str, sentence: str | None) -> None:
         name, _, words = rest.partition(" ")
         hops.append(Hop(relation, inverse, name))
     assert sentence_of("a", hops) == sentence
+
+
+@given(st.lists(st.sampled_from(sorted(EVERY_WORD)), min_size=1, max_size=4))
+def test_any_words_can_be_a_relation(words: list[str]) -> None:
+    found = predicate_of(" ".join(words))
+    assert found is None or found.verb

@@ -126,7 +126,7 @@ def _as_state(words: Sequence[str]) -> str | None:
     if first in english.PLACES and (not others or _as_noun(others) == " ".join(others)):
         return f"is {text}"
     of = " ".join(words[:-1])
-    if last != "of" or words[-2] in english.QUALITIES or _as_noun(words[:-1]) != of:
+    if last != "of" or not others or words[-2] in english.QUALITIES or _as_noun(words[:-1]) != of:
         return None
     vowel = first[0] in "aeiou" and not first.startswith(("eu", "uni", "use"))
     return f"is {'the' if of in english.ONLY_ONE else 'an' if vowel else 'a'} {text}"

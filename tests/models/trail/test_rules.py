@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import graph_of, id_graph
@@ -64,3 +65,10 @@ def test_rules_are_all_paths_of_two_hops(edges: list[tuple[int, int, int]]) -> N
         assert found.keys() == wanted.keys() and all(found[rule] in wanted[rule] for rule in found)
         fewest = {rule: min(map(int, map(graph.degrees_of, between))) for rule, between in wanted.items()}
         assert {rule: int(graph.degrees_of(found[rule])) for rule in found} == fewest
+
+
+def test_an_entity_with_very_many_edges_has_no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.models.trail.rules.MAX_EDGES", 3)
+    assert asked(FAMILY, ("ann", "carl"), head="gus", tail="ian") == ["father father by hal"]
+    assert FAMILY.degrees_of(FAMILY.entities.id("male")) > 3
+    assert not asked(FAMILY, ("ann", "male"), head="gus", tail="male")

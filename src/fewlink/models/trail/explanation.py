@@ -61,11 +61,13 @@ def find_paths(pair: Pair, stream: int, width: int = BEAM) -> list[FoundPath]:
     return [FoundPath(nodes[edges], edges, parts[edges]) for edges in sorted(parts, key=lambda e: -parts[e])]
 
 
-def path_along(pair: Pair, nodes: Sequence[int], relations: Sequence[int]) -> FoundPath:
-    """The path through these nodes along these relations, whose edges are in the cone."""
+def path_along(pair: Pair, nodes: Sequence[int], relations: Sequence[int]) -> FoundPath | None:
+    """The path through these nodes along these relations; None if a part of the graph lacks one of its edges."""
     steps = zip(nodes, relations, nodes[1:], strict=False)
-    edges = tuple(int(np.flatnonzero((pair.cone.edges == step).all(1))[0]) for step in steps)
-    return FoundPath(tuple(nodes), edges, 0.0)
+    places = [np.flatnonzero((pair.cone.edges == step).all(1)) for step in steps]
+    if not all(len(found) for found in places):
+        return None
+    return FoundPath(tuple(nodes), tuple(int(found[0]) for found in places), 0.0)
 
 
 def nodes_of(pair: Pair, edges: Sequence[int]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from fewlink.graph.groups import spans
 from fewlink.models.trail.read_graph import ReadGraph
 
 MAX_JOINED = 8  # references that paths are looked for
+MAX_EDGES = 20_000  # of an entity from which paths are looked for
 Rule = tuple[int, int]
 
 
@@ -24,8 +25,7 @@ def paths_by_rule(graph: ReadGraph, references: np.ndarray, head: int, tail: int
     joined = Counter(rule for pair in others for rule in joining(graph, *pair).keys() & own)
 
     def order(rule: Rule) -> tuple[int, int, Rule]:
-        first, second = (_edges(graph, entity)[0] for entity in (head, own[rule]))
-        return -joined[rule], int((first == rule[0]).sum() * (second == rule[1]).sum()), rule
+        return -joined[rule], _fan(graph, head, rule[0]) * _fan(graph, own[rule], rule[1]), rule
 
     best: dict[int, Rule] = {}
     for rule in sorted(joined, key=order):
@@ -36,8 +36,10 @@ def paths_by_rule(graph: ReadGraph, references: np.ndarray, head: int, tail: int
 def joining(graph: ReadGraph, head: int, tail: int) -> dict[Rule, int]:
     """The two relations of each path of two hops from head to tail, and the entity between them.
 
-    Of several entities it is the one with fewest edges.
+    Of several entities it is the one with fewest edges. An end with very many edges has no paths here.
     """
+    if head == tail or graph.graph.degrees_of(np.array([head, tail])).max() > MAX_EDGES:
+        return {}
     half = len(graph.graph.relations)
     (first, begins), (second, ends) = (_edges(graph, entity) for entity in (head, tail))
     inner = (ends != head) & (ends != tail)
@@ -48,7 +50,13 @@ def joining(graph: ReadGraph, head: int, tail: int) -> dict[Rule, int]:
     rarest = np.argsort(-graph.graph.degrees_of(ends[at]), kind="stable")
     at, owner = at[rarest], owner[rarest]
     rules = zip(first[owner].tolist(), second[at].tolist(), strict=True)
-    return dict(zip(rules, ends[at].tolist(), strict=True)) if head != tail else {}
+    return dict(zip(rules, ends[at].tolist(), strict=True))
+
+
+def _fan(graph: ReadGraph, entity: int, relation: int) -> int:
+    """The number of edges of an entity with a relation."""
+    firsts, counts, _ = graph.graph.slots_of(np.array([entity]))
+    return int(counts[graph.graph.relation_ids[firsts] == relation].sum())
 
 
 def _edges(graph: ReadGraph, entity: int) -> tuple[np.ndarray, np.ndarray]:

@@ -269,7 +269,8 @@ class TrailScorer:
             inside = nodes[pair.cone.nodes]
             rules = paths_by_rule(self.graph, references, head, tail, MAX_RULES)
             walks = [(rule, [head, between, tail]) for rule, between in rules if between in inside]
-            return [path_along(pair, np.searchsorted(inside, walked).tolist(), rule) for rule, walked in walks]
+            along = (path_along(pair, np.searchsorted(inside, walked).tolist(), rule) for rule, walked in walks)
+            return [path for path in along if path is not None]
 
         sets = [references, *left_out(references)]  # an answer may read other edges than the explanation
         asked = [Question("", pairs, np.array([head]), np.array([tail])) for pairs in sets]
