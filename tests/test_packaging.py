@@ -277,8 +277,7 @@ def predict_on_the_page(address: str) -> None:
         with Browser() as browser:
             browser.open(address)
             browser.until(lambda: "6,187 entities" in browser.text("#about"))
-            browser.click("#example")
-            browser.click("#rank")
+            browser.click("#start-example")
             browser.until(lambda: browser.texts(".row"), 60)
             assert browser.console_errors() == []
         return
