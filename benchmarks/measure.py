@@ -112,13 +112,16 @@ def _cell(value: Any) -> str:
 def write_record(name: str, results: Mapping[str, Any], *, quiet: bool = False) -> Path:
     """Store results, the command and the versions of packages as records/NAME.json; print its path unless `quiet`.
 
+    The command has the names of files and folders without the folders that they are in.
+
     The environment variable FEWLINK_BENCH_RECORDS sets another folder for the records.
     """
     RECORDS.mkdir(parents=True, exist_ok=True)
     path = RECORDS / f"{name}.json"
+    words = [Path(word).name or word if os.path.exists(word) else word for word in sys.argv]
     record = {
         "date": date.today().isoformat(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join(words),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "versions": dict(_versions(PACKAGES)),

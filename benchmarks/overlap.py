@@ -4,7 +4,8 @@
 
 GRAPHS is a folder of graphs with an INDEX.tsv, with the folder codex-s beside it. Several graphs come from Wikidata and
 share its identifiers, so a triple can be in two of them. Counts, for each graph that TRAIL is measured on, the triples
-that a graph of `pretrain.POOL` contains, and those among the pairs that are asked about. Then ranks both ends of
+that a graph of `pretrain.POOL` contains, those between entities that one of these graphs joins by any relation, and the
+same among the pairs that are asked about. Then ranks both ends of
 CoDEx-S's test triples, all known pairs as references: those that the pool contains and the others, by TRAIL's built-in
 weights and by ComplEx, which is trained on CoDEx-S alone. Writes records/overlap.json.
 """
@@ -43,13 +44,26 @@ def pool_of(folder: Path) -> dict[str, set[Names]]:
     return {name: set(named(graph, graph.triples())) for name, graph in graphs.items()}
 
 
+def joined(triples: Iterable[Names]) -> set[frozenset[str]]:
+    """The pairs of entities that a triple joins."""
+    return {frozenset((head, tail)) for head, _, tail in triples}
+
+
 def counted(graph: str, part: str, triples: Iterable[Names], pool: dict[str, set[Names]]) -> dict[str, Any]:
-    """How many triples the pool contains, and which of its graphs contain most."""
+    """How many triples the pool contains or joins by any relation, and which of its graphs contain most."""
     own = set(triples)
     shared = {name: len(own & others) for name, others in pool.items() if own & others}
-    inside = len(own & set().union(*pool.values()))
+    everything = set().union(*pool.values())
+    pairs = joined(own) & joined(everything)
     most = {name: shared[name] for name in sorted(shared, key=lambda name: -shared[name])[:2]}
-    return {"graph": graph, "part": part, "triples": len(own), "in training graphs": inside, "most in": most}
+    return {
+        "graph": graph,
+        "part": part,
+        "triples": len(own),
+        "in training graphs": len(own & everything),
+        "joined in training graphs": sum(frozenset((head, tail)) in pairs for head, _, tail in own),
+        "most in": most,
+    }
 
 
 def codex_mrr(graph: Graph, splits: dict[str, np.ndarray], inside: np.ndarray) -> Rows:

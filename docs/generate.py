@@ -400,12 +400,13 @@ def overlap() -> str:
     for row in results_of("overlap")["overlap"]:
         kinds = {"asked": ["asked"], "test": ["all", "asked"]}.get(row["part"], ["all"])
         for kind in kinds:
-            both = counts.setdefault(row["graph"], {}).setdefault(kind, [0, 0])
-            both[0] += row["triples"]
-            both[1] += row["in training graphs"]
-    table = tables.Table("", ["graph", "triples", "in training graphs", "asked", "asked, in training graphs"], [])
+            sums = counts.setdefault(row["graph"], {}).setdefault(kind, [0, 0, 0])
+            for place, column in enumerate(("triples", "in training graphs", "joined in training graphs")):
+                sums[place] += row[column]
+    shared = ["in training graphs", "joined there"]
+    table = tables.Table("", ["graph", "triples", *shared, "asked", *(f"asked, {each}" for each in shared)], [])
     for graph, of in counts.items():
-        if of["all"][1]:
+        if of["all"][2]:
             table.rows.append([graph, *(f"{count:,}" for kind in ("all", "asked") for count in of[kind])])
     return table.markdown()
 
