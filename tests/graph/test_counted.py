@@ -199,6 +199,22 @@ def test_components_beyond_a_size_are_taken_for_one(tmp_path: Path, monkeypatch:
         assert found[4] == (references != [[6, 8]])  # joined to another large component, for all that is known
 
 
+def test_paths_and_edges_of_hidden_relations_are_left_out(both: tuple[Graph, Graph]) -> None:
+    graph, large = both
+    entities, count = np.arange(len(graph.entities)), len(graph.relations)
+    for hidden in itertools.combinations(range(count), count - 1):
+        visible = ~np.isin(np.arange(2 * count) % count, hidden)
+        rest = graph.without(np.array(hidden))
+        for references in ([[0, 1]], [[40, 41], [50, 3]]):
+            found = joined(large, np.array(references), entities, visible)
+            assert found.tolist() == joined(rest, np.array(references), entities).tolist()
+        for each in (graph, large):
+            at, owners = each.edges_of(entities, visible)
+            kept = visible[graph.relation_ids]
+            assert at.tolist() == np.flatnonzero(kept).tolist()
+            assert owners.tolist() == graph.head_ids[kept].tolist()
+
+
 def test_open_candidates_are_those_of_the_rarest_kinds(
     both: tuple[Graph, Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:

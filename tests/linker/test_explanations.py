@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import json
+import random
 import re
 from dataclasses import replace
 from importlib.resources import as_file, files
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from tests.conftest import graph_of
+from tests.conftest import benchmark_of, graph_of
 from tests.linker.linkers import REFERENCES, fsrl, trail, umls
 from tests.linker.markup import Markup, read_svg
 
@@ -237,6 +239,23 @@ def test_a_name_is_a_reason_only_if_it_convinces(tail: str, other: str, weight: 
     assert "‘" not in " ".join(explain_pair(same, graph, np.array([[c, end]]), a, end).sentences(full=True))
 
 
+def test_ids_that_tell_entities_apart_do_not_make_their_names_alike() -> None:
+    plain = graph_of(
+        "ann likes http://a/1", "eve likes http://a/2", "http://a/1 near http://a/3", "http://a/2 near ann"
+    )
+    names = {"http://a/1": "Venus", "http://a/2": "Mars", "http://a/3": "Venus"}
+    labels = [names.get(name, name) for name in plain.entities]
+    graph = Graph.of(
+        plain.entities, plain.relations, plain.triples(), labels=Vocabulary.of([*labels, *plain.relations])
+    )
+    ann, venus, eve, mars, other = (graph.entities.id(name) for name in ("ann", "http://a/1", "eve", *[*names][1:]))
+    reasons = Reasons(1.0, {"head": 2.0}, names=[("reference", mars, 0.5)], measured=True)
+    reasons = replace(reasons, paths=[((1,), 0.1)], entities=[(venus, other)])
+    explanation = explain_pair(Told(reasons), graph, np.array([[eve, mars]]), ann, venus)
+    assert explanation.tail.name == "Venus (http://a/1)"
+    assert "‘" not in " ".join(explanation.sentences(full=True))
+
+
 def test_an_edge_between_head_and_tail_is_named_first_whatever_it_adds() -> None:
     virus, disease, human, *_ = range(6)
     sentences = told(
@@ -433,3 +452,32 @@ def test_entities_of_one_name_are_told_apart_by_their_ids() -> None:
     alone = replace(reasons, paths=[((likes,), 0.5)], entities=[(asa, rome)])
     told = explain_pair(Told(alone), graph, np.array([[eve, oslo]]), asa, rome).sentence()
     assert told.startswith("Asa and rome are joined directly: Asa likes rome;")
+
+
+def test_a_hidden_relation_is_no_reason_in_a_large_graph_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"a{i} spouse b{i}" for i in range(30)] + [f"a{i} house h{i}" for i in range(30)]
+    lines += [f"b{i} house h{i}" for i in range(20)] + [f"b{i} club k{i % 4}" for i in range(30)]
+    linkers = [Linker.shipped(benchmark_of(graph_of(*lines)))]
+    monkeypatch.setattr("fewlink.graph.graph.LARGE", 0)
+    monkeypatch.setattr("fewlink.models.trail.scorer.MAX_WHOLE_EDGES", 0)
+    linkers.append(Linker.shipped(benchmark_of(Graph.open(linkers[0].graph.save(tmp_path / "graph")))))
+    assert linkers[1].graph.counted is not None
+    for head, tail, shots in (("b3", "a3", None), ("a9", "b9", 3), ("b25", "a25", None)):
+        small, large = (each.explain(head=head, tail=tail, relation="spouse", shots=shots) for each in linkers)
+        assert large.sentences(full=True) == small.sentences(full=True)
+        assert large.distance == small.distance
+
+
+def test_the_order_of_references_changes_no_explanation() -> None:
+    chance = random.Random(3)
+    lines = [f"p{i} r{chance.randrange(3)} m{chance.randrange(20)}" for i in range(60) for _ in range(2)]
+    lines += [f"m{i} s{j} c{chance.randrange(5)}" for i in range(20) for j in range(3)]
+    linker = Linker.shipped(benchmark_of(graph_of(*dict.fromkeys(lines))))
+    pairs = [(f"p{i}", f"c{chance.randrange(5)}") for i in range(40)]
+    told = set()
+    for _ in range(3):
+        chance.shuffle(pairs)
+        told.add(tuple(linker.explain(pairs, "p50", "c1").sentences(full=True)))
+    assert len(told) == 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fewlink.linker import words as english
+from fewlink.linker import english
 from fewlink.linker.phrases import EXAMPLE, Hop, predicate_of, sentence_of, without_kinds
 
 LISTS = [words for words in vars(english).values() if isinstance(words, frozenset)]

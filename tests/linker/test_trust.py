@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import benchmark_of
+from tests.conftest import benchmark_of, graph_of
 from tests.linker.graphs import people
 from tests.linker.linkers import REFERENCES, umls
 
@@ -284,6 +285,20 @@ def test_a_second_father_is_improbable() -> None:
     assert max(row.probability or 0.0 for row in shown if row.known) > 0.1
     back = linker.heads("town01", k=2, relation="lives")
     assert not any("is known already" in note for note in back.notes)
+
+
+def test_heads_that_have_their_tail_do_not_lower_trust() -> None:
+    chance, rows = random.Random(0), []
+    for i in range(30):
+        rows += [f"p{i} father q{i}", f"p{i} knows q{chance.randrange(30)}", f"n{i} knows q{chance.randrange(30)}"]
+        rows += [f"n{i} mother m{1 + 2 * chance.randrange(15)}"]
+        rows += [f"p{i} mother m{i}", f"q{i} wife m{i}"] if i % 2 else []
+    linker = Linker.shipped(benchmark_of(graph_of(*dict.fromkeys(rows))))
+    new, answered = ["n1", "n3"], [f"p{i}" for i in range(10, 20)]
+    alone, beside = (linker.predict(None, heads, 3, relation="father", shots=2) for heads in (new, new + answered))
+    assert any("is known already" in note for note in beside.notes)
+    assert alone.trust is not None and beside.trust is not None
+    assert not alone.trust.low and not beside.trust.low
 
 
 def test_trust_is_measured_once_for_each_set_of_references() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fewlink.graph.graph import Graph
-from fewlink.graph.groups import spans
 
 FEW_EDGES = 100_000  # of a component of a large graph; components with more are taken for one
 
@@ -57,7 +56,6 @@ def _component(graph: Graph, entity: int, visible: np.ndarray | None) -> np.ndar
         left -= int(graph.degrees_of(new, visible).sum())
         if left < 0:
             return None
-        firsts, counts, _ = graph.slots_of(new, visible)
-        new = np.setdiff1d(graph.tail_ids[spans(firsts, firsts + counts)[0]], reached)
+        new = np.setdiff1d(graph.tail_ids[graph.edges_of(new, visible)[0]], reached)
         reached = np.union1d(reached, new)
     return reached

@@ -84,8 +84,9 @@ class Graph(Memo):
         found = np.zeros(len(entities), bool)
         for relation in relations.tolist():
             owners = self.slots[relation]  # sorted
-            at = np.searchsorted(owners, entities)
-            found[at < len(owners)] |= owners[at[at < len(owners)]] == entities[at < len(owners)]
+            wanted = entities.astype(owners.dtype)  # of another dtype, all owners would be copied
+            at = np.searchsorted(owners, wanted)
+            found[at < len(owners)] |= owners[at[at < len(owners)]] == wanted[at < len(owners)]
         return np.flatnonzero(found)
 
     @functools.cached_property
@@ -93,9 +94,16 @@ class Graph(Memo):
         """The entities with most edges, sorted."""
         return self.counted.popular if self.counted else most_popular(self.offsets)
 
-    def edges_of(self, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The indices of all edges of these entities and, for each, the index of its entity in the argument."""
+    def edges_of(self, entities: np.ndarray, visible: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The indices of all edges of these entities and, for each, the index of its entity in the argument.
+
+        With `visible` (2R,), a bool for each relation and inverse, the edges of the others are left out.
+        """
         entities = np.asarray(entities)
+        if visible is not None and not visible.all():
+            firsts, counts, owners = self.slots_of(entities, visible)
+            at, slots = spans(firsts, firsts + counts)
+            return at, owners[slots]
         return spans(self.offsets[entities], self.offsets[entities + 1])
 
     def slots_of(

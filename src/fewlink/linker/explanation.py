@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from fewlink.core.errors import shown
+from fewlink.core.seeds import hashes_of
 from fewlink.graph import Graph
 from fewlink.graph.name_index import fold
 from fewlink.linker import drawing, phrases
@@ -352,9 +353,9 @@ class Explanation:
         What it adds is measured against the largest share, and counts for less if the names have no word in common.
         The name of the tail itself is none: that a reference has the same tail is not a matter of names.
         """
-        words = _words(self.tail.name)
+        words = _words(self.tail)
         for like in sorted(self.names, key=lambda like: -like.weight):
-            least = (MIN_ALIKE if words & _words(like.entity.name) else MIN_UNLIKE) * self._most()
+            least = (MIN_ALIKE if words & _words(like.entity) else MIN_UNLIKE) * self._most()
             if like.entity != self.tail and like.weight >= max(least, MIN_WEIGHT):
                 return like
         return None
@@ -463,8 +464,9 @@ class Explanation:
         return [f"Neighbours of {end.name} with most attention: {named}."]
 
 
-def _words(name: str) -> set[str]:
-    """The words of a name that say something, in lower case."""
+def _words(entity: Entity) -> set[str]:
+    """The words of a name that say something, in lower case; those of an id that follows it are left out."""
+    name = entity.name.removesuffix(f" ({entity.id})")
     return {word for word in re.findall(r"\w+", fold(name)) if len(word) > 2}
 
 
@@ -488,7 +490,8 @@ def explain_pair(
         score = float(np.asarray(scorer(Question("", references, np.array([head]), np.array([tail]))))[0, 0])
         reasons, evidence = Reasons(score), {}
     graph = reasons.graph or graph
-    compared = references[np.linspace(0, len(references) - 1, min(len(references), MAX_LISTED)).astype(int)]
+    # whatever the order of references, the same are compared
+    compared = references[np.argsort(hashes_of(references), kind="stable")[:MAX_LISTED]]
     paths = []
     for place, (relations, weight) in enumerate(reasons.paths):
         walked = list(reasons.entities[place]) if reasons.entities else simple_path(graph, head, relations, tail)
@@ -499,7 +502,7 @@ def explain_pair(
         paths.append(path_of(graph, walked, relations, weight, like, relation, inverse))
     direct = [path for path in paths if len(path.steps) == 1 and path.like is not None] or [
         path_of(graph, [head, tail], [edge], None, joined(graph, compared, [edge]))
-        for edge in direct_relations(graph, head, tail)[:MAX_DIRECT_EDGES]
+        for edge in direct_relations(graph, head, tail, reasons.visible)[:MAX_DIRECT_EDGES]
     ]
     paths = [*direct, *convincing_first([path for path in paths if path not in direct], graph.entities[head])]
     named = any(path.entities[0].id == graph.entities[head] and path.counts() for path in paths)
@@ -515,7 +518,7 @@ def explain_pair(
         evidence,
         reasons.measured,
         reasons.together,
-        None if named or not reasons.measured else distance(graph, head, tail),
+        None if named or not reasons.measured else distance(graph, head, tail, reasons.visible),
         tuple(edges_of_tail(graph, *each) for each in reasons.at_tail),
         tuple(LikeName(cast(Named, of), entity_of(graph, like), weight) for of, like, weight in reasons.names),
         len(references),

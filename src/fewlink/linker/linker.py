@@ -803,18 +803,18 @@ class Linker:
         base = self.calibration.probabilities(pairs, HeadFans(self.graph, hidden)[pairs.heads], trust)
         if changed := self._recalibration(query):
             base = changed(base)
-        base = base * np.where(pairs.known, 1.0, self._chances(query, pairs.heads))
+        base = base * self._chances(query, pairs)
         if query.adjustment is None:
             return evidence * base, evidence * base
         return evidence * base, evidence * query.adjustment(base, np.isin(pairs.heads, list(query.answered)))
 
-    def _chances(self, query: Query, heads: np.ndarray) -> np.ndarray:
-        """The factor (n,) by which further tails of heads are less probable, because they have theirs."""
+    def _chances(self, query: Query, pairs: RankedPairs) -> np.ndarray:
+        """The factor (n,) by which pairs are less probable, because their heads have the one tail that heads have."""
         relation = query.references.relation
         if relation is None or not relation.in_graph:
-            return np.ones(len(heads))
+            return np.ones(len(pairs))
         answered = _cached(self._answered, relation, lambda: Answered(relation.pairs()), LIST_CACHE_SIZE)
-        return answered.chances(heads)
+        return np.where(pairs.known, 1.0, answered.chances(pairs.heads))
 
     def _recalibration(self, query: Query) -> Recalibration | None:
         """How the model of a query changes the probabilities of the calibration, if it does."""
@@ -831,7 +831,7 @@ class Linker:
         base, adjusted = (None, None) if probabilities is None else probabilities
         note = None
         if self.calibration is not None and base is not None and len(pairs):
-            first = base[(pairs.ranks < 2) & (base > 0)]
+            first = (base / self._chances(query, pairs))[(pairs.ranks < 2) & (base > 0)]
             why = "" if base.any() else SINGLE if pairs.alone.all() else NO_PATH
             mean, changed = float(first.mean()) if len(first) else 0.0, self._recalibration(query)
             note = self.calibration.note(trust, mean, why.format("the heads"), changed.error if changed else None)
@@ -884,7 +884,7 @@ class Linker:
 
     def _of_answered(self, query: Query, pairs: RankedPairs) -> list[str]:
         """Why further tails of heads that have theirs are improbable."""
-        heads = np.unique(pairs.heads[self._chances(query, pairs.heads) < 1])
+        heads = np.unique(pairs.heads[self._chances(query, pairs) < 1])
         if not len(heads):
             return []
         listed = ", ".join(self.names.quoted(int(head)) for head in heads[:3]) + (", …" if len(heads) > 3 else "")

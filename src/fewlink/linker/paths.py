@@ -14,11 +14,13 @@ MAX_VISITED = 2_000  # entities, in the search for a path without a repeated ent
 MAX_EDGES = 1 << 22  # larger neighbourhoods are not searched
 
 
-def direct_relations(graph: Graph, head: int, tail: int) -> list[int]:
-    """The relations, inverse ones included, of the edges from head to tail."""
-    edges = slice(int(graph.offsets[head]), int(graph.offsets[head + 1]))
-    relations: list[int] = np.unique(graph.relation_ids[edges][graph.tail_ids[edges] == tail]).tolist()
-    return [] if head == tail else relations
+def direct_relations(graph: Graph, head: int, tail: int, visible: np.ndarray | None = None) -> list[int]:
+    """The relations, inverse ones included, of the edges from head to tail; of those `visible` (2R,), if given."""
+    if head == tail:
+        return []
+    at, _ = graph.edges_of(np.array([head]), visible)
+    relations: list[int] = np.unique(graph.relation_ids[at[graph.tail_ids[at] == tail]]).tolist()
+    return relations
 
 
 def simple_path(graph: Graph, head: int, relations: Sequence[int], tail: int) -> list[int]:
@@ -58,17 +60,23 @@ def simple_path(graph: Graph, head: int, relations: Sequence[int], tail: int) ->
     return back([tail]) if len(reached[-1]) else []
 
 
-def distance(graph: Graph, head: int, tail: int, max_hops: int = MAX_HOPS) -> int | None:
-    """The length of the shortest path from head to tail: 0 if it exceeds `max_hops`, None if the search is too long."""
+def distance(
+    graph: Graph, head: int, tail: int, visible: np.ndarray | None = None, max_hops: int = MAX_HOPS
+) -> int | None:
+    """The length of the shortest path from head to tail, over relations that are `visible` (2R,), if given.
+
+    It is 0 if it exceeds `max_hops`, and None if the search is too long.
+    """
     seen = [np.zeros(len(graph.entities), bool) for _ in range(2)]
     fronts = [np.array([head]), np.array([tail])]
     for mask, front in zip(seen, fronts, strict=True):
         mask[front] = True
     for hops in range(1, max_hops + 1):
-        side = int(graph.degrees_of(fronts[0]).sum() > graph.degrees_of(fronts[1]).sum())
-        if graph.degrees_of(fronts[side]).sum() > MAX_EDGES:
+        edges = [int(graph.degrees_of(front, visible).sum()) for front in fronts]
+        side = int(edges[0] > edges[1])
+        if edges[side] > MAX_EDGES:
             return None
-        at, _ = graph.edges_of(fronts[side])
+        at, _ = graph.edges_of(fronts[side], visible)
         ends = distinct(graph.tail_ids[at])
         if seen[1 - side][ends].any():
             return hops

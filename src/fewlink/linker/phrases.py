@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fewlink.linker import words as english
-from fewlink.linker.words import AUXILIARIES, PREPOSITIONS
+from fewlink.linker import english
+from fewlink.linker.english import AUXILIARIES, PREPOSITIONS
 
 LONGEST = 3  # hops of a path that one sentence tells
 EXAMPLE = "is one of your examples"  # a step between the ends of a reference without a name

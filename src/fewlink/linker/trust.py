@@ -234,9 +234,8 @@ class Answered:
 
     def __init__(self, pairs: np.ndarray) -> None:
         heads, tails = np.unique(pairs[:, 0], return_counts=True)
-        self.share = float(
-            ((tails > 1).sum() + 1) / (len(heads) + 2)
-        )  # of heads with several, by the rule of succession
+        several = int((tails > 1).sum())
+        self.share = (several + 1) / (len(heads) + 2)  # of heads with several, by the rule of succession
         self.heads = heads if self.share <= HARDLY_ANY else heads[:0]
 
     def chances(self, heads: np.ndarray) -> np.ndarray:

@@ -93,6 +93,7 @@ class Scorer(Protocol):
 class Reasons:
     """The reasons for the score of one pair, in ids of `graph`, by default the benchmark's graph.
 
+    visible     (2R,), a bool for each relation of `graph` and inverse: those that the scorer has read; None for all
     shares      the contribution of each kind of evidence
     paths       (relations, contribution) of paths that join the pair and also references
     references  the contribution or the attention (β) of each reference
@@ -116,6 +117,7 @@ class Reasons:
     neighbours: Sequence[tuple[str, int, int, float]] = ()
     shared: bool = False
     graph: Graph | None = None
+    visible: np.ndarray | None = None
     entities: Sequence[tuple[int, ...]] = ()
     measured: bool = False
     together: float | None = None

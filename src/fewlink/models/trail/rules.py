@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from fewlink.core.seeds import hashes_of
 from fewlink.graph.groups import spans
 from fewlink.models.trail.read_graph import ReadGraph
 
@@ -21,6 +22,7 @@ def paths_by_rule(graph: ReadGraph, references: np.ndarray, head: int, tail: int
     same entity only the first counts.
     """
     own = joining(graph, head, tail)
+    references = references[np.argsort(hashes_of(references))]  # whatever their order, the same are looked at
     others = [pair for pair in references.tolist() if pair != [head, tail]][:MAX_JOINED]
     joined = Counter(rule for pair in others for rule in joining(graph, *pair).keys() & own)
 
@@ -38,7 +40,7 @@ def joining(graph: ReadGraph, head: int, tail: int) -> dict[Rule, int]:
 
     Of several entities it is the one with fewest edges. An end with very many edges has no paths here.
     """
-    if head == tail or graph.graph.degrees_of(np.array([head, tail])).max() > MAX_EDGES:
+    if head == tail or graph.graph.degrees_of(np.array([head, tail]), graph.shown).max() > MAX_EDGES:
         return {}
     half = len(graph.graph.relations)
     (first, begins), (second, ends) = (_edges(graph, entity) for entity in (head, tail))
@@ -47,7 +49,7 @@ def joining(graph: ReadGraph, head: int, tail: int) -> dict[Rule, int]:
     order = np.argsort(ends, kind="stable")
     at, owner = spans(*(np.searchsorted(ends[order], begins, side) for side in ("left", "right")))
     at = order[at]
-    rarest = np.argsort(-graph.graph.degrees_of(ends[at]), kind="stable")
+    rarest = np.argsort(-graph.graph.degrees_of(ends[at], graph.shown), kind="stable")
     at, owner = at[rarest], owner[rarest]
     rules = zip(first[owner].tolist(), second[at].tolist(), strict=True)
     return dict(zip(rules, ends[at].tolist(), strict=True))
@@ -61,7 +63,5 @@ def _fan(graph: ReadGraph, entity: int, relation: int) -> int:
 
 def _edges(graph: ReadGraph, entity: int) -> tuple[np.ndarray, np.ndarray]:
     """The relations and tails of the visible edges of an entity."""
-    at, _ = graph.graph.edges_of(np.array([entity]))
-    relations, tails = graph.graph.relation_ids[at], graph.graph.tail_ids[at]
-    seen = graph.visible[relations] > 0
-    return relations[seen], tails[seen]
+    at, _ = graph.graph.edges_of(np.array([entity]), graph.shown)
+    return graph.graph.relation_ids[at], graph.graph.tail_ids[at]

@@ -284,6 +284,7 @@ class TrailScorer:
             references=[answered - each for each in without],
             names=self._like_names(known, pair, reasons.score, head, tail),
             graph=self.graph.graph,
+            visible=self.graph.shown,
         )
 
     def _pair(self, known: KnownTask, head: int, tail: int) -> tuple[Pair, np.ndarray]:
