@@ -10,6 +10,7 @@ from tests.linker.markup import Markup
 
 from fewlink.linker.check import (
     ANY_ENTITY,
+    FITS,
     SAME_KIND,
     TRUE,
     WORDS,
@@ -73,6 +74,8 @@ def test_a_table_of_the_oddest_of_all() -> None:
     assert len(table) == 5 and odd == {("person0x3", "speaks", "lang4"), ("person0x3", "lives", "town01")}
     assert table.to_tsv().startswith("oddness\thead\thead_name\trelation\t")
     assert "person0x3" in repr(table) and table.to_dicts()[0]["reason"] in WORDS.values()
+    rest = odd_triples(graph, check_relations(graph))
+    assert [row.reason == FITS for row in rest] == [row.oddness < 0.5 for row in rest]
     nothing = odd_triples(graph_of("a in b"), check_relations(graph_of("a in b")))
     assert not nothing and nothing.notes
     assert nothing.notes[0] in Markup(nothing._repr_html_()).text

@@ -24,7 +24,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph, Vocabulary
 from fewlink.linker import Linker
-from fewlink.linker.explanation import explain_pair
+from fewlink.linker.explanation import explain_pair, with_one_stop
 from fewlink.linker.names import short_relation
 from fewlink.linker.paths import distance, simple_path
 from fewlink.models.trail.network import Shape, TrailNetwork
@@ -481,3 +481,19 @@ def test_the_order_of_references_changes_no_explanation() -> None:
         chance.shuffle(pairs)
         told.add(tuple(linker.explain(pairs, "p50", "c1").sentences(full=True)))
     assert len(told) == 1
+
+
+def test_a_sentence_that_ends_with_a_name_has_one_full_stop() -> None:
+    ends = {"has the speed 40 ft..": "has the speed 40 ft.", "likes wait....": "likes wait....", "uses b.": "uses b."}
+    assert [with_one_stop(sentence) for sentence in ends] == [*ends.values()]
+
+
+def test_a_father_with_several_children_is_the_head_of_the_relation() -> None:
+    lines = [f"p{i} father c{i}x{j}" for i in range(3) for j in range(2)]
+    fathers, children = graph_of(*lines), graph_of(*(" ".join(reversed(line.split())) for line in lines))
+    for graph, told in ((fathers, "p0 is the father of c0x0."), (children, "c0x0 has the father p0.")):
+        head, _, tail = told.rstrip(".").replace(" is the father of ", " x ").replace(" has the father ", " x ").split()
+        h, t = graph.entities.id(head), graph.entities.id(tail)
+        reasons = Reasons(1.0, paths=[((0,), 0.5)], entities=[(h, t)], measured=True)
+        explanation = explain_pair(Told(reasons), graph, np.array([[h, t]]), h, t)
+        assert explanation.paths[0].sentence() == told.rstrip(".")

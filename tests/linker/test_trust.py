@@ -255,6 +255,32 @@ def test_the_note_says_how_many_references_are_found() -> None:
     assert "10 points" in found.sentence
 
 
+@pytest.mark.parametrize(
+    ("shots", "ranks", "words"),
+    [
+        (2, (1.0, 4.0), "1 of your 2 references was first among 4 candidates when held out"),
+        (65, (1.0, 2.0, 1.0, 3.0), "4 of 65 references were held out, and 2 were first among 4 candidates"),
+        (65, (2.0, 3.0), "2 of 65 references were held out, and none was first among 4 candidates"),
+    ],
+)
+def test_of_few_candidates_the_note_counts_those_that_are_first(
+    shots: int, ranks: tuple[float, ...], words: str
+) -> None:
+    note = trust_note(Trust(shots, ranks, candidates=4), False, 0.1, False)
+    assert note.sentence.startswith(f"{words}; ")
+    assert (note.found, note.tested) == (ranks.count(1.0), len(ranks))
+    assert "first ten" in trust_note(Trust(shots, ranks, candidates=11), False, 0.1, False).sentence
+
+
+def test_a_note_says_that_most_heads_have_no_tail() -> None:
+    linker = Linker.shipped(benchmark_of(people(*(f"new{i} likes hobby1" for i in range(90)))))
+    new, old = ([f"{name}" for name in linker.graph.entities if name.startswith(start)] for start in ("new", "person"))
+    (note,) = [each for each in linker.predict(None, new, 1, relation="lives").notes if "assume" in each]
+    assert note == "percentages assume that each head has a tail, but 90 of these 90 heads have none in the graph"
+    for heads in (new[:9], [*old[:20], *new[:20]]):
+        assert not any("assume" in each for each in linker.predict(None, heads, 1, relation="lives").notes)
+
+
 def test_the_fan_says_how_many_tails_a_head_may_have() -> None:
     triples = np.array([[0, 0, 2], [0, 0, 3], [0, 0, 4], [0, 0, 5], [1, 0, 6], [1, 0, 7], [0, 1, 2]], np.int32)
     graph = Graph.of(Vocabulary.of([str(i).encode() for i in range(8)]), Vocabulary.of([b"made", b"knows"]), triples)

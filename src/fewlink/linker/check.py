@@ -38,16 +38,21 @@ WORDS = {
     "tail by head": "entities like the head have other tails",
     "head by tail": "entities like the tail have other heads",
     "paths": "no path of other relations joins the two as it joins other pairs",
-    "slots of tail": "the tail is of another kind than the other tails",
-    "slots of head": "the head is of another kind than the other heads",
-    "slots together": "the kind of the tail does not go with the kind of the head",
-    "log": "head or tail are rare in this relation",
+    "slots of tail": "the tail has other relations than the other tails",
+    "slots of head": "the head has other relations than the other heads",
+    "slots together": "the relations of the tail do not go with those of the head",
+    "log count of tail": "the tail is unusually rare or common in this relation",
+    "log count of head": "the head is unusually rare or common in this relation",
+    "log degree of tail": "the tail has unusually few or many triples",
+    "log degree of head": "the head has unusually few or many triples",
 }
+ODD = 0.5  # oddness from which a triple has a reason
+FITS = "nothing looks wrong"
 
 
 @dataclass(frozen=True)
 class CheckedTriple:
-    """A triple of the graph, its oddness (0: it fits; 1: it looks wrong), and the reason."""
+    """A triple of the graph, its oddness (0: it fits; 1: it looks wrong), and the reason if it looks wrong."""
 
     oddness: float
     head: str
@@ -101,7 +106,7 @@ def odd_triples(graph: Graph, checked: Sequence[OddTriples], top: int | None = N
                 relation_name=graph.relation_name(odd.relation),
                 tail=graph.entities[tail],
                 tail_name=graph.name(tail),
-                reason=WORDS[odd.reasons[i]],
+                reason=WORDS[odd.reasons[i]] if odd.oddness[i] >= ODD else FITS,
             )
         )
     notes = [] if checked else [f"nothing was checked: no relation has {MIN_TRIPLES} triples or more"]

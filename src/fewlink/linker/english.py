@@ -14,7 +14,10 @@ PREPOSITIONS = _words(
 PLACES = _words("above at below from in inside near on outside under within")  # a state begins with: "in season"
 AUXILIARIES = _words("can could did does had has is may might must should was were will would")
 ARTICLES = _words("a an the")
-NO_NOUNS = AUXILIARIES | _words("and are been but if no not only or some that there this when which while who")
+NO_NOUNS = AUXILIARIES | _words(
+    "all and any are because been but each if instead no none not one only or out some that there this when which "
+    "while who"
+)
 
 VERBS = _words(  # in the third person; few of them are plural nouns too
     """
@@ -46,8 +49,8 @@ VERBS = _words(  # in the third person; few of them are plural nouns too
 )
 OFTEN_NOUNS = _words(  # verbs before a preposition or alone
     "attacks beats brings chairs covers drives ends exports features feeds finances forms funds handles helps hosts "
-    "imports invites lists manifests mentions offers plays powers quotes returns rules starts studies touches trains "
-    "visits"
+    "imports invites lists manifests mentions offers plays powers quotes returns rules scores starts studies "
+    "touches trains visits"
 )
 BASES = _words(  # verbs that are no nouns
     "add allow become begin belong bring build choose cite come compile connect consist contain create define depend "
@@ -57,20 +60,32 @@ BASES = _words(  # verbs that are no nouns
 )
 PAST = _words(  # active, also before a preposition
     """
-    appeared arrived attended beat became began belonged came collaborated competed debuted died drove emigrated ended
-    finished fought gave graduated grew happened immigrated joined knew lived lost migrated occurred originated
-    participated performed played raced ran resided retired reigned sang sailed scored spoke starred started studied
-    succeeded taught took travelled voted went won worked wrote
+    acted appeared arrived attended beat became began belonged came campaigned collaborated commented competed
+    contributed debuted died drove emigrated ended evolved finished fought gave graduated grew happened immigrated
+    joined knew lived lost migrated moved occurred originated participated performed played raced ran resided
+    responded resulted retired reigned sang sailed scored spoke starred started studied succeeded taught took traveled
+    travelled voted went won worked wrote
     """
 )
 BEFORE_NOUNS = _words("hosted visited used")  # active before a noun
-PARTICIPLES = _words(
-    "been begun born bought brought built chosen drawn driven fed felt found given grown held hidden kept known led "
-    "left made met paid put run said seen sent set shot shown sold sought spent spoken sung sworn taken taught thought "
-    "told understood won worn written"
+NEEDS_MORE = _words(  # verbs that say nothing before a noun: "lives in", not "lives"
+    """
+    acted appeared appears arrived belonged belongs campaigned coexists collaborated collaborates comes commented
+    competed competes consists contributed cooperates correlates deals depends died emigrated exists flies flows
+    graduated happened happens immigrated interacts interferes leads lies lived lives migrated occurred occurs
+    originated originates participated participates performed proceeds reigned relates resided resides responded
+    resulted retired revolves stands traveled travelled voted went worked works
+    """
+)
+PASSIVE = _words(  # participles that are no past form
+    "been begun born chosen drawn driven given grown hidden known seen shown spoken sung sworn taken worn written"
+)
+PARTICIPLES = PASSIVE | _words(
+    "bought brought built fed felt found held kept led left made met paid put run said sent set shot sold sought spent "
+    "taught thought told understood won"
 )
 NOT_PAST = _words(
-    "bed bleed breed creed deed feed greed hundred kindred need red reed sacred seed shed sled speed weed"
+    "bed bleed breed creed deed embed feed greed hundred kindred need red reed sacred seed shed sled speed weed"
 )
 QUALITIES = _words(  # what is something before a preposition
     """
@@ -86,6 +101,13 @@ OUT = _words("away back down off out up")  # between a participle and a preposit
 THINGS = _words("building meaning painting ranking rating ring setting spelling spring string thing wing")
 LIKE_ADVERBS = _words("anomaly assembly family monopoly reply supply")  # nouns that end in -ly
 ONLY_ONE = _words("capital father mother")  # of something
+DIRECTIONS = _words("east left north northeast northwest right south southeast southwest west")  # "is north of"
+VOWELS = ("heir", "honor", "honour", "hour")  # begin with a vowel when spoken
+EITHER_WAY = _words(  # "A wife B" may say that A is the wife, or that B is
+    "aunt brother daughter granddaughter grandfather grandmother grandson husband nephew niece sister son uncle wife"
+)
+PARENTS = _words("father mother")
+BOTH_WAYS = frozenset({"has the same name as", "same as", "shares border with"})
 AFTER_OF = _words("birth burial citizenship death origin residence")  # in a noun: "place of birth"
 STATES = {
     "related": "is related to",

@@ -15,6 +15,7 @@ from fewlink.graph import Graph
 from fewlink.graph.name_index import fold
 from fewlink.linker import drawing, phrases
 from fewlink.linker.drawing import Cell, DrawnPath, Hop
+from fewlink.linker.english import PARENTS
 from fewlink.linker.names import Entity, entity_of, hop, short_relation
 from fewlink.linker.paths import MAX_HOPS, direct_relations, distance, simple_path
 from fewlink.linker.phrases import without_kinds
@@ -204,7 +205,8 @@ class Explanation:
         if full:
             more.append(self._sum())
         more = [sentence for sentence in more if sentence != lead]
-        return [*map(shown, [lead, *(more if full else more[:MAX_LINES])])]
+        lines = [lead, *(more if full else more[:MAX_LINES])]
+        return [with_one_stop(shown(line)) for line in lines]
 
     def sentence(self) -> str:
         """What counts most, in one sentence."""
@@ -464,6 +466,11 @@ class Explanation:
         return [f"Neighbours of {end.name} with most attention: {named}."]
 
 
+def with_one_stop(sentence: str) -> str:
+    """A sentence with one full stop, although the name before it may end in one."""
+    return re.sub(r"(?<!\.)\.\.$", ".", sentence)
+
+
 def _words(entity: Entity) -> set[str]:
     """The words of a name that say something, in lower case; those of an id that follows it are left out."""
     name = entity.name.removesuffix(f" ({entity.id})")
@@ -606,8 +613,16 @@ def path_of(
             step = replace(step, relation=asked or REFERENCE, inverse=step.inverse != inverse)
         first, last = (after, before) if step.inverse else (before, after)
         words = without_kinds(step.relation, kinds_of(graph, first), kinds_of(graph, last))
+        if words in PARENTS and not step.reference and has_several_tails(graph, relation):
+            words = f"{words} of"  # a person has one father: its heads are the fathers
         steps.append(replace(step, words=words))
     return Path(tuple(steps), weight, tuple(entity_of(graph, entity) for entity in walked), like)
+
+
+def has_several_tails(graph: Graph, relation: int) -> bool:
+    """Whether most heads of a relation, or of the relation that it is the inverse of, have several tails."""
+    forward = relation % len(graph.relations)
+    return bool(graph.relation_sizes[forward] > 1.5 * len(graph.slots[forward]))
 
 
 def kinds_of(graph: Graph, entity: int) -> list[str]:

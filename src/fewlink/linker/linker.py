@@ -81,6 +81,7 @@ from fewlink.training.run import Deployed
 
 TRUST_CACHE_SIZE = 64  # queries
 LIST_CACHE_SIZE = 16  # queries whose candidates and constraints are cached
+MANY_HEADS = 10  # of a question, from which it is noted if most have no known tail
 HIDING_CACHE_SIZE = 4  # relations of the graph that the model is cached without
 POOL_FACTOR, MIN_POOL = 100, 10_000  # pairs kept for constraints between pairs: this multiple of k, and at least this
 T = TypeVar("T")
@@ -858,6 +859,7 @@ class Linker:
         if base is not None and percentages_shown:
             notes += self._without_percentages(pairs.take((base == 0) & ~pairs.known))
             notes += self._of_answered(query, pairs.take((base > 0) & ~pairs.known))
+            notes += self._of_heads_without_tail(query)
         predictions = Predictions(rows, notes, note, query.inverse)
         if self.calibration is None or base is None or query.across_heads or not percentages_shown:
             return predictions
@@ -891,6 +893,18 @@ class Linker:
         one, end = ("tail", "head") if query.inverse else ("head", "tail")
         why = f"a {end} is known already, and hardly any {one} of this relation has two"
         return [f"improbable, because {why}: {listed}"]
+
+    def _of_heads_without_tail(self, query: Query) -> list[str]:
+        """That percentages assume a tail, if most of many heads have none that is known."""
+        relation = query.references.relation
+        if relation is None or not relation.in_graph or len(query.heads) < MANY_HEADS:
+            return []
+        without = len(np.setdiff1d(query.heads, answered_heads(query.references)))
+        if 2 * without <= len(query.heads):
+            return []
+        one, end = ("tail", "head") if query.inverse else ("head", "tail")
+        heads = f"{without:,} of these {len(query.heads):,} {one}s"
+        return [f"percentages assume that each {one} has a {end}, but {heads} have none in the graph"]
 
     def _notes(self, query: Query, pairs: RankedPairs) -> list[str]:
         used, heads = self.constraints(query), np.array(query.heads, np.int32)

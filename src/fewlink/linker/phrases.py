@@ -30,10 +30,12 @@ class Hop(NamedTuple):
 
 
 class Predicate(NamedTuple):
-    """What stands between a subject and an object; the `noun` in it, if it names what the object is."""
+    """What stands between a subject and an object; the `noun` in it, if it names what the object is, one of `several`
+    if the relation is a plural."""
 
     verb: str
     noun: str = ""
+    several: bool = False
 
     def also(self) -> str:
         """The verb of a second subject of which the same is said."""
@@ -42,7 +44,12 @@ class Predicate(NamedTuple):
 
     def may_follow(self) -> bool:
         """Whether the verb may come after its object: "which A uses", "which A is part of"."""
-        return " " not in self.verb or self.verb.split()[-1] in PREPOSITIONS
+        words = self.verb.split()
+        return len(words) == 1 or (words[-1] in PREPOSITIONS and not english.ARTICLES.intersection(words))
+
+    def noun_of(self) -> str:
+        """What its object is of its subject: "the genre of", "an event location of"."""
+        return f"{_article(self.noun) if self.several else 'the'} {self.noun} of"
 
 
 def without_kinds(relation: str, heads: Iterable[str], tails: Iterable[str]) -> str:
@@ -67,7 +74,9 @@ def predicate_of(words: str) -> Predicate | None:
     if verb := _as_verb(text.split()) or _as_state(text.split()):
         return Predicate(verb)
     noun = _as_noun(text.split())
-    return Predicate(f"has the {noun}", noun) if noun else None
+    if noun is None or text in english.EITHER_WAY:
+        return None
+    return Predicate(f"has the {noun}", noun, noun != text)
 
 
 def _plain(words: str) -> str:
@@ -92,6 +101,10 @@ def _as_verb(words: Sequence[str]) -> str | None:
             return words[place]  # "campaign uses tool"
     if first.endswith("ly") and others:
         return text if _is_verb(others[0]) else None
+    if not others and first in english.NEEDS_MORE | english.PASSIVE:
+        return None
+    if others[:1] == ["of"] and first != "consists":
+        return None  # "forms of" is no verb
     before = not others or others[0] in PREPOSITIONS  # nothing, or more than a noun
     if _is_verb(first) or (first in english.OFTEN_NOUNS and before):
         return text
@@ -123,13 +136,20 @@ def _as_state(words: Sequence[str]) -> str | None:
         return f"{'was' if first == 'born' else 'is'} {text}"
     if first in english.COMPARED and others == ["than"]:
         return f"is {text}"
+    if first in english.DIRECTIONS and others == ["of"]:
+        return f"is {text}"
     if first in english.PLACES and (not others or _as_noun(others) == " ".join(others)):
         return f"is {text}"
     of = " ".join(words[:-1])
     if last != "of" or not others or words[-2] in english.QUALITIES or _as_noun(words[:-1]) != of:
         return None
-    vowel = first[0] in "aeiou" and not first.startswith(("eu", "uni", "use"))
-    return f"is {'the' if of in english.ONLY_ONE else 'an' if vowel else 'a'} {text}"
+    return f"is {'the' if of in english.ONLY_ONE else _article(first)} {text}"
+
+
+def _article(word: str) -> str:
+    """The indefinite article before a word."""
+    vowel = word[0] in "aeiou" and not word.startswith(("eu", "uni", "use"))
+    return "an" if vowel or word.startswith(english.VOWELS) else "a"
 
 
 def _as_noun(words: Sequence[str]) -> str | None:
@@ -145,7 +165,7 @@ def _as_noun(words: Sequence[str]) -> str | None:
     if last.endswith("ing") and last not in english.THINGS:
         return None
     one = _singular(last)
-    if one != last and not before and one not in english.NOUNS:
+    if one != last and (last in english.OFTEN_NOUNS or (not before and one not in english.NOUNS)):
         return None  # "filters" may be a verb
     return " ".join([*before, one])
 
@@ -203,21 +223,22 @@ def sentence_of(start: str, hops: Sequence[Hop]) -> str | None:
     text, here, told = "", start, ""  # `told`: how the sentence ended on the entity that the next step leaves
     for place, (hop, predicate) in enumerate(zip(hops, predicates, strict=True)):
         assert predicate is not None
+        inverse = hop.inverse and hop.words not in english.BOTH_WAYS
         same = place > 0 and hop.words == hops[place - 1].words
         if hop.words == EXAMPLE:
             first, last = (hop.to, here) if hop.inverse else (here, hop.to)
             text += f"{', and ' if text else ''}{first} → {last} {EXAMPLE}"
             told = "relative"
-        elif hop.inverse and told == "object":
+        elif inverse and told == "object":
             if predicate.noun:
-                text += f", which is {'also ' * same}the {predicate.noun} of {hop.to}"
+                text += f", which is {'also ' * same}{predicate.noun_of()} {hop.to}"
             elif predicate.may_follow():
                 text += f", which {hop.to} {predicate.also() if same else predicate.verb}"
                 told = "relative"
             else:
                 text += f", and {hop.to} {predicate.also() if same else predicate.verb} {here}"
                 told = "subject"
-        elif hop.inverse:
+        elif inverse:
             text += f"{', and ' if text else ''}{hop.to} {predicate.verb} {here}"
             told = "subject"
         else:

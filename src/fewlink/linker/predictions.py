@@ -26,8 +26,8 @@ SHOWN = 20  # rows in a repr
 class TrustNote:
     """How far the answers to a question can be trusted, as a `sentence`.
 
-    `shown` says whether they have probabilities; if trust is `low` they have none. `found` of `tested` references
-    ranked in the first ten when each was held out.
+    `shown` says whether they have probabilities; `low` marks answers whose references are hardly found again. `found`
+    of `tested` references ranked in the first ten when they were held out, or first of at most ten candidates.
     """
 
     low: bool

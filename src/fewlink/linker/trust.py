@@ -90,6 +90,11 @@ class Trust:
         return sum(rank <= last_rank for rank in self.ranks)
 
     @property
+    def last_rank(self) -> int:
+        """The last rank at which a reference is reported as found: among ten candidates, all are in the first ten."""
+        return FOUND_RANK if self.candidates > FOUND_RANK else 1
+
+    @property
     def share_found(self) -> float:
         """The share of the held-out references in the first ten; 1 if none was held out."""
         return self.found() / self.tested if self.ranks else 1.0
@@ -105,12 +110,13 @@ class Trust:
             return "the model sees this relation in the graph"
         if not self.ranks:
             return "one reference alone cannot be held out"
-        found = self.found()
+        found = self.found(self.last_rank)
         was = "was" if found < 2 else "were"
+        where = "found in the first ten" if self.last_rank > 1 else f"first among {self.candidates} candidates"
         if self.tested == self.shots:
-            return f"{found or 'none'} of your {self.shots} references {was} found in the first ten when held out"
+            return f"{found or 'none'} of your {self.shots} references {was} {where} when held out"
         number = {0: "none", self.tested: "both" if self.tested == 2 else "all"}.get(found, str(found))
-        return f"{self.tested} of {self.shots:,} references were held out, and {number} {was} found in the first ten"
+        return f"{self.tested} of {self.shots:,} references were held out, and {number} {was} {where}"
 
 
 def measure_trust(
@@ -187,7 +193,7 @@ def trust_note(trust: Trust | None, low: bool, error: float, rough: bool) -> Tru
     """How far to trust the answers, in words; `error` is that of the percentages, and `rough` says it is large."""
     if trust is None:
         return TrustNote(False, not rough, _measured(error, rough))
-    counts = trust.found(), trust.tested
+    counts = trust.found(trust.last_rank), trust.tested
     if trust.known:
         return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", *counts)
     sentence = f"{'low trust: ' * low}{trust.sentence()}; {_measured(error, rough)}"

@@ -403,7 +403,9 @@ class TrustFacts(BaseModel):
     low: bool
     shown: bool = Field(description="Whether predictions have probabilities.")
     sentence: str
-    found: int = Field(description="The number of held-out references among the first ten answers.")
+    found: int = Field(
+        description="The number of held-out references among the first ten answers, or first of at most ten candidates."
+    )
     tested: int = Field(description="The number of references held out.")
 
 
