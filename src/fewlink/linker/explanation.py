@@ -28,6 +28,7 @@ MIN_WEIGHT = 0.005  # smaller contributions to the score are not mentioned
 CONVINCING = 0.2  # of the largest weight, and of the most references joined alike, that a convincing path has
 MIN_ALIKE, MIN_UNLIKE = 0.1, 0.5  # of the largest share that names add to be a reason: with a common word, without
 MAX_DIRECT_EDGES = 3  # edges between head and tail in an explanation
+SEVERAL = 1.5  # tails for each head, on average, from which heads have several
 MAX_LISTED = 32  # references in an explanation, and references that paths are compared with
 REFERENCE = "reference"  # the relation of a step between the ends of a reference, unless it has a name
 REST = "the rest"
@@ -506,9 +507,9 @@ def explain_pair(
             continue
         of_graph = walked[0] == head and max(relations) < 2 * len(graph.relations)
         like = joined(graph, compared, relations) if of_graph else None
-        paths.append(path_of(graph, walked, relations, weight, like, relation, inverse))
+        paths.append(path_of(graph, walked, relations, weight, like, references, relation, inverse))
     direct = [path for path in paths if len(path.steps) == 1 and path.like is not None] or [
-        path_of(graph, [head, tail], [edge], None, joined(graph, compared, [edge]))
+        path_of(graph, [head, tail], [edge], None, joined(graph, compared, [edge]), references)
         for edge in direct_relations(graph, head, tail, reasons.visible)[:MAX_DIRECT_EDGES]
     ]
     paths = [*direct, *convincing_first([path for path in paths if path not in direct], graph.entities[head])]
@@ -599,12 +600,13 @@ def path_of(
     relations: Sequence[int],
     weight: float | None,
     like: int | None,
+    references: np.ndarray,
     asked: str | None = None,
     inverse: bool = False,
 ) -> Path:
     """A path through these entities along these relations, by name.
 
-    `asked` is the name of the references' relation; if `inverse`, references are read from tail to head.
+    `asked` is the name of the relation of the references (K, 2); if `inverse`, they are read from tail to head.
     """
     steps = []
     for relation, before, after in zip(relations, walked, walked[1:], strict=False):
@@ -613,16 +615,13 @@ def path_of(
             step = replace(step, relation=asked or REFERENCE, inverse=step.inverse != inverse)
         first, last = (after, before) if step.inverse else (before, after)
         words = without_kinds(step.relation, kinds_of(graph, first), kinds_of(graph, last))
-        if words in PARENTS and not step.reference and has_several_tails(graph, relation):
-            words = f"{words} of"  # a person has one father: its heads are the fathers
+        if words in PARENTS:  # a person has one: heads with several tails are the fathers
+            number = relation % len(graph.relations)
+            pairs = len(references) if step.reference else graph.relation_sizes[number]
+            heads = np.unique(references[:, int(inverse)]) if step.reference else graph.slots[number]
+            words = f"{words} of" if pairs > SEVERAL * len(heads) else words
         steps.append(replace(step, words=words))
     return Path(tuple(steps), weight, tuple(entity_of(graph, entity) for entity in walked), like)
-
-
-def has_several_tails(graph: Graph, relation: int) -> bool:
-    """Whether most heads of a relation, or of the relation that it is the inverse of, have several tails."""
-    forward = relation % len(graph.relations)
-    return bool(graph.relation_sizes[forward] > 1.5 * len(graph.slots[forward]))
 
 
 def kinds_of(graph: Graph, entity: int) -> list[str]:
