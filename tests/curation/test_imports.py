@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.curation import store
 from fewlink.curation.exports import ESCAPES, export, write_export
-from fewlink.curation.imports import import_file, import_text
+from fewlink.curation.imports import import_file, import_text, read_decisions
 from fewlink.curation.rdf import ENTITY, RELATION, iri, of_iri
 from fewlink.curation.store import ProjectFile
 
@@ -60,6 +60,14 @@ def test_decisions_survive_export_and_import(file: ProjectFile, tmp_path: Path, 
         assert first.added == first.read > 0
         assert states(other, "can cure") == states(file, "can cure")
         assert import_file(other, "can cure", path, who="eve").added == 0
+
+
+@pytest.mark.parametrize("other", [None, 7, ["x"]])
+def test_a_name_and_a_description_in_json_are_texts(file: ProjectFile, tmp_path: Path, other: object) -> None:
+    content = json.loads(export(file, "can cure", "json"))
+    (tmp_path / "x.json").write_text(json.dumps({**content, "name": other, "description": other}))
+    found = read_decisions(tmp_path / "x.json")
+    assert (found.relation, found.description, len(found.events)) == ("", "", len(content["log"]))
 
 
 def test_json_keeps_the_log_and_the_description(file: ProjectFile, tmp_path: Path) -> None:

@@ -232,7 +232,8 @@ def from_json(path: Path, text: str, who: str) -> Decisions:
         events = [_checked(Event(**fields)) for fields in content["log"]]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(path, f"is a damaged export ({error})") from None
-    return Decisions(events, str(content.get("description", "")), str(content.get("name", "")))
+    description, name = (found if isinstance(found := content.get(key), str) else "" for key in ("description", "name"))
+    return Decisions(events, description, name)
 
 
 def _checked(event: Event) -> Event:
