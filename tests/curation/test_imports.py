@@ -192,7 +192,7 @@ def test_what_two_curators_undid_is_undone_once(file: ProjectFile, tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("x.tsv", "a\n", r"x\.tsv:1: "),
+        ("x.tsv", "a\n", r"x\.tsv:1: has 1 column: write"),
         ("x.tsv", "a\tb\tmaybe\n", r"x\.tsv:1: .*'maybe'"),
         ("x.tsv", "", r"x\.tsv: has no decisions"),
         ("x.nt", "<a:b> <c:d> 'e' .\n", r"x\.nt:1: is not a triple of three IRIs"),
