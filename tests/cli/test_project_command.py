@@ -116,6 +116,31 @@ def test_an_import_makes_a_project_of_the_relation_in_the_table(path: Path, tmp_
         call("project", "import", tmp_path / "c.decisions", table)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "nt", "ttl", "json"])
+def test_decisions_on_another_relation_go_into_a_project_only_if_it_is_named(
+    path: Path, tmp_path: Path, suffix: str
+) -> None:
+    if suffix == "ttl":
+        pytest.importorskip("pyoxigraph")
+    out, other = tmp_path / f"x.{suffix}", tmp_path / "b.decisions"
+    call("project", "export", path, "--out", out)
+    with ProjectFile(other) as file:
+        file.add_project("lives in")
+    refused = r"x\.\w+: states the relation 'cures', but the project in .*b\.decisions is 'lives in': add --project"
+    with pytest.raises(FewlinkError, match=refused):
+        call("project", "import", other, out)
+    with ProjectFile(other) as file:
+        assert [(project.name, project.events) for project in file.projects()] == [("lives in", 0)]
+    assert "added to lives in" in call("project", "import", other, out, "--project", "lives in")
+    assert "added to cures" in call("project", "import", other, out, "--project", "cures")
+
+
+def test_spaces_around_the_relation_in_a_table_are_ignored(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("head\trelation\ttail\na\t cures \tb\n")
+    for _ in range(2):
+        assert "added to cures\n" in call("project", "import", tmp_path / "new.decisions", tmp_path / "t.tsv")
+
+
 def test_one_of_several_projects_must_be_named(path: Path, tmp_path: Path) -> None:
     with ProjectFile(path) as file:
         file.add_project("causes")

@@ -342,6 +342,12 @@ with getattr(storage, argv[0])(Path(argv[1])):
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can make files")
+def test_a_lock_that_nobody_can_make_is_an_error() -> None:
+    with pytest.raises(FewlinkError, match=r"^/proc/a\.json cannot be written \(No such file"):
+        storage.write_json(Path("/proc/a.json"), {})
+
+
 @pytest.fixture(params=["locked", "locked_inside"])
 def held(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Path, Any, subprocess.Popen[str]]]:
     """A folder that another process has locked, the function that locks it, and the process."""

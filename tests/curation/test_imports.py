@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.curation import store
 from fewlink.curation.exports import ESCAPES, export, write_export
-from fewlink.curation.imports import import_file, import_text
-from fewlink.curation.rdf import ENTITY, RELATION, iri, of_iri
+from fewlink.curation.imports import import_file, import_text, read_decisions
+from fewlink.curation.rdf import ENTITY, RDF, RELATION, iri, of_iri
 from fewlink.curation.store import ProjectFile
 
 ODD = 'a "b"\t<c> \\n ü'
@@ -60,6 +60,21 @@ def test_decisions_survive_export_and_import(file: ProjectFile, tmp_path: Path, 
         assert first.added == first.read > 0
         assert states(other, "can cure") == states(file, "can cure")
         assert import_file(other, "can cure", path, who="eve").added == 0
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "nt", "ttl", "json"])
+def test_an_export_states_the_relation(file: ProjectFile, tmp_path: Path, suffix: str) -> None:
+    if suffix == "ttl":
+        pytest.importorskip("pyoxigraph")
+    assert read_decisions(write_export(file, "can cure", tmp_path / f"out.{suffix}")).relation == "can cure"
+
+
+@pytest.mark.parametrize("other", [None, 7, ["x"]])
+def test_a_name_and_a_description_in_json_are_texts(file: ProjectFile, tmp_path: Path, other: object) -> None:
+    content = json.loads(export(file, "can cure", "json"))
+    (tmp_path / "x.json").write_text(json.dumps({**content, "name": other, "description": other}))
+    found = read_decisions(tmp_path / "x.json")
+    assert (found.relation, found.description, len(found.events)) == ("", "", len(content["log"]))
 
 
 def test_json_keeps_the_log_and_the_description(file: ProjectFile, tmp_path: Path) -> None:
@@ -184,7 +199,7 @@ def test_what_two_curators_undid_is_undone_once(file: ProjectFile, tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("x.tsv", "a\n", r"x\.tsv:1: "),
+        ("x.tsv", "a\n", r"x\.tsv:1: has 1 column: write"),
         ("x.tsv", "a\tb\tmaybe\n", r"x\.tsv:1: .*'maybe'"),
         ("x.tsv", "", r"x\.tsv: has no decisions"),
         ("x.nt", "<a:b> <c:d> 'e' .\n", r"x\.nt:1: is not a triple of three IRIs"),
@@ -201,6 +216,13 @@ def test_what_two_curators_undid_is_undone_once(file: ProjectFile, tmp_path: Pat
         ("x.tsv", "head\trelation\ttail\na\tr\n", r"x\.tsv:2: .*write head, relation, tail"),
         ("x.tsv", "head\trank\ttail\na\t1\tb\n", "lists predictions: add a column 'decision'"),
         ("x.csv", "head,tail,decision\na,b,\n", "has no decisions"),
+        (
+            "x.ttl",
+            f"@prefix rdf: <{RDF}> .\n"
+            "<s:1> a rdf:Statement ; rdf:subject <a:a> ; rdf:predicate <c:d> ; rdf:object <a:b> .\n"
+            "<s:2> a rdf:Statement ; rdf:subject <a:a> ; rdf:predicate <c:e> ; rdf:object <a:b> .\n",
+            "has 2 relations",
+        ),
         ("x.ttl", "<a:b> <c:d> .", r"x\.ttl:1: is not Turtle"),
         ("x.ttl", "<a:b> <c:d> <e:f> .", "has no decisions"),
         ("x.ttl", "[] a <http://www.w3.org/1999/02/22-rdf-syntax-ns#Statement> .", "statement 1 has no subject"),

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import pytest
 import project_damage
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.curation import schema, store
-from fewlink.curation.store import APPLICATION, ProjectFile
+from fewlink.curation.store import APPLICATION, ProjectFile, adding_to
 from fewlink.verification.verify import verify
 
 
@@ -303,6 +304,117 @@ def test_an_empty_file_left_by_a_crash_becomes_a_project_file(tmp_path: Path) ->
     base = sqlite3.connect(path)
     assert base.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
     assert base.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
+
+
+def test_everyone_who_makes_one_file_at_once_keeps_their_decisions(tmp_path: Path) -> None:
+    path = tmp_path / "new.decisions"
+
+    def import_into(name: str) -> None:
+        with adding_to(path) as file:
+            file.add_project(name)
+            time.sleep(0.05)  # others begin meanwhile
+            file.decide(name, [("accepted", "x", "y")])
+
+    def decide(name: str) -> None:
+        with ProjectFile(path) as file:
+            file.add_project(name)
+            file.decide(name, [("accepted", "x", "y")])
+
+    works = {"a": import_into, "b": import_into, "c": import_into, "d": decide}
+    threads = [threading.Thread(target=work, args=(name,)) for name, work in works.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with ProjectFile(path, write=False) as file:
+        assert {each.name: each.accepted for each in file.projects()} == dict.fromkeys(works, 1)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_appears_while_its_copy_is_written_is_not_replaced(
+    file: ProjectFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "copy"
+
+    def decide() -> None:
+        with ProjectFile(path) as other:
+            other.add_project("another")
+
+    def check(base: sqlite3.Connection) -> str:
+        monkeypatch.undo()
+        thread.start()
+        thread.join(0.1)
+        return schema.problem_of(base)
+
+    thread = threading.Thread(target=decide)
+    monkeypatch.setattr(store, "problem_of", check)
+    file.copy_to(path)
+    thread.join()
+    with ProjectFile(path, write=False) as copy:
+        assert [project.name for project in copy.projects()] == ["cures", "another"]
+
+
+def test_two_copies_to_one_file_are_one_copy_and_one_error(file: ProjectFile, tmp_path: Path) -> None:
+    problems: list[str] = []
+
+    def copy() -> None:
+        try:
+            file.copy_to(tmp_path / "copy")
+        except InputError as error:
+            problems.append(error.problem)
+
+    threads = [threading.Thread(target=copy) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == ["exists already: name another file, or move it away first"]
+    assert ProjectFile(tmp_path / "copy", write=False).log("cures") == file.log("cures")
+
+
+def test_a_damaged_copy_is_an_error_and_not_kept(
+    file: ProjectFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "problem_of", lambda base: "page 3 is wrong")
+    with pytest.raises(InputError, match=r"is damaged \(page 3 is wrong\)"):
+        file.copy_to(tmp_path / "copy")
+    assert list(tmp_path.iterdir()) == [file.path]
+
+
+def test_a_file_whose_tables_another_process_makes_meanwhile_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, version = tmp_path / "new.decisions", ProjectFile._format
+
+    def later(file: ProjectFile) -> int:
+        monkeypatch.undo()
+        ProjectFile(path).close()
+        return version(file)
+
+    monkeypatch.setattr(ProjectFile, "_format", later)
+    with ProjectFile(path) as file:
+        assert file.projects() == []
+
+
+def test_errors_name_the_new_file_and_not_its_draft(
+    file: ProjectFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    path, full_disk = tmp_path / "new.decisions", r"new\.decisions: cannot be written: the disk is full"
+    with pytest.raises(InputError, match=rf"^{tmp_path}/{full_disk}"), adding_to(path) as draft:
+        monkeypatch.setattr(draft, "_insert", full)
+        draft.add_project("cures", [("a", "b")])
+    monkeypatch.setattr(store, "problem_of", full)
+    with pytest.raises(InputError, match=rf"^{tmp_path}/{full_disk}"):
+        file.copy_to(path)
+    with pytest.raises(InputError, match=rf"^{tmp_path}/{full_disk}"), adding_to(path):
+        pass
+    for add in (lambda path: adding_to(path).__enter__(), file.copy_to):
+        with pytest.raises(InputError, match=r"x: cannot be created: the folder .*nowhere does not exist"):
+            add(tmp_path / "nowhere" / "x")
+    assert list(tmp_path.iterdir()) == [file.path]
 
 
 def old_file(path: Path) -> Path:

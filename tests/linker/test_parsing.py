@@ -24,8 +24,8 @@ def test_names_and_pairs_from_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a\tb\nc\n", ":2:"),
-        (b"a\tb\tc\n", ":1:"),
+        (b"a\tb\nc\n", ":2: has 1 column instead of two"),
+        (b"a\tb\tc\n", ":1: has 3 columns instead of two"),
         (b"a\t\n", ":1:"),
         (b"", "pairs"),
         (b"\n", "pairs"),

@@ -186,7 +186,7 @@ def import_project(
 
     Example: `fewlink project import my-graph.tsv.decisions cures.json --project cures`
     """
-    from fewlink.core.errors import FewlinkError
+    from fewlink.core.errors import FewlinkError, InputError
     from fewlink.curation.exports import format_of
     from fewlink.curation.imports import add_decisions, read_decisions
     from fewlink.curation.store import adding_to
@@ -200,7 +200,14 @@ def import_project(
     decisions = read_decisions(source, who=who)
     find = None if graph is None else _names_in(graph, names=names, **how)
     with adding_to(file) as opened:
-        name = project or opened.only(None, default=decisions.relation or source.stem)
+        relation = decisions.relation.strip()
+        name = project or opened.only(None, default=relation or source.stem)
+        if project is None and relation not in ("", name):
+            raise InputError(
+                source,
+                f"states the relation '{relation}', but the project in {file} is '{name}': add --project '{name}' "
+                f"to add the decisions there all the same, or name another file",
+            )
         done = add_decisions(opened, name, decisions, format_of(source), find)
     if done.unknown:
         from fewlink.linker.adjustment import lacking_note

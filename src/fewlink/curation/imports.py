@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fewlink.core.errors import InputError, choose, read_file, unique_keys
+from fewlink.core.words import plural
 from fewlink.curation.exports import BYTE_ORDER_MARK, COLUMNS, JSON_FORMAT, format_of, unguarded
 from fewlink.curation.rdf import of_iri, read_statements
 from fewlink.curation.schema import KINDS, Event
@@ -153,7 +154,7 @@ def _table(path: Path, rows: Iterable[tuple[int, list[str]]], who: str) -> Decis
         row = dict(zip(columns, cells, strict=False))
         if len(cells) > len(columns) or not row.get("head") or not row.get("tail"):
             expected = ", ".join(columns if header else COLUMNS)
-            raise InputError(path, f"has {len(cells)} columns: write {expected}", number)
+            raise InputError(path, f"has {plural(len(cells), 'column')}: write {expected}", number)
         if header and "decision" in columns and not row.get("decision"):
             continue
         relations |= {row["relation"]} if row.get("relation") else set()
@@ -232,7 +233,8 @@ def from_json(path: Path, text: str, who: str) -> Decisions:
         events = [_checked(Event(**fields)) for fields in content["log"]]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(path, f"is a damaged export ({error})") from None
-    return Decisions(events, str(content.get("description", "")), str(content.get("name", "")))
+    description, name = (found if isinstance(found := content.get(key), str) else "" for key in ("description", "name"))
+    return Decisions(events, description, name)
 
 
 def _checked(event: Event) -> Event:

@@ -15,15 +15,15 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any, Self
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName, check_file, did_you_mean
+from fewlink.core.storage import locked, replaced_file
 from fewlink.curation.progress import Progress, TailCount
 from fewlink.curation.schema import (
     COPIES,
@@ -48,16 +48,23 @@ NewDecision = tuple[str, str, str] | tuple[str, str, str, float | None]  # kind,
 
 
 class ProjectFile:
-    """A file of projects, created if it does not exist unless `must_exist`; without `write`, it is read-only."""
+    """A file of projects, created if it does not exist unless `must_exist`; without `write`, it is read-only.
 
-    def __init__(self, path: str | Path, *, must_exist: bool = False, write: bool = True) -> None:
+    A new file can be stored as `draft`, which is to be moved to `path`; errors name `path`.
+    """
+
+    def __init__(
+        self, path: str | Path, *, must_exist: bool = False, write: bool = True, draft: Path | None = None
+    ) -> None:
         self.path, self.write, self._columns = Path(path), write, COLUMNS
+        self._place = draft or self.path
         self._lock = threading.RLock()  # one connection, used by one thread at a time
         self._check_file(must_exist or not write)
         with self._errors():
             if not write and Path(f"{self.path}-journal").exists():
                 self._connect(write=True).close()  # SQLite undoes what a killed writer has left
-            self._base = self._connect(write)
+            with nullcontext() if os.path.exists(self.path) else locked(self.path):
+                self._base = self._connect(write)
         try:
             with self._errors():
                 self._prepare()
@@ -67,7 +74,7 @@ class ProjectFile:
 
     def _connect(self, write: bool) -> sqlite3.Connection:
         base = sqlite3.connect(
-            address_of(self.path, write=write),
+            address_of(self._place, write=write),
             uri=True,
             timeout=LOCK_SECONDS,
             isolation_level=None,
@@ -134,12 +141,14 @@ class ProjectFile:
 
     def _is_ours(self) -> bool:
         """Whether the file has our tables: False for an empty one; raises for that of another program."""
+        # Tables are counted first: another process may be making ours.
+        tables = self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         application, version = self._base.execute("PRAGMA application_id").fetchone()[0], self._format()
         if application == APPLICATION and version > FORMAT:
             raise InputError(
                 self.path, f"has format {version}, but this version of fewlink reads {FORMAT}: install a newer fewlink"
             )
-        if application != APPLICATION and self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        if application != APPLICATION and tables:
             raise InputError(self.path, "is an SQLite file of another program, not a project file: name another file")
         return bool(application == APPLICATION)
 
@@ -294,22 +303,16 @@ class ProjectFile:
     def copy_to(self, path: str | Path) -> None:
         """Write a checked copy of the file as it is now, while others may write; raises if `path` exists."""
         path = Path(path)
-        draft = path.with_name(f".{path.name}.new")
-        if path.exists():
-            raise InputError(path, "exists already: name another file, or move it away first")
-        try:
-            with self._lock, self._errors(), closing(sqlite3.connect(draft)) as copy:
+        _check_folder(path)
+        with replaced_file(path) as draft:
+            if path.exists():
+                raise InputError(path, "exists already: name another file, or move it away first")
+            with self._lock, self._errors(path), closing(sqlite3.connect(draft)) as copy:
                 self._base.backup(copy)
                 copy.execute("PRAGMA journal_mode = DELETE")
-            with ProjectFile(draft, write=False):  # raises if the copy is damaged
-                pass
-            with draft.open("rb+") as file:
-                os.fsync(file.fileno())
-            draft.rename(path)
-        except OSError as error:
-            raise InputError(path, f"cannot be written ({error.strerror}): name a file in a folder that is") from None
-        finally:
-            draft.unlink(missing_ok=True)
+                problem = problem_of(copy)
+            if problem:
+                raise self._damaged(problem)
 
     def _find(self, name: str | int) -> Any:
         """The row of a project."""
@@ -439,8 +442,9 @@ class ProjectFile:
             self._base.execute(f"PRAGMA busy_timeout = {LOCK_SECONDS * 1000:.0f}")
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn SQLite's errors into errors that name the file and say what to do."""
+    def _errors(self, written: Path | None = None) -> Iterator[None]:
+        """Turn SQLite's errors into errors that name the file, or the one that is `written`, and say what to do."""
+        written = written or self.path
         try:
             yield
         except (OverflowError, UnicodeEncodeError):
@@ -450,17 +454,17 @@ class ProjectFile:
         except sqlite3.Error as error:
             text = str(error)
             if "readonly" in text:
-                raise InputError(self.path, "is read-only: give write access to it and to its folder") from None
+                raise InputError(written, "is read-only: give write access to it and to its folder") from None
             if "locked" in text:
                 raise InputError(
                     self.path, f"is in use by another process for over {LOCK_SECONDS:.0f} s: try again"
                 ) from None
             if "full" in text:
-                raise InputError(self.path, "cannot be written: the disk is full") from None
+                raise InputError(written, "cannot be written: the disk is full") from None
             if "disk I/O" in text:
                 raise InputError(self.path, "cannot be read or written (disk I/O error): check the disk") from None
             if "unable to open" in text:
-                raise InputError(self.path, "cannot be opened: check that its folder is writable") from None
+                raise InputError(written, "cannot be opened: check that its folder is writable") from None
             if "closed" in text:
                 raise InputError(self.path, "is closed") from None
             raise self._damaged(text) from None
@@ -472,14 +476,14 @@ class ProjectFile:
 @contextmanager
 def adding_to(path: Path) -> Iterator[ProjectFile]:
     """Open a project file to add to. A new file appears when everything was added, and not at all if that fails."""
-    if path.exists():
-        with ProjectFile(path) as file:
-            yield file
-        return
     _check_folder(path)
-    with TemporaryDirectory() as folder, ProjectFile(Path(folder) / path.name) as draft:
-        yield draft
-        draft.copy_to(path)
+    with locked(path):
+        if path.exists():
+            with ProjectFile(path) as file:
+                yield file
+        else:
+            with replaced_file(path) as draft, ProjectFile(path, draft=draft) as file:
+                yield file
 
 
 def _check_folder(path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from fewlink.core.errors import FewlinkError, InputError, read_file
+from fewlink.core.words import plural
 
 ARROW = "=>"
 
@@ -39,7 +40,7 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
             continue
         parts = [part.strip() for part in line.split("\t")]
         if len(parts) != 2 or not all(parts):
-            raise InputError(path, f"has {len(parts)} columns instead of two: write head<TAB>tail", number)
+            raise InputError(path, f"has {plural(len(parts), 'column')} instead of two: write head<TAB>tail", number)
         head, tail = (NameInFile.of(part, path, number) for part in parts)
         pairs.append((head, tail))
     if not pairs:

@@ -52,6 +52,8 @@ def acquired(file: Path, what: Path, busy: str) -> Iterator[None]:
         except Timeout:
             if busy:
                 raise FewlinkError(busy) from None
+            if not file.exists():
+                file.touch()  # raises where no file can be created, such as in /proc
             print(f"waiting for another process to finish writing {what}", file=sys.stderr, flush=True)
             lock.acquire()
     this_thread.locks.add(str(file))
