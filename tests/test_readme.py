@@ -85,4 +85,4 @@ def test_the_blocks_run_from_the_wheel_in_an_empty_folder(environment: dict[str,
                 less = [words for start, words in LESS.items() if command.startswith(start)]
                 run(["bash", "-c", " ".join([command, *less])], tmp_path, environment)
     assert count > 15
-    assert (tmp_path / "missing.tsv").stat().st_size > 100 and (tmp_path / "runs/mine/README.md").is_file()
+    assert (tmp_path / "missing.csv").stat().st_size > 100 and (tmp_path / "runs/mine/README.md").is_file()

@@ -126,7 +126,9 @@ def test_decisions_on_another_relation_go_into_a_project_only_if_it_is_named(
     call("project", "export", path, "--out", out)
     with ProjectFile(other) as file:
         file.add_project("lives in")
-    refused = r"x\.\w+: states the relation 'cures', but the project in .*b\.decisions is 'lives in': add --project"
+    refused = (
+        r"x\.\w+: has decisions on 'cures', but the project in .*b\.decisions is 'lives in': give --project 'cures'"
+    )
     with pytest.raises(FewlinkError, match=refused):
         call("project", "import", other, out)
     with ProjectFile(other) as file:

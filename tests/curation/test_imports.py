@@ -272,3 +272,16 @@ def test_turtle_that_expands_far_beyond_its_size_is_refused(file: ProjectFile) -
     text = f"{prefix}@base <http://example.org/{'x' * 100_000}/> .\n{statements}"
     with pytest.raises(InputError, match="expands to over"):
         import_text(file, "p", text, "turtle")
+
+
+def test_a_table_of_missing_links_is_read_once_it_has_decisions(tmp_path: Path) -> None:
+    table = tmp_path / "missing.tsv"
+    table.write_text('# made with {"model": "trail"}\nhead\trank\ttail\nann\t1\toslo\neve\t1\trome\n')
+    with pytest.raises(InputError, match="add a column 'decision'"):
+        read_decisions(table)
+    table.write_text("# made with {}\nhead\trank\ttail\tdecision\nann\t1\toslo\taccepted\neve\t1\trome\t\n")
+    assert [(event.head, event.tail, event.kind) for event in read_decisions(table).events] == [
+        ("ann", "oslo", "accepted")
+    ]
+    table.write_text("head\ttail\n# made with love\toslo\n")
+    assert [event.head for event in read_decisions(table).events] == ["# made with love"]

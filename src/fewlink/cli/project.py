@@ -205,8 +205,8 @@ def import_project(
         if project is None and relation not in ("", name):
             raise InputError(
                 source,
-                f"states the relation '{relation}', but the project in {file} is '{name}': add --project '{name}' "
-                f"to add the decisions there all the same, or name another file",
+                f"has decisions on '{relation}', but the project in {file} is '{name}': give --project '{relation}' for a "
+                f"project of its own, or --project '{name}' to add them there",
             )
         done = add_decisions(opened, name, decisions, format_of(source), find)
     if done.unknown:

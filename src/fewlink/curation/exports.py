@@ -29,6 +29,7 @@ WIKIDATA = re.compile(
     r"(?:https?://www\.wikidata\.org/(?:entity|wiki|prop/direct)/(?:Property:)?|wdt?:)?([QP][1-9][0-9]*)"
 )
 BYTE_ORDER_MARK = "\ufeff"  # tells spreadsheets that a CSV file is UTF-8
+MADE_WITH = "# made with "  # begins the first line of a table that `fewlink complete` writes
 FormatName = Literal["tsv", "csv", "triples", "nt", "turtle", "quickstatements", "stix", "json"]
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fewlink.core.errors import InputError, choose, read_file, unique_keys
 from fewlink.core.words import plural
-from fewlink.curation.exports import BYTE_ORDER_MARK, COLUMNS, JSON_FORMAT, format_of, unguarded
+from fewlink.curation.exports import BYTE_ORDER_MARK, COLUMNS, JSON_FORMAT, MADE_WITH, format_of, unguarded
 from fewlink.curation.rdf import of_iri, read_statements
 from fewlink.curation.schema import KINDS, Event
 from fewlink.curation.store import ProjectFile, now
@@ -121,7 +121,9 @@ def by_id(events: Sequence[Event], find: Find) -> tuple[list[Event], list[tuple[
 
 
 def from_tsv(path: Path, text: str, who: str) -> Decisions:
-    return _table(path, ((n, [_unescaped(cell) for cell in line.split("\t")]) for n, line in _lines(text)), who)
+    """Read a table with tabs; the first line of one that `fewlink complete` has written is left out."""
+    lines = ((number, line) for number, line in _lines(text) if number > 1 or not line.startswith(MADE_WITH))
+    return _table(path, ((number, [_unescaped(cell) for cell in line.split("\t")]) for number, line in lines), who)
 
 
 def from_csv(path: Path, text: str, who: str) -> Decisions:

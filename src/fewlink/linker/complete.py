@@ -21,7 +21,7 @@ import numpy as np
 from fewlink.core.engine import Engine, ThisProcess
 from fewlink.core.errors import FewlinkError, InputError, json_shown
 from fewlink.core.storage import with_sha256, without_sha256, write_bytes
-from fewlink.curation.exports import csv_text
+from fewlink.curation.exports import MADE_WITH, csv_text
 from fewlink.curation.rows import Row as ExportRow
 from fewlink.data.candidates import by_similarity
 from fewlink.data.kinds import of_kind
@@ -139,7 +139,7 @@ def write_completion(out: Path, predictions: Predictions, facts: Mapping[str, An
         finish(out, csv_text(undecided(row, relation) for row in predictions.rows))
     else:
         made_with = json_shown(json.dumps(facts, ensure_ascii=False))
-        finish(out, f"# made with {made_with}\n{predictions.to_tsv(exact=exact)}")
+        finish(out, f"{MADE_WITH}{made_with}\n{predictions.to_tsv(exact=exact)}")
 
 
 def undecided(row: Prediction, relation: str) -> ExportRow:
