@@ -107,11 +107,25 @@ def test_attack_is_written_as_files_with_the_licence_of_mitre(tmp_path: Path) ->
 def test_the_command_writes_attack_and_asks_it_by_name(fewlink: Fewlink, tmp_path: Path) -> None:
     done = fewlink("data", "get", "attack", "--out", tmp_path / "here")
     assert done.code == 0, done.err
-    assert "attack.tsv, with its names, types and dates, and MITRE's LICENSE.txt" in done.out
+    assert f"{tmp_path / 'here' / 'attack.tsv'} is the graph, with attack.names.tsv, " in done.out
     assert (tmp_path / "here" / "LICENSE.txt").exists()
     asked = fewlink("ask", "attack", "--relation", "group_uses_tool", "--head", "APT38", "--top", 3, "--tsv")
     assert asked.code == 0, asked.err
     assert asked.out.count("APT38") == 3
+
+
+def test_attack_is_not_written_over_what_was_edited(fewlink: Fewlink, tmp_path: Path) -> None:
+    get = ("data", "get", "attack", "--out", ".")
+    (tmp_path / "attack.dates.tsv").write_text("mine\n")
+    refused = fewlink(*get)
+    assert (refused.code, refused.out) == (2, "")
+    assert "attack.dates.tsv: exists already: remove it, or choose another folder" in refused.err
+    assert [path.name for path in tmp_path.iterdir()] == ["attack.dates.tsv"]
+    (tmp_path / "attack.dates.tsv").unlink()
+    assert fewlink(*get).code == fewlink(*get).code == 0  # the same content is written again
+    graph_of("a r b").save(tmp_path / "other")
+    (tmp_path / "attack-few" / "manifest.json").write_bytes((tmp_path / "other" / "manifest.json").read_bytes())
+    assert "attack-few: exists already" in fewlink(*get).err
 
 
 def test_the_built_in_graph_stays_small() -> None:

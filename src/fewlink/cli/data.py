@@ -79,7 +79,8 @@ def get(
             raise FewlinkError("attack is built in: leave out --from")
         folder = out or data_home() / name
         benchmark = write_attack(folder)
-        print(f"{folder} holds the graph: attack.tsv, with its names, types and dates, and MITRE's LICENSE.txt")
+        others = "attack.names.tsv, attack.types.tsv, attack.dates.tsv and MITRE's LICENSE.txt"
+        print(f"{folder / 'attack.tsv'} is the graph, with {others}")
         print(f"{folder / benchmark.name} is the benchmark {benchmark.name}, carved out of it")
         _print_info(benchmark, json=False)
         return

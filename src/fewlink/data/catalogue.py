@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from fewlink.core.errors import FewlinkError, InputError, MissingExtra, check_file, choose, did_you_mean
+from fewlink.core.errors import FewlinkError, InputError, MissingExtra, check_file, choose, did_you_mean, read_file
 from fewlink.core.memo import cache_home
 from fewlink.core.progress import tell
 from fewlink.core.storage import exists, is_folder_of, write_bytes
@@ -202,20 +202,40 @@ def fetch_benchmark(
 def write_attack(folder: Path) -> Benchmark:
     """Write the built-in ATT&CK graph as text, with MITRE's licence and the benchmark attack-few, to a folder.
 
-    `attack.dates.tsv` has the triples with their dates in a fourth column.
+    `attack.dates.tsv` has the triples with their dates in a fourth column. Raise before anything is written if one of
+    the files exists with other content.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     triples = _text("attack.tsv.xz")
-    write_bytes(folder / "attack.tsv", triples.encode())
-    for each in ("names", "types"):
-        write_bytes(folder / f"attack.{each}.tsv", _text(f"attack.{each}.tsv.xz").encode())
-    rows = zip(triples.splitlines(), attack_dates(), strict=True)
-    write_bytes(folder / "attack.dates.tsv", "".join(f"{triple}\t{date}\n" for triple, date in rows).encode())
-    write_bytes(folder / "LICENSE.txt", (files("fewlink") / "builtin" / "LICENSE-attack.txt").read_bytes())
+    dated = "".join(f"{triple}\t{date}\n" for triple, date in zip(triples.splitlines(), attack_dates(), strict=True))
+    contents = {
+        "attack.tsv": triples.encode(),
+        "attack.names.tsv": _text("attack.names.tsv.xz").encode(),
+        "attack.types.tsv": _text("attack.types.tsv.xz").encode(),
+        "attack.dates.tsv": dated.encode(),
+        "LICENSE.txt": (files("fewlink") / "builtin" / "LICENSE-attack.txt").read_bytes(),
+    }
     benchmark = open_attack_few()
+    others = [
+        name for name, content in contents.items() if exists(folder / name) and read_file(folder / name) != content
+    ]
+    if exists(folder / benchmark.name) and not _holds(folder / benchmark.name, benchmark):
+        others.append(benchmark.name)
+    if others:
+        raise InputError(folder / others[0], "exists already: remove it, or choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        write_bytes(folder / name, content)
     benchmark.save(folder / benchmark.name)
     return benchmark
+
+
+def _holds(folder: Path, benchmark: Benchmark) -> bool:
+    """Whether a folder holds this benchmark, undamaged."""
+    try:
+        return Benchmark.open(folder).fingerprint == benchmark.fingerprint
+    except FewlinkError:
+        return False
 
 
 def attack_graph() -> Graph:
