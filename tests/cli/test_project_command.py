@@ -94,6 +94,13 @@ def test_what_cannot_be_exported_leaves_no_file(path: Path, tmp_path: Path) -> N
         call("project", "export", path, "--out", tmp_path / "x.tsv", "--format", "tvs")
 
 
+def test_an_export_does_not_replace_a_file(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("mine")
+    with pytest.raises(FewlinkError, match=r"x\.csv: exists already: remove it, or choose another file"):
+        call("project", "export", path, "--out", tmp_path / "x.csv")
+    assert (tmp_path / "x.csv").read_text() == "mine"
+
+
 def test_a_failed_import_leaves_no_file(tmp_path: Path) -> None:
     path, table = tmp_path / "new.decisions", tmp_path / "cures.csv"
     for rows, problem in (("a,b,maybe", "unknown decision 'maybe'"), (" ,b,accepted", "a head must have")):

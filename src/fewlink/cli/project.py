@@ -124,12 +124,14 @@ def export_project(
 
     Example: `fewlink project export attack.decisions --out accepted.stix.json --relation uses`
     """
-    from fewlink.core.errors import choose
+    from fewlink.core.errors import InputError, choose
     from fewlink.curation.exports import FORMATS, Described, format_of, write_export
     from fewlink.curation.store import ProjectFile
 
     chosen = format or format_of(out)
     wants_graph = choose("format", chosen, FORMATS).described
+    if out.exists():
+        raise InputError(out, "exists already: remove it, or choose another file")
     if graph is not None:
         common.check_graph_or_run(graph)
     common.check_files(types, names)
