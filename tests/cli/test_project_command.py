@@ -85,6 +85,16 @@ def test_an_export_without_a_graph_says_how_to_get_names(path: Path, tmp_path: P
     assert "--graph" not in call("project", "export", path, "--out", tmp_path / "x.nt")  # has ids only
 
 
+def test_an_export_of_a_graph_without_names_says_how_to_get_them(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a\tknows\tb\nc\tknows\td\nc\tknows\te\n")
+    (tmp_path / "names.tsv").write_text("a\tAnna\nb\tBob\n")
+    export = ("project", "export", path, "--out")
+    note = "note: ids stand in place of names: add --names FILE if you gave it to fewlink serve"
+    assert note in call(*export, tmp_path / "x.csv")
+    assert "note:" not in call(*export, tmp_path / "y.csv", "--names", tmp_path / "names.tsv")
+    assert "note:" not in call(*export, tmp_path / "x.nt")
+
+
 def test_what_cannot_be_exported_leaves_no_file(path: Path, tmp_path: Path) -> None:
     for name, problem in (("x.qs", "'a' is none"), ("x.stix.json", "'a' has no type"), ("x.xls", r"use \.tsv")):
         with pytest.raises(FewlinkError, match=problem):

@@ -143,6 +143,8 @@ def export_project(
         print(write_export(opened, name, out, chosen, relation=relation, described=described))
     if wants_graph and source is None:
         common.print_notes(["ids stand in place of names: add --graph GRAPH for readable names"])
+    elif source and described.graph is not None and described.graph.labels is None and Path(source).is_file():
+        common.print_notes(["ids stand in place of names: add --names FILE if you gave it to fewlink serve"])
 
 
 def _graph_of(file: Path) -> str | None:
