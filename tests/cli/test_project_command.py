@@ -63,6 +63,17 @@ def test_export_import_and_undo(path: Path, tmp_path: Path) -> None:
         assert file.pairs("cures", "rejected") == []
 
 
+def test_an_undo_without_a_name_says_what_to_add(path: Path) -> None:
+    refused = r"'cures' has no decision without a curator's name to undo: add --who NAME or --event NUMBER$"
+    with pytest.raises(FewlinkError, match=refused):
+        call("project", "undo", path)
+    with ProjectFile(path) as file:
+        file.decide("cures", [("accepted", "c", "f")])
+    assert "undone: c → f was accepted by an unnamed curator" in call("project", "undo", path)
+    with pytest.raises(FewlinkError, match=refused):
+        call("project", "undo", path)
+
+
 def test_exports_have_names_of_the_graph_that_the_file_is_named_after(path: Path, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a\tknows\tb\nc\tknows\td\nc\tknows\te\n")
     (tmp_path / "a.names.tsv").write_text("a\tAnna\nb\tBob\n")
