@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import QUICK_FIT, town_lines, written
+from tests.conftest import QUICK_FIT, benchmark_of, graph_of, town_lines, written
 from typer.testing import CliRunner
 
 from fewlink.cli import app
@@ -59,6 +59,14 @@ def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.chdir(tmp_path)
     record = json.loads(run_command("evaluate", run, "--split", "dev", "--json").stdout)
     assert len(record["relations"]) == again["figures"]["3"]["relations"]
+
+
+def test_append_remarks_on_a_new_entity_that_has_the_name_of_an_old_one(tmp_path: Path) -> None:
+    bench, new = tmp_path / "bench", written([("seth", "knows", "Adam")], tmp_path / "new.tsv")
+    benchmark_of(graph_of("eve knows adam")).save(bench)
+    result = run_command("data", "append", bench, new, "--json")
+    assert "note: 'Adam' is a new entity, but also the name of 'adam': write the id if you mean that" in result.stderr
+    assert json.loads(result.stdout)["namesakes"] == {"Adam": ["adam"]}
 
 
 def test_fit_errors_are_one_line_and_leave_no_folder(tmp_path: Path) -> None:

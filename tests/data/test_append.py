@@ -119,6 +119,26 @@ def test_types_and_readable_names_of_old_and_new_entities(tmp_path: Path) -> Non
     assert plain.graph.types is not None and not plain.graph.types.typed(np.array([len(old.entities)]))[0]
 
 
+def test_new_entities_with_the_name_of_an_old_one_are_remarked_on(tmp_path: Path) -> None:
+    old = graph_of("eve_1 knows adam_2", "eve_3 knows adam_2", "cain knows eve_1")
+    labels = Vocabulary.of(["Eve", "Adam", "eve", "Cain", "knows"])  # of eve_1, adam_2, eve_3 and cain
+    before = benchmark_of(Graph.of(old.entities, old.relations, old.triples(), labels=labels))
+    new = [("Seth", "knows", "Eve"), ("adam", "knows", "eve_1"), ("Cain", "knows", "cain")]
+    _, report = append_triples(before, [written(new, tmp_path / "new.tsv")])
+    assert report.entities == 4
+    assert report.namesakes == {"Eve": ["eve_1", "eve_3"], "adam": ["adam_2"], "Cain": ["cain"]}
+    assert report.remarks() == [
+        "'Eve' is a new entity, but also the name of 'eve_1', 'eve_3': write the id if you mean one of these",
+        "'adam' is a new entity, but also the name of 'adam_2': write the id if you mean that one",
+        "'Cain' is a new entity, but also the name of 'cain': write the id if you mean that one",
+    ]
+    many = [(" " * place + "Adam", "knows", "cain") for place in range(1, 8)]
+    _, report = append_triples(before, [written(many, tmp_path / "many.tsv")])
+    assert (len(report.namesakes), len(report.remarks())) == (7, 6)
+    assert report.remarks()[-1] == "2 other new entities have the name of an old one, too"
+    assert append_triples(small(), [written(NEW, tmp_path / "none.tsv")])[1].remarks() == []
+
+
 @pytest.mark.parametrize("model", ["complex", "transe", "distmult"])
 def test_vectors_of_new_entities_predict_their_neighbours(model: str) -> None:
     whole = known_graph(open_benchmark("umls"))

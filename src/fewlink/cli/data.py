@@ -325,7 +325,7 @@ def append(
     report = CompileReport()
     appended = append_to(where, files, types=types, names=names, **how, report=report)
     growth, graph = appended.growth, appended.benchmark.graph
-    common.print_notes(report.remarks())
+    common.print_notes([*report.remarks(), *growth.remarks()])
     if json:
         facts = {"place": str(appended.place), "sha256": appended.benchmark.fingerprint}
         common.print_json({**facts, **dataclasses.asdict(growth)})

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fewlink.core.words import plural
 from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import CompileReport, Graph, TypeTable, Vocabulary
 from fewlink.graph.compile import read_ids
+from fewlink.graph.name_index import fold, lines_of, readable, spaced
 from fewlink.graph.side_files import check_side_files, read_pairs_table
-from fewlink.graph.source import Reading
+from fewlink.graph.source import Reading, some_names
 from fewlink.graph.types import CONVENTION_SHARE, described_types, types_from_file, types_from_names, types_from_triples
 from fewlink.graph.vocabulary import Interner, local_name
+
+MAX_REMARKS = 5  # on new entities
 
 
 @dataclass(frozen=True)
 class AppendReport:
-    """The numbers of new triples, pairs of tasks, entities and relations, and of duplicates."""
+    """The numbers of new triples, pairs of tasks, entities and relations, and of duplicates.
+
+    `namesakes` has the new entities whose id is the readable name of old ones, with the ids of these.
+    """
 
     triples: int
     pairs: int
     entities: int
     relations: int
     duplicates: int
+    namesakes: Mapping[str, Sequence[str]]
+
+    def remarks(self) -> list[str]:
+        """A remark on each new entity that may have been meant as an old one: on a few such entities."""
+        lines = [
+            f"'{new}' is a new entity, but also the name of {some_names(old)}: write the id if you mean "
+            + ("that one" if len(old) == 1 else "one of these")
+            for new, old in list(self.namesakes.items())[:MAX_REMARKS]
+        ]
+        if more := len(self.namesakes) - len(lines):
+            lines.append(
+                f"{plural(more, 'other new entity has', 'other new entities have')} the name of an old one, too"
+            )
+        return lines
 
     def __bool__(self) -> bool:
         return bool(self.triples or self.pairs)
@@ -77,10 +99,22 @@ def append_triples(
         entities=len(extended.entities) - len(graph.entities),
         relations=len(extended.relations) - len(graph.relations),
         duplicates=len(added) - triples - pairs,
+        namesakes=_namesakes(graph, list(extended.entities)[len(graph.entities) :]),
     )
     splits = {split: [extended_tasks[task.name] for task in members] for split, members in benchmark.tasks.items()}
     extended_from = (*benchmark.extended_from, benchmark.fingerprint, graph.fingerprint)
     return Benchmark(benchmark.name, extended, splits, benchmark.source, extended_from), counts
+
+
+def _namesakes(graph: Graph, new: Sequence[str]) -> dict[str, list[str]]:
+    """The ids of the entities of a graph that a question would find by the id of a new one: by readable name."""
+    texts = {name: spaced(fold(name.replace("\n", " "))) for name in new}
+    wanted, owners = set(texts.values()) - {""}, defaultdict[str, list[str]](list)
+    lines = fold(readable(lines_of(graph.labels or graph.entities, 0, len(graph.entities)))).split("\n")
+    for number, line in enumerate(lines[:-1]):
+        if line in wanted:
+            owners[line].append(graph.entities[number])
+    return {name: owners[text] for name, text in texts.items() if text in owners}
 
 
 def _interner(names: Vocabulary) -> Interner:
