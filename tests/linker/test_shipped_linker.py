@@ -12,7 +12,7 @@ import pytest
 from tests.linker.linkers import REFERENCES, umls
 
 import fewlink
-from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.data import candidates_of
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, rank_task
@@ -51,6 +51,21 @@ def test_a_relation_of_the_graph_gives_all_its_pairs_as_references(triples: Path
     lines = [line.split("\t") for line in triples.read_text().splitlines()]
     assert linker.references_of("causes") == [(head, tail) for head, relation, tail in lines if relation == "causes"]
     assert found.trust is not None and found.trust.tested > 2  # the model does not see them, so they can be held out
+
+
+def test_a_relation_of_numbers_that_was_left_out_is_named_as_such(tmp_path: Path) -> None:
+    file = tmp_path / "dishes.csv"
+    serves = [f"{dish},serves,{number}" for dish, number in (("soup", 2), ("stew", 4), ("pie", 6))]
+    file.write_text("\n".join(["soup,part of,menu", "stew,part of,menu", "pie,part of,menu", *serves]) + "\n")
+    linker = fewlink.load(file)
+    message = (
+        "^the relation 'Serves' was left out, because its tails are numbers, dates or text: --literals keep reads it$"
+    )
+    with pytest.raises(UnknownName, match=message):
+        linker.predict(relation="Serves", heads=["soup"])
+    with pytest.raises(UnknownName, match=r"unknown relation 'costs': dishes\.csv has no such relation"):
+        linker.predict(relation="costs", heads=["soup"])
+    assert fewlink.load(file, literals="keep").references_of("serves")[0] == ("soup", "2")
 
 
 def test_references_that_the_graph_joins_are_held_out_like_others(triples: Path) -> None:

@@ -63,7 +63,8 @@ class Benchmark(Memo):
     """A background graph with task relations: `tasks` maps train, dev and test to theirs.
 
     `source` is the name or path that the benchmark was opened from. `extended_from` are the fingerprints of the
-    benchmarks and graphs that triples were appended to; ids stay the same.
+    benchmarks and graphs that triples were appended to; ids stay the same. `literal_relations` are relations of a file
+    of triples whose triples with literals were left out.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Benchmark(Memo):
     tasks: Mapping[str, Sequence[Task]]
     source: str = ""
     extended_from: tuple[str, ...] = ()
+    literal_relations: tuple[str, ...] = ()
 
     def split(self, name: str) -> Sequence[Task]:
         """The tasks of a split: train, dev or test."""

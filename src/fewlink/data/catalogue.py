@@ -15,7 +15,7 @@ from fewlink.core.memo import cache_home
 from fewlink.core.progress import tell
 from fewlink.core.storage import exists, is_folder_of, write_bytes
 from fewlink.core.words import listed
-from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark
+from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark, Task
 from fewlink.data.carving import CarveSettings, carve
 from fewlink.data.nell_layout import is_layout, read_layout
 from fewlink.graph import CompileReport, Graph, compile_graph
@@ -107,6 +107,7 @@ def open_graph(
     `types` and `names` are side files of a file of triples, and `reading` says how to read it, as in `compile_graph`.
     """
     path, reading = Path(which), reading or Reading()
+    left_out: list[str] = []
     as_usual = types is names is None and reading == Reading()
     if _is_built_in_graph(which) and as_usual:
         return Benchmark(str(which), attack_graph(), {split: [] for split in SPLITS}, source=str(which))
@@ -117,6 +118,7 @@ def open_graph(
         graph = read_files([path], reading, types=types_file, names=names_file, report=report)
         for remark in report.remarks():
             tell(f"{path}: {remark}")
+        left_out = report.literal_relations
     elif not as_usual:
         described = (name for name, value in (("types", types), ("names", names)) if value is not None)
         raise FewlinkError(f"{which} is not a file of triples: leave out {listed([*described, *reading.given()])}")
@@ -124,7 +126,8 @@ def open_graph(
         graph = Graph.open(path)
     else:
         return open_benchmark(which)
-    return Benchmark(path.name, graph, {split: [] for split in SPLITS}, source=os.path.abspath(path))
+    nothing = {split: list[Task]() for split in SPLITS}
+    return Benchmark(path.name, graph, nothing, os.path.abspath(path), literal_relations=tuple(left_out))
 
 
 def check_benchmark(which: str | Path) -> None:
