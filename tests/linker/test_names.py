@@ -66,7 +66,7 @@ def test_entities_of_one_name_are_told_apart_by_type_and_neighbour(tmp_path: Pat
         names.find("Paris", "head")
     assert str(error.value) == (
         "head 'Paris' is the name of 3 entities: give the id of one: "
-        "Q1 (town, near Troyes); Q2 (town, near Dallas); Q3 (Helen knows it)"
+        "Q1 (town · —near→ Troyes); Q2 (town · —near→ Dallas); Q3 (←knows— Helen)"
     )
 
 
@@ -244,7 +244,7 @@ def test_a_name_that_is_an_id_and_the_name_of_others_is_remarked_on() -> None:
     (remark,) = names.remarks(["Ruth", "Q4", "ruth_9", "Ruth", "nobody"], "head")
     assert remark == (
         "the head 'Ruth' is taken for an id; 2 other entities have this name; to ask for that, give its id: "
-        "ruth_2450 (next Ruth); ruth_9 (next ruth)"
+        "ruth_2450 (—next→ Ruth); ruth_9 (—next→ ruth)"
     )
     assert named(["Ruth", "ruth"]).remarks(["Ruth"]) == []
 
@@ -255,4 +255,4 @@ def test_heads_and_references_by_an_id_that_others_have_as_name_leave_a_note() -
     assert find_heads(names, ["Ruth", "Boaz"], notes) == (0, 2)
     assert find_pairs(names, [("Boaz", "Ruth")], notes=notes) == [(2, 0)]
     assert [note.partition(" is taken")[0] for note in notes] == ["the head 'Ruth'", "the end of a reference 'Ruth'"]
-    assert all(note.endswith("give its id: ruth_2450 (next Boaz)") for note in notes)
+    assert all(note.endswith("give its id: ruth_2450 (—next→ Boaz)") for note in notes)

@@ -129,7 +129,6 @@ class Names:
 
     def described(self, entities: Sequence[int]) -> list[str]:
         """Tell entities of the same name apart: each id with a type and, if possible, a neighbour of its own."""
-        graph = self.graph
         edges_of = []
         for entity in entities:
             relations, tails = self._edges(entity)
@@ -140,12 +139,14 @@ class Names:
             facts = self.types_of(entity)[:1]
             if edges_of[number]:
                 distinctive = [edge for edge in edges_of[number] if edge not in others]
-                relation, neighbour = (distinctive or edges_of[number])[0]
-                inverse, forward = divmod(relation, len(graph.relations))
-                verb, name = graph.relation_name(forward), graph.name(neighbour)
-                facts.append(f"{name} {verb} it" if inverse else f"{verb} {name}")
-            texts.append(f"{graph.entities[entity]} ({', '.join(facts)})" if facts else graph.entities[entity])
+                facts.append(self._link(*(distinctive or edges_of[number])[0]))
+            texts.append(self.graph.entities[entity] + (f" ({' · '.join(facts)})" if facts else ""))
         return texts
+
+    def _link(self, relation: int, neighbour: int) -> str:
+        """An edge as an arrow and the neighbour: —lives in→ Oslo."""
+        inverse, forward = divmod(relation, len(self.graph.relations))
+        return f"{hop(self.graph.relation_name(forward), bool(inverse))} {self.graph.name(neighbour)}"
 
     def _edges(self, entity: int) -> tuple[np.ndarray, np.ndarray]:
         """The relations and neighbours of the first edges of an entity: (n,) each."""
@@ -283,9 +284,7 @@ class Names:
             alike = np.array([tuple(edge) in shared for edge in edges.tolist()])
             relations, tails = edges.T
             best = np.lexsort((-graph.degrees_of(tails), relations >= len(graph.relations), alike))[0]
-            inverse, forward = divmod(int(relations[best]), len(graph.relations))
-            arrow = ("←{}—" if inverse else "—{}→").format(graph.relation_name(forward))
-            hints.append(f"{arrow} {graph.name(int(tails[best]))}")
+            hints.append(self._link(int(relations[best]), int(tails[best])))
         return " · ".join(hints)
 
 
