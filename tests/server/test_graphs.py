@@ -79,6 +79,15 @@ def test_an_opened_file_has_a_page_and_answers(client: TestClient, tmp_path: Pat
         assert post(again, "/graphs", CSV, name="my-people.csv").json()["name"] == "my-people-2"
 
 
+def test_graphs_of_the_same_file_are_told_apart_by_a_number(client: TestClient, tmp_path: Path) -> None:
+    for name in ("people.csv", "towns.csv", *["people.csv"] * 2):
+        post(client, "/graphs", CSV, name=name)
+    (tmp_path / "graphs" / "people-3").rename(tmp_path / "graphs" / "people-10")
+    found = [(graph["file"], graph["name"]) for graph in client.get("/graphs").json()["graphs"]]
+    people = [("people.csv", "people"), ("people.csv (2)", "people-2"), ("people.csv (3)", "people-10")]
+    assert found == [*people, ("towns.csv", "towns")]
+
+
 def test_errors_name_the_file_the_line_and_the_option(client: TestClient, tmp_path: Path) -> None:
     for path in ("/graphs", "/graphs/preview"):
         bad = post(client, path, b"a\tr\tb\nonly one\n", name="bad.tsv")
@@ -91,6 +100,10 @@ def test_errors_name_the_file_the_line_and_the_option(client: TestClient, tmp_pa
         assert "empty.tsv" in unreadable
     skipped = post(client, "/graphs/preview", b"a\tr\tb\nonly one\n", name="bad.tsv", on_error="skip")
     assert skipped.json()["counts"]["bad lines"] == 1
+    assert (
+        skipped.json()["problems"][0]
+        == "1 bad line, the first: bad.tsv:2: has 1 column instead of head, relation and tail"
+    )
     assert not list((tmp_path / "graphs").iterdir())  # nothing is left of what was refused
 
 

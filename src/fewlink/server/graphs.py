@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -89,7 +90,15 @@ class GraphFolder:
         return sorted(path.parent.name for path in self.folder.glob(f"*/{READING_FILE}"))
 
     def facts(self) -> list[dict[str, Any]]:
-        return [{"name": name, "file": self._read(name)[0].name, "address": address_of(name)} for name in self.names()]
+        """The graphs by file. From the second graph of a file on, a number tells it from the others."""
+        files = {name: self._read(name)[0].name for name in self.names()}
+        counts = Counter[str]()
+        rows = []
+        for name in sorted(files, key=lambda name: (files[name], len(name), name)):  # graph, graph-2, …, graph-10
+            counts[files[name]] += 1
+            number = f" ({counts[files[name]]})" if counts[files[name]] > 1 else ""
+            rows.append({"name": name, "file": f"{files[name]}{number}", "address": address_of(name)})
+        return rows
 
     async def add(self, file_name: str, content: bytes, options: Options, job: Job) -> str:
         """Store a file that can be read, and the graph in it; return the name of the graph."""
@@ -115,7 +124,8 @@ class GraphFolder:
             report = await self._read_apart(file, options, job, save=False)
         counts = {what: count for what, count in report["counts"].items() if count}
         shown = {key: report[key] for key in PREVIEWED}
-        return {"file": name, **shown, "counts": counts, "problems": report["problems"]}
+        problems = [without_folder(problem, file.parent) for problem in report["problems"]]
+        return {"file": name, **shown, "counts": counts, "problems": problems}
 
     async def _read_apart(self, file: Path, options: Options, job: Job, *, save: bool = True) -> dict[str, Any]:
         """Read a file in a process of its own, which saves the graph beside it, and describe it."""
@@ -213,7 +223,12 @@ def naming_file(folder: Path) -> Iterator[None]:
     try:
         yield
     except FewlinkError as error:
-        raise FewlinkError(str(error).replace(f"{folder}/", "")) from None
+        raise FewlinkError(without_folder(str(error), folder)) from None
+
+
+def without_folder(text: str, folder: Path) -> str:
+    """A message that names the file alone."""
+    return text.replace(f"{folder}/", "")
 
 
 def install_graphs(app: FastAPI, graphs: GraphFolder) -> None:

@@ -521,7 +521,7 @@ class OpenedGraph(BaseModel):
 
 
 class StoredGraph(OpenedGraph):
-    file: str
+    file: str = Field(description="The name of its file; the second graph of a file has a number: `graph.csv (2)`.")
 
 
 class GraphList(BaseModel):
