@@ -93,6 +93,10 @@ def test_a_fit_without_tuning(tmp_path: Path) -> None:
     made = json.loads(run_command("fit", graph, "--out", tmp_path / "run", "--no-tune", "--json").stdout)
     assert (made["deployed"], [*made["held_out"]], [*made["figures"]]) == ("shipped", ["shipped"], ["all"])
     assert "no fine-tuning" in made["why"]
+    before = (tmp_path / "run" / "fit.json").read_bytes()
+    again = run_command("fit", graph, "--out", tmp_path / "run", "--no-tune")
+    assert f"{tmp_path / 'run'} is already fitted: nothing was done; choose another --out to fit again" in again.stderr
+    assert "measuring" not in again.stderr and (tmp_path / "run" / "fit.json").read_bytes() == before
 
 
 def test_a_fit_that_is_stopped_says_that_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

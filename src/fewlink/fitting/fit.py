@@ -234,7 +234,9 @@ class Fit:
     def finish(self) -> Fitted:
         """Run the stages that are not done."""
         record = self.record
-        if record["seconds"] and "card" not in record["seconds"]:
+        if "card" in record["seconds"]:
+            self.tell(f"{self.run} is already fitted: nothing was done; choose another --out to fit again")
+        elif record["seconds"]:
             self.tell(f"{self.run} continues: {duration(self.used)} of {duration(self.limit)} are used")
         with self.stage("answering") as pending:
             if pending:
