@@ -64,7 +64,7 @@ def test_export_import_and_undo(path: Path, tmp_path: Path) -> None:
 
 
 def test_an_undo_without_a_name_says_what_to_add(path: Path) -> None:
-    refused = r"'cures' has no decision without a curator's name to undo: add --who NAME or --event NUMBER$"
+    refused = r"'cures': no decision without a curator's name to undo: give who \(--who\) or event \(--event\)$"
     with pytest.raises(FewlinkError, match=refused):
         call("project", "undo", path)
     with ProjectFile(path) as file:

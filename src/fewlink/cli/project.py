@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ from fewlink.core.words import percent, plural
 
 if TYPE_CHECKING:
     from fewlink.curation.exports import Described
-    from fewlink.curation.schema import Event
 
 app = typer.Typer(
     help="Project files, which store curators' decisions: list, show, log, export, import, undo, backup, restore.",
@@ -210,8 +209,8 @@ def import_project(
         if project is None and relation not in ("", name):
             raise InputError(
                 source,
-                f"has decisions on '{relation}', but the project in {file} is '{name}': give --project '{relation}' for a "
-                f"project of its own, or --project '{name}' to add them there",
+                f"has decisions on '{relation}', but the project in {file} is '{name}': give --project '{relation}' "
+                f"for a project of its own, or --project '{name}' to add them there",
             )
         done = add_decisions(opened, name, decisions, format_of(source), find)
     if done.unknown:
@@ -239,23 +238,12 @@ def undo_decision(
 
     Example: `fewlink project undo my-graph.tsv.decisions --project cures --who ann`
     """
-    from fewlink.core.errors import FewlinkError
     from fewlink.curation.store import ProjectFile
 
     with ProjectFile(file, must_exist=True) as opened:
-        name = opened.only(project)
-        if event is None and not who and not _has_unnamed(opened.log(name)):
-            problem = "has no decision without a curator's name to undo: add --who NAME or --event NUMBER"
-            raise FewlinkError(f"project '{name}' {problem}")
-        undone = opened.undo(name, event, who)
+        undone = opened.undo(opened.only(project), event, who)
     curator = undone.who or "an unnamed curator"
     print(f"undone: {undone.head} → {undone.tail} was {undone.kind} by {curator} at {undone.time}")
-
-
-def _has_unnamed(log: Sequence[Event]) -> bool:
-    """Whether a decision without a curator's name counts."""
-    undone = {event.undoes for event in log}
-    return any(not event.who and event.kind in ("accepted", "rejected") and event.number not in undone for event in log)
 
 
 @app.command("backup")

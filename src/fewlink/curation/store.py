@@ -236,7 +236,7 @@ class ProjectFile:
             if event is None:
                 problem = f"'{who}' has no decision to undo"
                 if not who:
-                    problem = "no decision without a curator's name to undo: name the curator, or the event"
+                    problem = "no decision without a curator's name to undo: give who (--who) or event (--event)"
                 raise FewlinkError(f"project '{row[1]}': {problem}")
         else:
             event = self._base.execute(found + " AND number = ?", (row[0], number)).fetchone()

@@ -108,6 +108,8 @@ def append_triples(
 
 def _namesakes(graph: Graph, new: Sequence[str]) -> dict[str, list[str]]:
     """The ids of the entities of a graph that a question would find by the id of a new one: by readable name."""
+    if not new:
+        return {}
     texts = {name: spaced(fold(name.replace("\n", " "))) for name in new}
     wanted, owners = set(texts.values()) - {""}, defaultdict[str, list[str]](list)
     lines = fold(readable(lines_of(graph.labels or graph.entities, 0, len(graph.entities)))).split("\n")
