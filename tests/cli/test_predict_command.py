@@ -193,6 +193,14 @@ def test_a_graph_is_asked_without_training(triples: Path, tmp_path: Path) -> Non
     assert "trail on umls" in by_name.stdout
 
 
+def test_entities_that_share_a_name_are_printed_with_their_ids(triples: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.tsv"
+    names.write_text("alga\tthe green one\nplant\tthe green one\n")
+    words = ["--head", "alga", "--head", "fish", "--names", names, "-k", "2"]
+    table = run_command("ask", triples, *PAIRS, *words).stdout
+    assert table.count("the green one (alga)") == 2 and "fish (fish)" not in table
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

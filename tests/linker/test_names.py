@@ -239,6 +239,23 @@ def test_hints_tell_entities_of_one_name_apart_also_by_edges_that_both_have() ->
     assert hints["p3"] == "—gender→ male"  # alone with its name
 
 
+def test_shared_names_are_those_of_several_entities_in_the_same_case() -> None:
+    names = named(["Q1", "Q2", "Q3", "Q4", "a_b", "a b"], ["Rome", "Oslo", "Rome", "rome", "A_b", "A b"])
+    assert names.with_shared_names(range(6)) == {0, 2, 4, 5}
+    assert names.with_shared_names([2, 3, 1]) == {2}
+    assert names.with_shared_names([]) == set()
+    assert named(["Oslo", "Rome"]).with_shared_names([0, 1]) == set()
+
+
+@given(st.lists(st.text(alphabet="aAé", min_size=1, max_size=3), min_size=1, max_size=8))
+def test_shared_names_agree_with_a_comparison_of_all(texts: list[str]) -> None:
+    names = named([f"Q{i}" for i in range(len(texts))], texts)
+    every = [names.graph.name(entity) for entity in range(len(texts))]
+    alike = {entity for entity, name in enumerate(every) if every.count(name) > 1}
+    for entity in range(len(texts)):  # alone, so that each is looked up
+        assert names.with_shared_names([entity]) == alike & {entity}
+
+
 def test_a_name_that_is_an_id_and_the_name_of_others_is_remarked_on() -> None:
     names = named(["Ruth", "ruth_2450", "ruth_9", "Q4"], ["Book of Ruth", "Ruth", "Ruth", "ruth"])
     (remark,) = names.remarks(["Ruth", "Q4", "ruth_9", "Ruth", "nobody"], "head")

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from tests.conftest import benchmark_of, graph_of, task_of
 from tests.linker.linkers import fsrl, trail, trail_run
 
-from fewlink.graph import Graph, TypeTable
+from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.linker import Linker
 from fewlink.scorers import Question
 from fewlink.server import ServerSettings
@@ -23,7 +23,7 @@ from fewlink.server.app import make_app
 from fewlink.server.connections import UVICORN_OPTIONS
 from fewlink.server.process import listen
 
-__all__ = ["PAIRS", "Known", "asking", "eventually", "fsrl", "on_a_port", "small", "trail", "trail_run"]
+__all__ = ["PAIRS", "Known", "asking", "eventually", "fsrl", "namesakes", "on_a_port", "small", "trail", "trail_run"]
 PAIRS = [["virus", "cell"], ["fungus", "plant"]]
 
 
@@ -54,6 +54,15 @@ def small() -> Linker:
     graph = Graph.of(plain.entities, plain.relations, plain.triples(), types=types)
     task = task_of([(0, 1), (2, 3), (4, 3), (0, 3)], [1, 3], name="visited")
     return Linker(benchmark_of(graph, test=[task]), Known())
+
+
+def namesakes() -> Linker:
+    """Four people live in three towns. Two people are called Bob, and two towns Paris."""
+    rows = ("ann lives paris_1", "bob_1 lives paris_2", "bob_2 lives oslo", "cy lives paris_2", "ann knows cy")
+    plain = graph_of(*rows)
+    labels = Vocabulary.of([*(name.split("_")[0].title() for name in plain.entities), *plain.relations])
+    graph = Graph.of(plain.entities, plain.relations, plain.triples(), labels=labels)
+    return Linker(benchmark_of(graph), Known())
 
 
 def eventually(condition: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.linker.linkers import umls
 from tests.server.browser import Browser
-from tests.server.servers import PAIRS, on_a_port, small
+from tests.server.servers import PAIRS, namesakes, on_a_port, small
 
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
@@ -293,6 +293,43 @@ def test_a_chosen_project_begins_without_the_example(browser: Browser, project: 
     assert browser.run("return [...document.querySelectorAll('#references input')].every((one) => !one.value)")
     with ProjectFile(path, write=False) as file:
         assert len(file.pairs(1, "reference")) == len(PAIRS)
+
+
+def test_entities_that_share_a_name_are_shown_with_their_ids(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "decisions"
+    with ProjectFile(path) as file:
+        file.add_project("lives")
+
+    def shown(selector: str) -> list[str]:
+        return [" ".join(text.split()) for text in browser.texts(selector)]
+
+    with on_a_port(make_app(namesakes(), project=path)) as (address, _):
+        browser.open(f"{address}/health")
+        browser.run("localStorage.clear(); localStorage.setItem('fewlink:who', 'ann')")
+        browser.open(f"{address}/")
+        browser.until(lambda: browser.texts("[aria-label='Complete lives']"))
+        browser.click("[aria-label='Complete lives']")
+        browser.until(lambda: browser.texts(".row"))
+        rows = ["Bob bob_1 → Oslo", "Bob bob_1 → Paris paris_1", "Bob bob_2 → Paris paris_1", "Cy → Oslo"]
+        assert {*rows} <= {*shown(".row .name")}
+        browser.click(".row[data-head=bob_1][data-tail=oslo] .yes")
+        browser.until(lambda: shown("#accepted-list li > span"))
+        assert shown("#accepted-list li > span") == ["Bob bob_1 → Oslo"]
+        assert browser.text("#status") == "Accepted: Bob (bob_1) → Oslo."
+        browser.click("#history-open")
+        browser.until(lambda: browser.texts("#history-list li"))
+        assert "accepted Bob (bob_1) → Oslo" in browser.text("#history-list li")
+        browser.press("Escape")
+        browser.run("document.querySelector('[name=view][value=decide]').click()")
+        browser.until(lambda: card(browser))
+        seen: list[str] = []
+        for _ in range(3):
+            browser.until(lambda before=seen[-1:]: shown("#card h3") not in ([], before))
+            seen += shown("#card h3")
+            browser.press("s")
+        for title in seen:
+            assert ("Bob" in title) == ("bob_" in title) and ("Paris" in title) == ("paris_" in title)
+        assert any("bob_" in title for title in seen)
 
 
 def test_constraints_are_sent_and_noted(browser: Browser, project: tuple[str, Path]) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from tests.conftest import benchmark_of, graph_of
-from tests.server.servers import PAIRS, Known, asking, fsrl, small, trail
+from tests.server.servers import PAIRS, Known, asking, fsrl, namesakes, small, trail
 
 from fewlink.data import SPLITS, Benchmark
 from fewlink.graph import Vocabulary
-from fewlink.linker import Linker
+from fewlink.linker import Linker, Predictions
 from fewlink.linker.calibration import ROUGH
 from fewlink.linker.complete import plausible_heads
 from fewlink.linker.trust import MAX_IN_TURN
@@ -30,6 +30,11 @@ def rows_of(answer: Any) -> Any:
 def plain(rows: Any) -> Any:
     """Values after a round trip through JSON."""
     return json.loads(json.dumps(rows))
+
+
+def alone(predictions: Predictions) -> list[dict[str, Any]]:
+    """The rows of the linker as the server writes them in a graph in which every name is unique."""
+    return [{**row, "head_name_shared": False, "tail_name_shared": False} for row in predictions.to_dicts()]
 
 
 def test_health_and_about() -> None:
@@ -62,7 +67,8 @@ def test_predictions_and_reasons_equal_the_linkers(linker: Any) -> None:
     with asking(found) as client:
         answer = client.post("/predict", json={**query, "explain": True})
         content = schema.PredictAnswer(**answer.json())
-        assert plain(found.predict(pairs, ["alga", "bacterium"], 3, explain="full").to_dicts()) == rows_of(answer)
+        expected = found.predict(pairs, ["alga", "bacterium"], 3, explain="full")
+        assert plain(alone(expected)) == rows_of(answer)
         assert content.predictions[0].reasons and content.predictions[0].reasons.sentences
         shown = rows_of(client.post("/predict", json={**query, "heads": ["virus"], "exclude_known": False, "k": 100}))
         assert [row["tail"] for row in shown if row["known"]] == ["cell"]
@@ -160,7 +166,7 @@ def test_heads_are_found_for_tails() -> None:
         schema.PredictAnswer(**answer)
         pairs = [(head, tail) for head, tail in PAIRS]
         expected = linker.heads(["plant", "cell"], pairs, 4)
-        assert plain(answer["predictions"]) == plain(expected.to_dicts()) and answer["heads"] == 2
+        assert plain(answer["predictions"]) == plain(alone(expected)) and answer["heads"] == 2
         assert [row["tail"] for row in answer["predictions"]] == ["plant"] * 4 + ["cell"] * 4
         first = answer["predictions"][0]
         ends = {"head": first["head"], "tail": first["tail"]}
@@ -178,7 +184,7 @@ def test_some_tails_of_each_of_many_heads() -> None:
         answer = client.post("/predict", json=body).json()
         heads = list(dict.fromkeys(row["head"] for row in answer["predictions"]))
         expected = linker.predict([(head, tail) for head, tail in PAIRS], heads, 2)
-        assert plain(answer["predictions"]) == plain(expected.to_dicts())
+        assert plain(answer["predictions"]) == plain(alone(expected))
         assert len(heads) == answer["heads"] == 5 < answer["heads_in_all"]
         completed = linker.complete([(head, tail) for head, tail in PAIRS], top=1000, k=1)
         assert answer["heads_in_all"] == len({row.head for row in completed})  # the heads of `fewlink complete`
@@ -305,6 +311,22 @@ def test_hints_distinguish_entities_of_one_name() -> None:
         assert {offer["hint"] for offer in error["suggestions"][:2]} == {"—in→ France", "—likes→ Music"}
     with asking(small()) as client:
         assert client.get("/entities", params={"q": "cy"}).json()[0]["hint"] == "person · —lives→ oslo"
+
+
+def test_rows_say_which_names_other_entities_have() -> None:
+    with asking(namesakes()) as client:
+        body = {"relation": "lives", "heads": ["bob_1", "cy"]}
+        rows = rows_of(client.post("/predict", json=body))
+        shared = {(row["head"], row["tail"]): (row["head_name_shared"], row["tail_name_shared"]) for row in rows}
+        assert shared == {
+            ("bob_1", "paris_1"): (True, True),
+            ("bob_1", "oslo"): (True, False),
+            ("cy", "paris_1"): (False, True),
+            ("cy", "oslo"): (False, False),
+        }
+        heads = rows_of(client.post("/predict", json={"relation": "lives", "tails": ["oslo"]}))
+        assert {row["head"] for row in heads if row["head_name_shared"]} == {"bob_1"}
+        assert not any(row["tail_name_shared"] for row in heads)
 
 
 def test_constraints_rule_out_tails_and_answers_have_tail_types(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from tests.linker.linkers import umls
-from tests.server.servers import PAIRS, asking, small
+from tests.server.servers import PAIRS, asking, namesakes, small
 
 from fewlink.core.errors import InputError
 from fewlink.curation.exports import COLUMNS, FORMATS
@@ -76,8 +76,8 @@ def test_a_project_tells_its_progress_and_warns_of_a_tail_that_crowds_out_the_re
     progress = answer["project"]["progress"]
     assert (progress["decided"], progress["right"], progress["distinct_tails"]) == (11, 10 / 11, 2)
     assert progress["tails"] == [
-        {"tail": "cell", "tail_name": "cell", "accepted": 9},
-        {"tail": "body_system", "tail_name": "body system", "accepted": 1},
+        {"tail": "cell", "tail_name": "cell", "tail_name_shared": False, "accepted": 9},
+        {"tail": "body_system", "tail_name": "body system", "tail_name_shared": False, "accepted": 1},
     ]
     assert progress["warning"].startswith("9 of 10 accepted pairs have the tail cell:")
 
@@ -97,6 +97,26 @@ def test_decisions_are_kept_by_id_with_conflicts_and_names(client: TestClient, t
     listed = client.get(f"/projects/{number}/decisions?kind=accepted").json()["decisions"]
     assert [row["who"] for row in listed] == ["ann"]
     assert [event["kind"] for event in client.get(f"/projects/{number}/log").json()["log"]][-1] == "undo"
+
+
+def test_decisions_and_suggestions_say_which_names_other_entities_have(tmp_path: Path) -> None:
+    app = make_app(namesakes(), project=tmp_path / "decisions")
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        number = client.post("/projects", json={"name": "lives"}).json()["number"]
+        body = {"relation": "lives", "heads": ["bob_1", "cy"]}
+        suggested = client.post(f"/projects/{number}/next", json=body).json()["suggestions"]
+        assert len(suggested) == 4
+        for one in suggested:
+            assert one["head_name_shared"] == (one["head"] == "bob_1")
+            assert one["tail_name_shared"] == (one["tail"] == "paris_1")
+        answer = decide(client, number, "ann", ("accepted", "bob_1", "oslo"), ("accepted", "cy", "paris_1"))
+        for rows in (answer["decisions"], client.get(f"/projects/{number}/log").json()["log"]):
+            shared = [(row["head_name_shared"], row["tail_name_shared"]) for row in rows]
+            assert shared == [(True, False), (False, True)]
+        tails = answer["project"]["progress"]["tails"]
+        assert {one["tail"]: one["tail_name_shared"] for one in tails} == {"oslo": False, "paris_1": True}
+        undone = client.post(f"/projects/{number}/undo", json={"who": "ann"}).json()["undone"]
+        assert (undone["head_name_shared"], undone["tail_name_shared"]) == (False, True)
 
 
 def test_several_decisions_are_undone_at_once_or_not_at_all(client: TestClient) -> None:

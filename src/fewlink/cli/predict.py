@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fewlink.core.progress import Advance
-    from fewlink.linker import Linker, Predictions
+    from fewlink.linker import Linker, Prediction, Predictions
 
 SOURCE = typer.Argument(
     ...,
@@ -252,9 +252,17 @@ def _print_predictions(linker: Linker, predictions: Predictions, full: bool) -> 
     calibrated = any(row.probability is not None for row in predictions)
     asked, found = ("tail", "head") if predictions.inverse else ("head", "tail")
     columns = [asked, "rank", found, "score", *(["probability"] if calibrated else []), "known", "id"]
+    entities = linker.graph.entities
+    shared = linker.names.with_shared_names(entities.id(getattr(row, asked)) for row in predictions)
+    ambiguous = {entities[number] for number in shared}
+
+    def asked_name(row: Prediction) -> str:
+        id, name = getattr(row, asked), getattr(row, f"{asked}_name")
+        return f"{name} ({id})" if id in ambiguous else name
+
     rows = [
         [
-            getattr(row, f"{asked}_name"),
+            asked_name(row),
             str(plain_rank(row.rank)),
             getattr(row, f"{found}_name"),
             row.score,

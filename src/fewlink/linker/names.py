@@ -101,6 +101,17 @@ class Names:
         found = self._names.equal(named) if named else np.zeros(0, np.int64)
         return [int(other) for other in found[: MAX_NAMESAKES + 1] if other != entity][:MAX_NAMESAKES]
 
+    def with_shared_names(self, entities: Iterable[int]) -> set[int]:
+        """Those of these entities whose readable name another entity has, too; each name is looked up once."""
+        by_name: dict[str, list[int]] = {}
+        for entity in set(entities):
+            by_name.setdefault(self.graph.name(entity), []).append(entity)
+        shared = (own for name, own in by_name.items() if len(own) > 1 or self._is_shared(own[0], name))
+        return set(itertools.chain.from_iterable(shared))
+
+    def _is_shared(self, entity: int, name: str) -> bool:
+        return any(self.graph.name(other) == name for other in self.namesakes(entity))
+
     def remarks(self, names: Iterable[str], what: str = "entity") -> list[str]:
         """A remark on each name that is the id of an entity and the readable name of others: on a few such names."""
         found = (self._remark(name, what) for name in dict.fromkeys(names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -45,7 +45,7 @@ from fewlink.server.schema import (
     Undone,
     UndoRequest,
 )
-from fewlink.server.service import Service, adjusted, adjustment_facts
+from fewlink.server.service import Service, adjusted, adjustment_facts, shared_names
 
 READ_DECISIONS = "fewlink.curation.imports:read_fields"
 SUGGESTED_TAILS = 50  # of each head
@@ -120,14 +120,23 @@ class Projects:
     def facts(self, number: int) -> dict[str, Any]:
         """A project with its progress, tails by name."""
         progress = self.file.progress(number)
-        tails = [{"tail": tail, "tail_name": self.name_of(tail), "accepted": count} for tail, count in progress.tails]
+        listed = progress.tails[:LISTED_TAILS]
+        shared = self.with_shared_names(tail for tail, _ in listed)
         return {
             **asdict(self.file.project(number)),
             "progress": {
                 "decided": progress.decided,
                 "right": progress.right,
-                "tails": tails[:LISTED_TAILS],
-                "distinct_tails": len(tails),
+                "tails": [
+                    {
+                        "tail": tail,
+                        "tail_name": self.name_of(tail),
+                        "tail_name_shared": tail in shared,
+                        "accepted": count,
+                    }
+                    for tail, count in listed
+                ],
+                "distinct_tails": len(progress.tails),
                 "warning": progress.warning(self.name_of),
             },
         }
@@ -140,18 +149,24 @@ class Projects:
     def id_of(self, name: str, what: str) -> str:
         return self.linker.graph.entities[self.linker.names.find(name, what)]
 
-    def event(self, event: Event) -> dict[str, Any]:
-        """An event with readable names, where the graph has them."""
+    def events(self, events: Sequence[Event]) -> list[dict[str, Any]]:
+        """Events with readable names, where the graph has them."""
+        shared = self.with_shared_names(entity for event in events for entity in event.pair)
+        return [self._event(event, shared) for event in events]
+
+    def _event(self, event: Event, shared: set[str]) -> dict[str, Any]:
         facts = asdict(event)
-        facts |= {f"{end}_name": self.name_of(facts[end]) for end in ("head", "tail")}
+        for end in ("head", "tail"):
+            facts[f"{end}_name"] = self.name_of(facts[end])
+            facts[f"{end}_name_shared"] = facts[end] in shared
         facts["known"] = None not in map(self.linker.graph.entities.find, event.pair)
         if isinstance(event, Decision):
-            facts["conflict"] = event.conflict and self.event(event.conflict)
+            facts["conflict"] = event.conflict and self._event(event.conflict, shared)
         return facts
 
     def listed(self, number: int, states: Sequence[Decision]) -> dict[str, Any]:
         """Decisions of a project, with a note on pairs with entities that this graph lacks."""
-        rows = [self.event(state) for state in states]
+        rows = self.events(states)
         lacking = [(row["head"], row["tail"]) for row in rows if not row["known"]]
         notes = [lacking_note(lacking)] if lacking else []
         return {"project": self.facts(number), "decisions": rows, "notes": notes}
@@ -159,6 +174,12 @@ class Projects:
     def name_of(self, entity: str) -> str:
         number = self.linker.graph.entities.find(entity)
         return entity if number is None else self.linker.graph.name(number)
+
+    def with_shared_names(self, entities: Iterable[str]) -> set[str]:
+        """Those of these ids whose readable name another entity of the graph has, too."""
+        graph = self.linker.graph
+        known = (number for number in map(graph.entities.find, entities) if number is not None)
+        return {graph.entities[number] for number in self.linker.names.with_shared_names(known)}
 
     def decide(self, number: int, body: NewDecisions) -> list[Decision]:
         """Store decisions, and return the state of their pairs."""
@@ -282,7 +303,9 @@ class Projects:
         base, final = (None, None) if probabilities is None else probabilities
         graph = self.linker.graph
         rows = []
-        for place in order[: body.k].tolist():
+        chosen = order[: body.k]
+        shared = shared_names(self.linker, *pairs[left][chosen].T)
+        for place, own in zip(chosen.tolist(), shared, strict=True):
             head, tail = pairs[left][place].tolist()
             rows.append(
                 {
@@ -290,6 +313,7 @@ class Projects:
                     "head_name": graph.name(head),
                     "tail": graph.entities[tail],
                     "tail_name": graph.name(tail),
+                    **own,
                     "score": float(corrected[place]),
                     "rank": float(ranked.ranks[left][place]),
                     "probability": float(final[place]) or None if final is not None and shown else None,
@@ -353,12 +377,12 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
         numbers: list[int | None] = [*body.events] if body.events else [body.event]
         undone = projects.file.undo_all(number, numbers, body.who)
         facts = {"project": projects.facts(number), "count": len(undone)}
-        return as_json({**facts, "undone": projects.event(undone[-1])})
+        return as_json({**facts, "undone": projects.events(undone[-1:])[0]})
 
     @app.get("/projects/{number}/log", response_model=EventList)
     def log(number: int) -> Response:
         """All events, oldest first."""
-        events = [projects.event(event) for event in projects.file.log(number)]
+        events = projects.events(projects.file.log(number))
         return as_json({"project": projects.facts(number), "log": events})
 
     @app.get("/projects/{number}/export", response_class=Response, responses={200: {"content": EXPORTED}})

@@ -266,12 +266,17 @@ class AdjustmentFacts(BaseModel):
     sentence: str
 
 
+SHARED: Any = Field(description="Whether another entity of the graph has this name: show the id, too.")
+
+
 class Row(BaseModel):
     head: str
     head_name: str
+    head_name_shared: bool = SHARED
     rank: float
     tail: str
     tail_name: str
+    tail_name_shared: bool = SHARED
     score: float
     probability: float | None = Field(description="null: probabilities are not reliable enough; `trust` says why.")
     base_probability: float | None = BASE
@@ -285,6 +290,7 @@ class Row(BaseModel):
 class TailFacts(BaseModel):
     tail: str
     tail_name: str
+    tail_name_shared: bool = SHARED
     accepted: int = Field(description="The number of accepted pairs with this tail.")
 
 
@@ -336,8 +342,10 @@ class EventFacts(BaseModel):
     kind: Literal["reference", "accepted", "rejected", "undo"]
     head: str
     head_name: str
+    head_name_shared: bool = SHARED
     tail: str
     tail_name: str
+    tail_name_shared: bool = SHARED
     undoes: int | None
     who: str
     time: str
@@ -369,8 +377,10 @@ class Undone(BaseModel):
 class Suggestion(BaseModel):
     head: str
     head_name: str
+    head_name_shared: bool = SHARED
     tail: str
     tail_name: str
+    tail_name_shared: bool = SHARED
     score: float = Field(description="The score, corrected by the decisions.")
     rank: float = Field(description="The tail's rank for its head before the correction.")
     probability: float | None = Field(description="null: probabilities are not reliable enough.")

@@ -441,8 +441,10 @@ class Service:
             default = used.notes(heads, self.linker.candidates(query))
             notes = [note for note in notes if note not in default]
         shown = predictions.trust is not None and predictions.trust.shown
+        ends = (pairs.tails, pairs.heads) if query.inverse else (pairs.heads, pairs.tails)
+        shared = shared_names(self.linker, *ends)
         return {
-            "predictions": predictions.to_dicts(),
+            "predictions": [{**row, **own} for row, own in zip(predictions.to_dicts(), shared, strict=True)],
             "notes": notes,
             "trust": predictions.trust and vars(predictions.trust),
             "tail_types": types_of(self.linker, np.unique(pairs.tails)),
@@ -455,6 +457,15 @@ class Service:
         """The ids of the heads of ranked pairs that have a known tail."""
         heads = np.intersect1d(pairs.heads, answered_heads(query.references))
         return [self.linker.graph.entities[head] for head in heads.tolist()]
+
+
+def shared_names(linker: Linker, heads: np.ndarray, tails: np.ndarray) -> list[dict[str, bool]]:
+    """Whether other entities have the names of these heads and tails, each (n,): two fields of each row."""
+    shared = linker.names.with_shared_names(np.concatenate([heads, tails]).tolist())
+    return [
+        {"head_name_shared": head in shared, "tail_name_shared": tail in shared}
+        for head, tail in zip(heads.tolist(), tails.tolist(), strict=True)
+    ]
 
 
 def adjusted(query: Query, decisions: Sequence[Decision], linker: Linker) -> Query:

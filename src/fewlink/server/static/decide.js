@@ -3,7 +3,7 @@
 import { call } from "./api.js";
 import { decide } from "./decisions.js";
 import { $, element, setStatus } from "./dom.js";
-import { entityButton } from "./entity.js";
+import { endParts } from "./entity.js";
 import { on } from "./events.js";
 import { loadReasons } from "./explanation.js";
 import { hasProbability } from "./filters.js";
@@ -14,7 +14,7 @@ import { keyOf, kindOf, project, projectNotes, projectPairs } from "./project.js
 import { showRemaining } from "./project-panel.js";
 import { storeReferences } from "./references.js";
 import { deciding, saveState, state } from "./state.js";
-import { asSentence, formatCount, formatPercent, plural, withSpaces } from "./text.js";
+import { asSentence, formatCount, formatPercent, pairText, plural, withSpaces } from "./text.js";
 
 const IN_STEPS =
   "Accepted pairs become references five at a time, so that the next suggestion comes at once. " +
@@ -135,7 +135,7 @@ function showCard(suggestion, { learnt, references }, focus) {
   const isShown = card && keyOf(card) === keyOf(suggestion);
   card = suggestion;
   if (isShown) return;
-  const { head, head_name, tail, tail_name, rank, probability } = suggestion;
+  const { head_name, rank, probability } = suggestion;
   const likely = hasProbability(suggestion) ? `${formatPercent(probability)} likely. ` : "";
   const corrected = learnt ? `, corrected by ${plural(learnt, "pair")} of the project` : "";
   const basis = `From ${plural(references, "reference")}${corrected}.`;
@@ -158,9 +158,9 @@ function showCard(suggestion, { learnt, references }, focus) {
     element(
       "h3",
       {},
-      entityButton(head, head_name),
+      ...endParts(suggestion, "head"),
       element("em", {}, ` ${withSpaces(relationName())} `),
-      entityButton(tail, tail_name),
+      ...endParts(suggestion, "tail"),
     ),
     element(
       "p",
@@ -177,7 +177,7 @@ function showCard(suggestion, { learnt, references }, focus) {
     ),
     element("button", why, "Reasons ", element("kbd", { "aria-hidden": "true" }, "E")),
   );
-  setStatus(`${head_name} → ${tail_name}?`);
+  setStatus(`${pairText(suggestion)}?`);
   if (state.withReasons) showCardReasons();
   if (!focus) return;
   $("card").focus({ preventScroll: true });

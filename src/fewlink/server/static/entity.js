@@ -30,6 +30,12 @@ export const entityButton = (id, name) =>
     name,
   );
 
+// An end of a pair, "head" or "tail": a button, then its id if another entity of the graph has the same name.
+export const endParts = (pair, end) => [
+  entityButton(pair[end], pair[`${end}_name`]),
+  pair[`${end}_name_shared`] ? element("small", {}, ` ${pair[end]} `) : null,
+];
+
 // Opens the panel, or shows another entity in it, with a way back.
 export function openEntity(id) {
   if ($("entity").open && shown) trail.push(shown.id);

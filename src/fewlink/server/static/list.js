@@ -1,8 +1,8 @@
 // The list of suggestions: rows with reasons on demand, decisions, and one row at a time that Tab reaches.
 
 import { decide, takeBack } from "./decisions.js";
-import { $, element, setStatus } from "./dom.js";
-import { entityButton } from "./entity.js";
+import { $, checkedValue, element, setStatus } from "./dom.js";
+import { endParts } from "./entity.js";
 import { on } from "./events.js";
 import { loadReasons } from "./explanation.js";
 import { hasProbability, passesFilters, prepareFilters } from "./filters.js";
@@ -12,6 +12,7 @@ import { curator, deciding } from "./state.js";
 import {
   asSentence,
   capitalized,
+  endText,
   formatCount,
   formatPercent,
   formatScore,
@@ -148,9 +149,8 @@ const answeredText = ({ answered }) =>
 // The rows of an entity, or with `words` those of many heads.
 function groupSection(id, words, group, added) {
   const [end, found] = ends();
-  const name = group[0][`${end}_name`];
   const items = added.map((row) => row.item);
-  const title = id ? [entityButton(id, name), idIfShared(name, id, answer.predictions)] : [words];
+  const title = id ? endParts(group[0], end) : [words];
   const set = id && (answer.sets || []).find((one) => one.asked === id);
   return element(
     "section",
@@ -159,7 +159,10 @@ function groupSection(id, words, group, added) {
     set ? element("p", { class: "set" }, asSentence(set.sentence)) : null,
     element(
       "ol",
-      { class: "rows", "aria-label": id ? `${capitalized(found)}s of ${name}` : words },
+      {
+        class: "rows",
+        "aria-label": id ? `${capitalized(found)}s of ${endText(group[0], end)}` : words,
+      },
       ...items,
     ),
   );
@@ -180,11 +183,10 @@ function describerOf(predictions) {
   const scores = predictions.map((prediction) => prediction.score);
   const low = Math.min(...scores);
   const spread = Math.max(...scores) - low;
-  const sharedId = (name, id) => idIfShared(name, id, predictions);
   return (prediction, best) => {
     if (hasProbability(prediction)) {
       const { probability } = prediction;
-      return { share: probability, amount: formatPercent(probability), sharedId };
+      return { share: probability, amount: formatPercent(probability) };
     }
     const behind = spread > 0 ? (best.score - prediction.score) / spread : 0;
     let amount = "far behind";
@@ -192,15 +194,8 @@ function describerOf(predictions) {
     else if (behind < 0.15) amount = "close behind";
     else if (behind < 0.5) amount = "behind";
     const share = spread > 0 ? 0.04 + (0.96 * (prediction.score - low)) / spread : 1;
-    return { share, amount, sharedId };
+    return { share, amount };
   };
-}
-
-// The id of an entity if another listed one has the same name, else null.
-function idIfShared(name, id, predictions) {
-  const isOther = (one, end) => one[`${end}_name`] === name && one[end] !== id;
-  const shared = predictions.some((one) => isOther(one, "head") || isOther(one, "tail"));
-  return shared ? element("small", {}, ` ${id} `) : null;
 }
 
 function showNotes(answer) {
@@ -230,14 +225,20 @@ function summaryOf({ predictions, heads = 0 }, best) {
   return `${what}, by ${probable ? "probability" : "score"}. Best: ${pairText(best)}${merit}.`;
 }
 
-function makeRow(prediction, { rank, withHead, isBest, share, amount, sharedId }) {
-  const { head, head_name, tail, known, score } = prediction;
+function makeRow(prediction, { rank, withHead, isBest, share, amount }) {
+  const { head, tail, known, score } = prediction;
   const [, found] = ends();
-  const [id, shownName] = [prediction[found], prediction[`${found}_name`]];
+  const [foundButton, foundId] = endParts(prediction, found);
   const button = (name, sign, label, onclick) =>
     element(
       "button",
-      { type: "button", class: name, "aria-label": `${label} ${shownName}`, title: label, onclick },
+      {
+        type: "button",
+        class: name,
+        "aria-label": `${label} ${endText(prediction, found)}`,
+        title: label,
+        onclick,
+      },
       sign,
     );
   const badge = (text) => element("span", { class: "badge" }, text);
@@ -250,17 +251,9 @@ function makeRow(prediction, { rank, withHead, isBest, share, amount, sharedId }
   const name = element(
     "span",
     { class: "name" },
-    withHead
-      ? element(
-          "span",
-          { class: "of" },
-          entityButton(head, head_name),
-          sharedId(head_name, head),
-          " → ",
-        )
-      : null,
-    element("b", {}, entityButton(id, shownName)),
-    sharedId(shownName, id),
+    withHead ? element("span", { class: "of" }, ...endParts(prediction, "head"), " → ") : null,
+    element("b", {}, foundButton),
+    foundId,
     isBest ? badge("best overall") : null,
     known ? badge("known") : null,
     element("span", { class: "others", hidden: true }),

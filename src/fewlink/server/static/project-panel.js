@@ -3,7 +3,7 @@
 import { call, Problem } from "./api.js";
 import { takeBack, undo } from "./decisions.js";
 import { $, announce, element } from "./dom.js";
-import { entityButton } from "./entity.js";
+import { endParts } from "./entity.js";
 import { on } from "./events.js";
 import { openExport } from "./export.js";
 import { chooseProject } from "./form.js";
@@ -19,7 +19,7 @@ import {
   VERBS,
 } from "./project.js";
 import { curator, saveCurator } from "./state.js";
-import { asSentence, formatCount, formatPercent, pairText, plural } from "./text.js";
+import { asSentence, endText, formatCount, formatPercent, pairText, plural } from "./text.js";
 
 const PAGE = 100; // pairs of a list that are shown at first
 const HISTORY_PAGE = 300;
@@ -97,7 +97,7 @@ function showSpread() {
   const others = distinct - first.length;
   $("spread").hidden = !distinct;
   $("spread").textContent = distinct
-    ? `Accepted tails: ${first.map((one) => `${one.tail_name} ${formatCount(one.accepted)}`).join(" · ")}` +
+    ? `Accepted tails: ${first.map((one) => `${endText(one, "tail")} ${formatCount(one.accepted)}`).join(" · ")}` +
       (others > 0 ? ` · ${plural(others, "other")}` : "")
     : "";
   $("crowded").hidden = !warning;
@@ -131,7 +131,7 @@ function showConflicts() {
 
 function pairItem(pair, action) {
   const inGraph = pair.known !== false;
-  const end = (id, name) => (inGraph ? entityButton(id, name) : name);
+  const parts = (end) => (inGraph ? endParts(pair, end) : [pair[`${end}_name`]]);
   const attributes = {
     type: "button",
     class: "remove",
@@ -145,9 +145,9 @@ function pairItem(pair, action) {
     element(
       "span",
       {},
-      end(pair.head, pair.head_name),
+      ...parts("head"),
       " → ",
-      end(pair.tail, pair.tail_name),
+      ...parts("tail"),
       inGraph ? null : element("span", { class: "badge" }, "not in this graph"),
       pair.who && pair.who !== curator() ? element("small", { class: "by" }, ` ${pair.who}`) : null,
     ),

@@ -40,7 +40,11 @@ export const withSpaces = (name) => name.replaceAll("_", " ");
 export const shortened = (name, length = 40) =>
   name.length > length ? `${name.slice(0, length - 1).trimEnd()}…` : name;
 
-export const pairText = (pair) => `${pair.head_name} → ${pair.tail_name}`;
+// The name of an end of a pair, "head" or "tail", with its id if another entity of the graph has the same name.
+export const endText = (pair, end) =>
+  pair[`${end}_name_shared`] ? `${pair[`${end}_name`]} (${pair[end]})` : pair[`${end}_name`];
+
+export const pairText = (pair) => `${endText(pair, "head")} → ${endText(pair, "tail")}`;
 
 // The last words of a relation that is written as a path or an address; both of two joined paths.
 export function shortRelation(relation) {
