@@ -295,6 +295,35 @@ def test_a_chosen_project_begins_without_the_example(browser: Browser, project: 
         assert len(file.pairs(1, "reference")) == len(PAIRS)
 
 
+def test_suggestions_begin_with_the_heads_that_the_list_ranks_first(
+    browser: Browser, project: tuple[str, Path]
+) -> None:
+    visit(browser, project[0], "ann", many="all")
+    browser.until(lambda: browser.texts(".row"))
+    browser.until(lambda: browser.run("return document.querySelector('#progress').hidden"))
+    listed = browser.run("return [...document.querySelectorAll('.row')].map(row => row.dataset.head)")
+    browser.run(
+        """window.asked = []; const send = window.fetch;
+        window.fetch = (path, options) => {
+            if (String(path).endsWith('/next')) window.asked.push(JSON.parse(options.body));
+            return send(path, options);
+        }"""
+    )
+    browser.run("document.querySelector('[name=view][value=decide]').click()")
+    browser.until(lambda: card(browser))
+    assert browser.text("#pool-text") == "From 50 of 123 heads, those with the best pairs of the list."
+    (body,) = browser.run("return window.asked")
+    best = list(dict.fromkeys(listed))
+    assert body["heads"][: len(best)] == best and len(body["heads"]) == 50
+    assert "of 50 heads left" in browser.texts("#counts dt")
+    for text in ("From 100 of 123 heads, those with the best pairs of the list.", "From 123 heads."):
+        browser.click("#pool-more")
+        browser.until(lambda text=text: browser.text("#pool-text") == text)
+    assert browser.run("return document.querySelector('#pool-more').hidden")
+    browser.run("document.querySelector('[name=order][value=teach]').click()")
+    browser.until(lambda: browser.run("return window.asked.at(-1).heads_of_type") == "all")
+
+
 def test_entities_that_share_a_name_are_shown_with_their_ids(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "decisions"
     with ProjectFile(path) as file:

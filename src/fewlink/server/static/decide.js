@@ -8,6 +8,7 @@ import { on } from "./events.js";
 import { loadReasons } from "./explanation.js";
 import { hasProbability } from "./filters.js";
 import { placeOf, readHeads, readOptions, relationInGraph, relationName } from "./form.js";
+import { rankedHeads } from "./list.js";
 import { newProject } from "./new-project.js";
 import { clearProblem, showProblem } from "./problem.js";
 import { keyOf, kindOf, project, projectNotes, projectPairs } from "./project.js";
@@ -21,24 +22,36 @@ const IN_STEPS =
   "The list and fewlink ask read all of them: their percentages differ a little.";
 const POOL = 50; // heads that are searched for suggestions, and how many more each time
 
+const NOT_RANKED = { heads: [], all: 0 };
+
 let card = null; // the suggestion shown
 let read = []; // references that the model read for it
 let skipped = new Set();
 let poolSize = POOL;
+let ranked = null; // what the list knows about the heads when suggestions begin: {heads, all}
 let searching = null; // the AbortController of the request under way
 let judging = false; // one decision at a time: a held key must not decide on what was not read
 
-// The heads and tails that suggestions are taken from.
+// The heads and tails that suggestions are taken from. Of many heads, those that the list ranks first come first.
 function readPool() {
   const open = state.mode === "tails" || (state.mode === "heads" && !state.heads.length);
   const heads = open ? { heads_of_type: "open" } : readHeads();
+  const options = readOptions();
+  ranked ??= state.order === "best" ? rankedHeads({ ...heads, ...options }) : NOT_RANKED;
+  const fromList = ranked.all && ranked.heads.length >= Math.min(poolSize, ranked.all);
   return {
-    ...heads,
-    ...(heads.heads ? {} : { count: poolSize }),
-    ...readOptions(),
+    ...(fromList ? { heads: ranked.heads.slice(0, poolSize) } : heads),
+    ...(fromList || heads.heads ? {} : { count: poolSize }),
+    ...options,
     mode: state.order,
     k: Math.min(100, 10 + skipped.size),
   };
+}
+
+// Begins with the heads that the list ranks first.
+export function beginSuggestions(options) {
+  ranked = null;
+  return nextSuggestion(options);
 }
 
 // Requests the next suggestion and shows it.
@@ -61,7 +74,7 @@ export async function nextSuggestion({ focus = true } = {}) {
     const count = body.heads ? plural(body.heads.length, "head") : `up to ${body.count} heads`;
     if (!card) setStatus(`Searching ${count}…`);
     const answer = await call(`projects/${project.number}/next`, body, own.signal);
-    if (searching === own) showAnswer(answer, focus);
+    if (searching === own) showAnswer({ ...answer, ...poolFacts(body, answer) }, focus);
   } catch (error) {
     if (error.name !== "AbortError" && searching === own) {
       showProblem(error, error.field && placeOf(error));
@@ -74,9 +87,16 @@ export async function nextSuggestion({ focus = true } = {}) {
   }
 }
 
+// How many heads there are in all, and whether those that were searched are the first ones of the list.
+function poolFacts({ heads }, { heads_in_all: all }) {
+  const fromList = Boolean(heads && ranked?.all);
+  return { fromList, heads_in_all: fromList ? ranked.all : all };
+}
+
 function showAnswer(answer, focus) {
   read = answer.read;
-  showRemaining("Heads left", answer.left);
+  showRemaining(`of ${plural(answer.heads, "head")} left`, answer.left);
+  showPool(answer);
   const notes = answer.notes.filter((note) => !projectNotes.includes(note));
   if (answer.calibration) notes.unshift(answer.calibration.sentence);
   $("decide-notes").replaceChildren(...notes.map((note) => element("li", {}, asSentence(note))));
@@ -85,8 +105,29 @@ function showAnswer(answer, focus) {
   else showEnd(answer);
 }
 
+// Says which heads were searched, and offers to search more.
+function showPool({ heads, heads_in_all: all, fromList }) {
+  const which = fromList ? ", those with the best pairs of the list" : "";
+  $("pool").hidden = false;
+  $("pool-text").textContent =
+    heads < all
+      ? `From ${formatCount(heads)} of ${plural(all, "head")}${which}.`
+      : `From ${plural(heads, "head")}.`;
+  $("pool-more").hidden = heads >= all;
+  $("pool-more").textContent = moreText(all - heads);
+}
+
+const moreText = (left) => `Search ${formatCount(Math.min(POOL, left))} more`;
+
+function searchMore() {
+  poolSize += POOL;
+  card = null;
+  nextSuggestion();
+}
+
 function showNoCard(text, label, onclick) {
   card = null;
+  $("pool").hidden = true;
   setStatus("");
   $("card").replaceChildren(
     element(
@@ -114,10 +155,7 @@ function showEnd({ heads, heads_in_all: total }) {
     const text = skipped.size
       ? "You have decided on or skipped every suggestion."
       : `No pair is left among the ${plural(heads, "head")} that were searched.`;
-    showNoCard(text, `Search ${plural(Math.min(POOL, total - heads), "more head")}`, () => {
-      poolSize += POOL;
-      nextSuggestion();
-    });
+    showNoCard(text, moreText(total - heads), searchMore);
   } else if (skipped.size) {
     showNoCard(
       "You have decided on or skipped every suggestion.",
@@ -226,7 +264,9 @@ on("project", () => {
   skipped = new Set();
   poolSize = POOL;
   $("card").replaceChildren();
-  if (deciding()) nextSuggestion({ focus: false });
+  $("pool").hidden = true;
+  ranked = null;
+  if (deciding()) beginSuggestions({ focus: false });
 });
 on("references", () => {
   if (deciding() && !card) nextSuggestion({ focus: false });
@@ -244,6 +284,7 @@ for (const input of document.querySelectorAll("input[name=order]")) {
   input.addEventListener("change", () => {
     state.order = input.value;
     saveState();
-    nextSuggestion({ focus: false });
+    beginSuggestions({ focus: false });
   });
 }
+$("pool-more").addEventListener("click", searchMore);

@@ -127,6 +127,17 @@ export function removeHint() {
 export const undecidedPredictions = () =>
   pool.filter((prediction) => !kindOf(prediction) && passesFilters(prediction));
 
+// The heads of the listed pairs, those of the best undecided pairs first, and the number of `all` heads; none if the list
+// is about other heads, tails or constraints than a request for suggestions.
+export function rankedHeads(asked) {
+  const about = (one) =>
+    JSON.stringify([one.heads_of_type, one.candidates, one.relation, one.constraints]);
+  if (!answer || !ofManyHeads() || about(asked) !== about(query)) return { heads: [], all: 0 };
+  const undecided = answer.predictions.filter((prediction) => !kindOf(prediction));
+  const heads = [...undecided, ...answer.predictions].map((prediction) => prediction.head);
+  return { heads: [...new Set(heads)], all: answer.heads_in_all };
+}
+
 // Says that the form differs from the question whose answer is listed.
 export function markQuestionChanged() {
   questionChanged = Boolean(query);

@@ -3,7 +3,7 @@
 import "./bulk.js";
 import "./keyboard.js";
 import { about, call, offline, setAbout } from "./api.js";
-import { nextSuggestion } from "./decide.js";
+import { beginSuggestions } from "./decide.js";
 import { $, checkedValue, element } from "./dom.js";
 import { arrange, readForm, showForm } from "./form.js";
 import { isLink, openLink } from "./link.js";
@@ -84,7 +84,7 @@ async function load() {
   if (state.project !== null) await openProject(state.project);
   restoreRanking();
   showForm();
-  if (deciding() && inWork()) nextSuggestion({ focus: false });
+  if (deciding() && inWork()) beginSuggestions({ focus: false });
 }
 
 async function poll() {
@@ -129,7 +129,7 @@ function placeSidebar() {
 
 // Moves to suggestions when their page is opened.
 function enterWork() {
-  if (inWork() && deciding()) nextSuggestion({ focus: false });
+  if (inWork() && deciding()) beginSuggestions({ focus: false });
 }
 
 $("query").addEventListener("input", () => {
@@ -143,7 +143,7 @@ $("query").addEventListener("submit", (event) => {
   if (!deciding()) rank();
   else {
     readForm();
-    nextSuggestion();
+    beginSuggestions();
   }
 });
 $("example").addEventListener("click", showExample);
@@ -154,7 +154,7 @@ for (const input of document.querySelectorAll("input[name=view]")) {
     state.view = checkedValue("view");
     saveState();
     arrange();
-    if (deciding()) nextSuggestion({ focus: false });
+    if (deciding()) beginSuggestions({ focus: false });
     else returnToList();
   });
 }
