@@ -197,6 +197,19 @@ EVERY = """const kind = document.querySelector('#many'); kind.value = 'all';
     kind.dispatchEvent(new Event('input', {bubbles: true}))"""
 
 
+def test_an_unknown_entity_offers_nothing_to_do(window: Browser, address: str) -> None:
+    window.open(f"{address}/")
+    shown = "return [...document.querySelectorAll('#entity .actions button')].filter(b => !b.hidden).map(b => b.id)"
+    for typed, buttons in (("zzzzqq", [""]), ("virus", ["entity-graph", "entity-ask", ""]), ("zzzzqq", [""])):
+        window.focus("#find")
+        window.type(typed)
+        window.press("Enter")
+        window.until(lambda typed=typed: window.text("#entity-title") == typed and window.text("#entity-facts"))
+        assert window.run(shown) == buttons  # the last one closes the panel
+        window.press("Escape")
+        window.until(lambda: not window.run("return document.querySelector('#entity').open"))
+
+
 def test_an_example_and_then_all_heads_with_known_pairs(window: Browser) -> None:
     window.click("#example")
     window.until(lambda: names(window))

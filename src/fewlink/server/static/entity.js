@@ -4,7 +4,7 @@ import { call } from "./api.js";
 import { $, element } from "./dom.js";
 import { emit } from "./events.js";
 import { showNeighbourhood } from "./neighbourhood.js";
-import { formatCount, plural, shortRelation, withSpaces } from "./text.js";
+import { asSentence, formatCount, plural, shortRelation, withSpaces } from "./text.js";
 
 const FACTS_PER_GROUP = 6; // shown at first
 const FACTS_PER_PAGE = 50; // that a group shows more of
@@ -41,7 +41,10 @@ export function openEntity(id) {
   if ($("entity").open && shown) trail.push(shown.id);
   else trail = [];
   $("entity-search").value = "";
-  if (!$("entity").open) $("entity").showModal();
+  if (!$("entity").open) {
+    clearPanel("");
+    $("entity").showModal();
+  }
   showEntity(id);
 }
 
@@ -71,15 +74,27 @@ async function showEntity(id) {
 }
 
 function showUnknown(id, message) {
-  $("entity-title").textContent = id;
-  $("entity-facts").textContent = message;
-  $("entity-edges").replaceChildren();
+  clearPanel(id);
+  $("entity-facts").textContent = asSentence(message);
+}
+
+function clearPanel(title) {
+  setShown(null);
+  $("entity-title").textContent = title;
+  for (const part of ["entity-facts", "entity-edges", "entity-count"]) $(part).replaceChildren();
+}
+
+// Sets the shown entity; without one, nothing can be done with it.
+function setShown(entity) {
+  shown = entity;
+  for (const part of ["entity-graph", "entity-ask", "entity-search"]) $(part).hidden = !entity;
+  $("entity-back").hidden = !trail.length;
 }
 
 function showFacts(answer, q) {
   const { id, name, types, relations, edges_in_all: all, matching } = answer;
   const other = shown?.id !== id;
-  shown = { id, name };
+  setShown({ id, name });
   $("entity-title").textContent = name;
   $("entity-facts").textContent = [
     id === name ? "" : id,
@@ -90,7 +105,6 @@ function showFacts(answer, q) {
     .join(" · ");
   $("entity-edges").replaceChildren(...relations.map((group) => groupSection(id, group, q)));
   $("entity-count").textContent = countText(matching, all, q);
-  $("entity-back").hidden = !trail.length;
   if (other) $("entity-edges").scrollTop = 0;
 }
 

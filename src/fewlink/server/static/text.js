@@ -7,7 +7,7 @@ export const plural = (count, one, many = `${one}s`) =>
 
 export const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-export const asSentence = (text) => capitalized(text) + (/[.!?]$/.test(text) ? "" : ".");
+export const asSentence = (text) => capitalized(text) + (/[.!?…]$/.test(text) ? "" : ".");
 
 export function formatPercent(probability) {
   if (probability > 0 && probability < 0.01) return "< 1 %";
