@@ -156,6 +156,22 @@ def test_the_five_tasks(hand: type[Mouse], tmp_path: Path) -> None:
     assert (project.accepted, project.rejected) == (DECISIONS / 2, DECISIONS / 2)
 
 
+def test_columns_are_pasted_as_an_error_suggests_them(tmp_path: Path) -> None:
+    file = tmp_path / "cakes.csv"
+    file.write_text("Recipe;Part;Made of\ncake;top;sugar\n")
+    app = make_app(small(), ServerSettings(upload=1 << 20), graphs=tmp_path / "graphs")
+    with on_a_port(app) as (address, _), window(f"{address}/") as page:
+        page.wait_for_selector("#open-door")
+        Mouse(page).open_file(file)
+        columns = "head=Recipe,relation=Part,tail=Made of"
+        for pasted in (f"--columns {columns}", f"--columns '{columns}'", f"--columns={columns}", columns):
+            page.fill("#open-file-columns", "head=Cake")
+            page.wait_for_selector("#open-file-problem", state="visible")
+            page.fill("#open-file-columns", pasted)
+            page.wait_for_selector("#open-file-facts >> text=head: Recipe, relation: Part, tail: Made of")
+            assert page.is_hidden("#open-file-problem")
+
+
 def above_the_fold(page: Page, selector: str) -> bool:
     box = page.locator(selector).first.bounding_box()
     return box is not None and box["y"] >= 0 and box["y"] + box["height"] <= 800

@@ -30,9 +30,16 @@ function openDialog(chosen) {
   showPreview();
 }
 
+// The columns as typed, or as pasted from an error: with the name of the option, and in quotes.
+const columns = () =>
+  $("open-file-columns")
+    .value.trim()
+    .replace(/^--columns(?:\s+|=)/, "")
+    .replace(/^(['"])(.*)\1$/, "$2");
+
 const options = () => ({
   name: file.name,
-  columns: $("open-file-columns").value.trim(),
+  columns: columns(),
   on_error: $("open-file-skip").checked ? "skip" : "stop",
   literals: $("open-file-literals").checked ? "keep" : "drop",
 });
