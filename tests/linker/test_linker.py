@@ -245,7 +245,7 @@ def test_references_of_a_relation_that_the_graph_has_are_noted() -> None:
     linker = small()
     cities = ["oslo", "rome"]
     (note,) = linker.predict([("ann", "oslo"), ("bob", "rome")], ["cy"], candidates=cities).notes
-    assert note.startswith("the graph has the relation lives between all references: add --relation lives (in")
+    assert note.startswith("the graph has the relation lives between all references: name it as the relation to")
     assert note.endswith("to get percentages that do not rely on it")
     assert not linker.predict([("bob", "rome")], ["ann"], candidates=["rome"], relation="lives").notes
     assert not linker.predict([("ann", "oslo"), ("ann", "bob")], ["cy"], candidates=cities).notes

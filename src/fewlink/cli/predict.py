@@ -17,7 +17,7 @@ from fewlink.cli import common
 from fewlink.core.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from fewlink.core.progress import Advance
     from fewlink.linker import Linker, Prediction, Predictions
@@ -199,7 +199,7 @@ def predict(
     with progress("heads", len(query.heads)) as advance:
         predictions = linker.answer(query, workers, advance)
     trust = [predictions.trust.sentence] if predictions.trust else []
-    common.print_notes([*trust, *predictions.set_sentences(), *predictions.notes])
+    common.print_notes([*trust, *predictions.set_sentences(), *_with_options(predictions.notes)])
     if json or tsv:
         print(predictions.to_json() if json else predictions.to_tsv(exact=exact), end="\n" if json else "")
         return
@@ -225,6 +225,13 @@ def _relation_of_project(linker: Linker) -> str | None:
         return None
     common.print_notes([f"the graph has the relation {relation} of this project: its known pairs are references, too"])
     return relation
+
+
+def _with_options(notes: Iterable[str]) -> list[str]:
+    """The linker's notes, in which advice names the option that follows it."""
+    from fewlink.linker.linker import NAME_IT
+
+    return [note.replace(NAME_IT, "name it with --relation") for note in notes]
 
 
 def _candidates(linker: Linker, choice: str) -> str | list[str]:
@@ -372,7 +379,7 @@ def complete(
             on_heads=_pace_reporter(advance),
             engine=workers,
         )
-    common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
+    common.print_notes([*([found.trust.sentence] if found.trust else []), *_with_options(found.notes)])
     print(f"{plural(len(found), 'pair')} written to {out}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar, Unpack
@@ -84,6 +83,7 @@ LIST_CACHE_SIZE = 16  # queries whose candidates and constraints are cached
 MANY_HEADS = 10  # of a question, from which it is noted if most have no known tail
 HIDING_CACHE_SIZE = 4  # relations of the graph that the model is cached without
 POOL_FACTOR, MIN_POOL = 100, 10_000  # pairs kept for constraints between pairs: this multiple of k, and at least this
+NAME_IT = "name it as the relation"  # in a note, which the command completes with its option
 T = TypeVar("T")
 
 
@@ -619,8 +619,8 @@ class Linker:
             if present:
                 name = present[0]
                 notes.append(
-                    f"the graph has the relation {name} between all references: add --relation {shlex.quote(name)} (in "
-                    f"Python, relation={name!r}) to skip known pairs and to get percentages that do not rely on it"
+                    f"the graph has the relation {name} between all references: {NAME_IT} to skip known pairs and to "
+                    "get percentages that do not rely on it"
                 )
         count = capabilities(self.scorer).references_read(len(distinct))
         if count < len(distinct):
