@@ -295,6 +295,29 @@ def test_a_chosen_project_begins_without_the_example(browser: Browser, project: 
         assert len(file.pairs(1, "reference")) == len(PAIRS)
 
 
+def test_a_project_of_a_relation_of_the_graph_goes_on_in_another_browser(
+    browser: Browser, project: tuple[str, Path]
+) -> None:
+    address, path = project
+    with ProjectFile(path) as file:
+        file.add_project("interacts_with")
+        file.decide(2, [("accepted", "virus", "cell", None)], "ann")
+    browser.open(f"{address}/health")
+    browser.run("localStorage.clear()")
+    browser.open(f"{address}/")
+    browser.until(lambda: len(browser.texts("#start-projects-list li")) == 2)
+    browser.click("#start-projects-list li:last-child button")
+    browser.until(lambda: counts(browser) == ["0", "1", "0"])
+    assert browser.run("return document.querySelector('#relation').value") == "interacts_with"
+    assert browser.run("return document.querySelector('[name=mode]:checked').value") == "many"
+    assert browser.text("#found") == "Press Find pairs to see suggestions."
+    browser.run("document.querySelector('[name=mode][value=heads]').click()")
+    assert browser.text("#found") == "Enter a head to find tails for and press Rank tails."
+    browser.run("document.querySelector('[name=mode][value=many]').click()")
+    browser.click("#rank")
+    browser.until(lambda: browser.texts(".row"))
+
+
 def test_suggestions_begin_with_the_heads_that_the_list_ranks_first(
     browser: Browser, project: tuple[str, Path]
 ) -> None:

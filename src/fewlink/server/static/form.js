@@ -67,7 +67,7 @@ export function questionText() {
 // Fills the fields with what is stored.
 export function showForm() {
   showReferences(state.references);
-  $("relation").value = state.relation;
+  showRelation();
   fill($("type"), state.type);
   fill($("candidates-type"), state.candidatesType);
   $("candidates").value = state.candidates;
@@ -82,6 +82,12 @@ export function showForm() {
   }
   arrange();
   showAsked();
+}
+
+// Fills the field of the relation: in a project without another one, with its own if the graph has it.
+function showRelation() {
+  $("relation").value = state.relation;
+  if (project && !state.relation) $("relation").value = relationInGraph() ?? "";
 }
 
 // Fills the fields whose meaning depends on what is to be found.
@@ -125,9 +131,11 @@ export function arrange() {
     : "Pairs for which the relation holds. You can paste two columns.";
 }
 
-// Opens a project from a list, without the example that the form may show.
+// Opens a project from a list, without the example that the form may show. If no entity is asked about, the question is
+// which pairs are missing.
 export async function chooseProject(number) {
   if (state.example) Object.assign(state, { references: [], heads: [], example: false });
+  if (number !== null && !asked().length) state.mode = "many";
   showForm();
   await openProject(number);
   showForm();
@@ -294,6 +302,6 @@ on("head", (entity) => {
   goTo("work");
 });
 on("project", () => {
-  $("relation").value = state.relation;
+  showRelation();
   arrange();
 });

@@ -6,7 +6,8 @@ import { endParts } from "./entity.js";
 import { on } from "./events.js";
 import { loadReasons } from "./explanation.js";
 import { hasProbability, passesFilters, prepareFilters } from "./filters.js";
-import { decisionOn, keyOf, kindOf, project, whoDid } from "./project.js";
+import { relationInGraph } from "./form.js";
+import { decisionOn, keyOf, kindOf, project, projectPairs, whoDid } from "./project.js";
 import { showRemaining } from "./project-panel.js";
 import { curator, deciding } from "./state.js";
 import {
@@ -22,6 +23,7 @@ import {
 
 const PAGE = 50; // pairs of many heads
 
+const welcome = $("found").firstElementChild; // advice for a new question
 let query = null; // the query whose predictions are listed
 let answer = null; // the answer to it
 let pool = []; // the predictions of all pages: those that passed the filters when they were last changed
@@ -142,6 +144,7 @@ export function rankedHeads(asked) {
 export function markQuestionChanged() {
   questionChanged = Boolean(query);
   showStale();
+  showHint();
 }
 
 function keepReasonsOpen(before) {
@@ -360,6 +363,7 @@ function markRows(changed) {
 // Shows the listed suggestions again after another view.
 export function returnToList() {
   setStatus(summary);
+  showHint();
   hideFiltered();
 }
 
@@ -423,14 +427,29 @@ export async function toggleReasons(row) {
   }
 }
 
+// Says in place of a list how to get one.
+export function showHint() {
+  if (query) return;
+  const goesOn = project && (projectPairs().references || relationInGraph());
+  $("found").replaceChildren(
+    goesOn ? element("div", { class: "empty" }, element("p", {}, nextStep())) : welcome,
+  );
+}
+
+function nextStep() {
+  const go = $("rank").textContent;
+  const mode = checkedValue("mode");
+  if (mode === "many" || $("heads").children.length) return `Press ${go} to see suggestions.`;
+  const [end, found] = mode === "tails" ? ["tail", "head"] : ["head", "tail"];
+  return `Enter a ${end} to find ${found}s for and press ${go}.`;
+}
+
 function clearList() {
   query = answer = current = null;
   questionChanged = false;
   pool = [];
-  if (!rows.length) return;
   rows = [];
-  const hint = `Press ${$("rank").textContent} to see suggestions.`;
-  $("found").replaceChildren(element("div", { class: "empty" }, element("p", {}, hint)));
+  showHint();
   $("notes").replaceChildren();
   for (const id of ["filters", "filter-none", "trust", "adjusted", "stale", "pager"]) {
     $(id).hidden = true;
@@ -444,7 +463,10 @@ on("project", ({ keepList }) => {
   else if (query) query.events = project.events;
   markRows();
 });
-on("decisions", markRows);
+on("decisions", (changed) => {
+  markRows(changed);
+  showHint();
+});
 on("undone", (pair) => {
   if (!deciding()) focusRow(visibleRows().find((row) => keyOf(row.prediction) === keyOf(pair)));
 });

@@ -7,7 +7,7 @@ import { beginSuggestions } from "./decide.js";
 import { $, checkedValue, element } from "./dom.js";
 import { arrange, readForm, showForm } from "./form.js";
 import { isLink, openLink } from "./link.js";
-import { markQuestionChanged, returnToList } from "./list.js";
+import { markQuestionChanged, returnToList, showHint } from "./list.js";
 import { showOpenDoor } from "./open-file.js";
 import { clearProblem, showProblem } from "./problem.js";
 import { checkForNews, loadProjects, openProject, project, projects } from "./project.js";
@@ -84,6 +84,7 @@ async function load() {
   if (state.project !== null) await openProject(state.project);
   restoreRanking();
   showForm();
+  showHint();
   if (deciding() && inWork()) beginSuggestions({ focus: false });
 }
 

@@ -54,7 +54,7 @@ async function create(references) {
   showReferences([]);
   await loadProjects();
   await openProject(number, { keepList: !project });
-  $("relation").value = relation;
+  if (relation) $("relation").value = relation;
   readForm();
   arrange();
   announce(`Created the project ${name}.`);
