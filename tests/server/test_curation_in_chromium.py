@@ -107,6 +107,10 @@ def test_filters_and_accepting_many_with_one_undo(browser: Browser, project: tup
     assert len(browser.texts("#bulk-list li")) >= 5
     ranked = Linker.shipped(umls()).predict([(head, tail) for head, tail in PAIRS], ["alga", "bacterium"])
     merits = sorted((row.score if row.probability is None else 100 * row.probability for row in ranked), reverse=True)
+    assert merits[0] > 1, "the rows have percentages"
+    for merit in merits[:6]:  # a threshold is compared with what is shown
+        fill(browser, "#bulk-minimum", str(round(merit)))
+        assert len(browser.texts("#bulk-list li")) == sum(round(other) >= round(merit) for other in merits)
     fill(browser, "#bulk-minimum", str((merits[2] + merits[3]) / 2))
     assert len(browser.texts("#bulk-list li")) == 3
     browser.click("#bulk-accept")
@@ -242,7 +246,7 @@ def test_the_project_says_what_was_right_and_warns_of_one_tail(browser: Browser,
     visit(browser, address, "ann", heads='["alga"]')
     browser.until(lambda: browser.texts("#counts dd")[3:])
     facts = dict(zip(browser.texts("#counts dt"), browser.texts("#counts dd"), strict=True))
-    assert facts["right so far"] == "89 %" and facts["accepted"] == "8" and facts["rejected"] == "1"
+    assert facts["right so far"] == "89\u00a0%" and facts["accepted"] == "8" and facts["rejected"] == "1"
     assert browser.text("#spread") == "Accepted tails: cell 7 · tissue 1"
     assert browser.text("#crowded").startswith("7 of 8 accepted pairs have the tail cell")
     browser.until(lambda: browser.texts(".row"))

@@ -324,7 +324,7 @@ def test_trust_is_shown_and_percentages_only_if_there_are_any(window: Browser) -
     assert "%" not in window.text("#results")
     window.run(TRUST.replace("arguments[0]", json.dumps({"low": False, "sentence": "All were found."})))
     window.click("#rank")
-    window.until(lambda: window.texts(".amount")[:2] == ["50 %", "33 %"])
+    window.until(lambda: window.texts(".amount")[:2] == ["50\u00a0%", "33\u00a0%"])
     assert window.run("return document.querySelector('#trust').className") == "trust"
 
 

@@ -194,7 +194,8 @@ def open_own_file(page: Page, user: Mouse, file: Path) -> None:
 def complete_relation(page: Page, user: Mouse) -> None:
     """One click looks for all missing pairs of a relation."""
     lives = page.locator("#relations-list li", has_text="lives in")
-    assert f"{PLACED} pairs" in lives.inner_text() and f"{100 * PLACED // PEOPLE} % of {PEOPLE}" in lives.inner_text()
+    text = lives.inner_text().replace("\u00a0", " ")
+    assert f"{PLACED} pairs" in text and f"{100 * PLACED // PEOPLE} % of {PEOPLE}" in text
     button = "button[aria-label='Complete lives in']"
     assert above_the_fold(page, button)
     user.press(button)
@@ -222,7 +223,7 @@ def decide_twenty(page: Page, user: Mouse) -> list[tuple[str, str, str]]:
         decided.append((head, tail, "accepted" if accept else "rejected"))
         count = page.locator(f"#counts .number:has-text('{decided[-1][2]}') dd", has_text=str(number // 2 + 1))
         count.wait_for()
-    assert "50 %" in page.inner_text("#counts")  # right so far
+    assert "50\u00a0%" in page.inner_text("#counts")  # right so far
     assert "Accepted tails:" in page.inner_text("#spread")
     return decided
 

@@ -21,7 +21,7 @@ function openDialog() {
   const start = merits[Math.min(OFFERED, merits.length) - 1] ?? 0;
   const inPercent = undecidedPredictions().some(hasProbability);
   $("bulk-label").textContent = inPercent ? "Minimum probability in %" : "Minimum score";
-  $("bulk-minimum").value = inPercent ? Math.floor(start) : Math.floor(100 * start) / 100;
+  $("bulk-minimum").value = inPercent ? Math.floor(start) : start;
   showSelected();
   $("bulk").showModal();
   $("bulk-minimum").select();

@@ -2,7 +2,7 @@
 
 import { $, element } from "./dom.js";
 import { kindOf } from "./project.js";
-import { withSpaces } from "./text.js";
+import { inPercent, roundedScore, withSpaces } from "./text.js";
 
 const DECISIONS = {
   open: (kind) => kind !== "rejected",
@@ -16,9 +16,9 @@ let end = "tail"; // which of the two are listed
 
 export const hasProbability = (prediction) => (prediction.probability ?? null) !== null;
 
-// What a threshold is compared with: a probability in percent, or a score.
+// What a threshold is compared with: a probability in percent, or a score, as they are shown.
 export const meritOf = (prediction) =>
-  hasProbability(prediction) ? 100 * prediction.probability : prediction.score;
+  hasProbability(prediction) ? inPercent(prediction.probability) : roundedScore(prediction.score);
 
 // Adapts the filters to a ranking of tails or heads, the end that is `found`.
 export function prepareFilters({ predictions, tail_types: types }, found) {

@@ -9,11 +9,20 @@ export const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1
 
 export const asSentence = (text) => capitalized(text) + (/[.!?…]$/.test(text) ? "" : ".");
 
+const isExtreme = (probability) =>
+  (probability > 0 && probability < 0.01) || (probability > 0.99 && probability < 1);
+
+// A probability in percent as it is compared: whole percents, but above 99 and below 1 as it is.
+export const inPercent = (probability) =>
+  isExtreme(probability) ? 100 * probability : Math.round(100 * probability);
+
+// A probability in percent as it is written, with no-break spaces.
 export function formatPercent(probability) {
-  if (probability > 0 && probability < 0.01) return "< 1 %";
-  if (probability > 0.99 && probability < 1) return "> 99 %";
-  return `${Math.round(100 * probability)} %`;
+  if (!isExtreme(probability)) return `${inPercent(probability)}\u00a0%`;
+  return probability < 0.5 ? "<\u00a01\u00a0%" : ">\u00a099\u00a0%";
 }
+
+export const roundedScore = (value) => Number(value.toFixed(2));
 
 export const formatScore = (value) => `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(2)}`;
 
