@@ -31,6 +31,10 @@ PLACE = """const canvas = document.querySelector('.canvas'), box = canvas.getBou
     return [box.left + x, box.top + y]"""
 
 
+HEIGHTS = """return document.querySelector('.canvas')._cyreg.cy.nodes().filter(
+    node => node.position('x') === arguments[0]).map(node => node.position('y'))"""
+
+
 class Walked(Known):
     """Explains every pair by a path over entity 1."""
 
@@ -157,6 +161,24 @@ def test_the_pair_its_references_and_the_path_of_an_explanation_are_marked(brows
         assert {("port", "ship 0"), ("ship 0", tail)} <= path
         assert {"asked", "in a reference", "on a path"} <= {*browser.texts(".legend li")}
         assert browser.texts(".neighbours h3")[:2] == ["Paths of the explanation", "References"]
+
+
+def test_lines_within_a_column_go_around_its_nodes(browser: Browser) -> None:
+    with opened(browser, "port"):
+        browser.press("Escape", "Escape")
+        browser.focus(".row")
+        browser.press("e")
+        browser.until(lambda: len(browser.texts(".drawing button")) == 2)
+        tail = browser.text(".row .name b")
+        browser.run("document.querySelectorAll('.drawing button')[1].click()")
+        browser.until(lambda: tail in labels(browser))
+        ((first, second, middle),) = browser.run(
+            """return document.querySelector('.canvas')._cyreg.cy.edges('.beside').map(
+                edge => [edge.source().position(), edge.target().position(), edge.midpoint()])"""
+        )
+        assert first["x"] == second["x"] and abs(middle["x"]) > abs(first["x"]) + 30  # away from the centre
+        between = [y for y in browser.run(HEIGHTS, first["x"]) if min(first["y"], second["y"]) < y]
+        assert max(first["y"], second["y"]) == min(between)  # they are beside each other
 
 
 @pytest.mark.parametrize(("theme", "size"), [("light", (1280, 800)), ("dark", (390, 844))])

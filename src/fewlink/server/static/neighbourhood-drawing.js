@@ -11,6 +11,7 @@ const GAP = 12; // between relations
 const UNDER = 22; // below a node whose label is under it
 const CENTER_LABEL = 1.4; // times the width of the other labels
 const EDGE_LETTERS = 22;
+const LETTER = 7; // pixels, of a node's label
 const MARGIN = 18;
 const ZOOMS = { least: 0.3, readable: 0.6, most: 3 };
 
@@ -231,6 +232,7 @@ export class Drawing {
           "text-rotation": "autorotate",
         },
       },
+      { selector: "edge.beside", style: { "target-label": "", label: "data(label)" } },
       { selector: "edge.loop", style: { "curve-style": "bezier" } },
       {
         selector: "edge.path",
@@ -288,7 +290,8 @@ export class Drawing {
   }
 }
 
-// The tree in which each node hangs from the one that reaches it first: {children, parents, groups}.
+// The tree in which each node hangs from the one that reaches it first: {children, parents, joined}. Children of the
+// centre that edges join are beside each other; `joined` has the first of them for each.
 function treeOf({ center, nodes, edges, more }) {
   const neighbours = new Map([...nodes.keys()].map((id) => [id, []]));
   for (const { from, to } of edges) {
@@ -308,6 +311,14 @@ function treeOf({ center, nodes, edges, more }) {
       waiting.push(other);
     }
   }
+  const joined = new Map();
+  const join = (id, first) => {
+    if (parents.get(id) !== center || joined.has(id)) return;
+    joined.set(id, first);
+    for (const other of neighbours.get(id)) join(other, first);
+  };
+  for (const id of children.get(center)) join(id, id);
+  children.set(center, [...joined.keys()]);
   // a node for more neighbours follows the last one of its relation
   more.forEach(({ group }, i) => {
     const own = children.get(center);
@@ -317,14 +328,14 @@ function treeOf({ center, nodes, edges, more }) {
     children.set(id, []);
     parents.set(id, center);
   });
-  return { children, parents };
+  return { children, parents, joined };
 }
 
 const moreId = (i) => `\nmore ${i}`;
 
 // Places {x, y, side} by id: children in rows beside their parent, to both sides of the centre, or to one. The label of
 // a node is beside it at the side away from the centre, or below it if lines go on there: side 0.
-function arrange({ children, parents }, { center, edges, more }, { column, sides: count }) {
+function arrange({ children, parents, joined }, { center, edges, more }, { column, sides: count }) {
   const labels = new Map();
   for (const { from, to, steps } of edges) {
     if (from === center) labels.set(to, labelOf(steps));
@@ -348,7 +359,8 @@ function arrange({ children, parents }, { center, edges, more }, { column, sides
   const sides = [[], []];
   let filled = 0;
   for (const id of all) {
-    sides[count === 1 || filled < total / 2 ? 0 : 1].push(id);
+    const first = count === 1 || filled < total / 2 || sides[0].includes(joined.get(id));
+    sides[first ? 0 : 1].push(id);
     filled += heights.get(id);
   }
   const places = new Map();
@@ -419,14 +431,17 @@ function elementsOf({ center, nodes, edges, more }, { parents }, places) {
     drawn.push({ group: "nodes", data, position: { ...places.get(id) }, classes: ["more"] });
   });
   const isBranch = ({ from, to }) => parents.get(to) === from || parents.get(from) === to;
+  const isBeside = ({ from, to }) => from !== to && places.get(from)?.x === places.get(to)?.x;
   const farEnd = ({ from, to }) =>
     Math.abs(places.get(from)?.x) > Math.abs(places.get(to)?.x) ? from : to;
-  const shared = new Set(edges.filter((edge) => !isBranch(edge)).map(farEnd)); // reached by several lines
+  const across = edges.filter((edge) => !isBranch(edge) && !isBeside(edge));
+  const shared = new Set(across.map(farEnd)); // reached by several lines
   const lines = edges
     .filter(({ from, to }) => places.has(from) && places.has(to))
     .map((edge) => {
       const { from, to, steps, kind } = edge;
       if (from === to) return line(from, to, steps, [kind, "loop"]);
+      if (isBeside(edge)) return line(from, to, steps, [kind, "beside"]);
       if (shared.has(farEnd(edge))) return line(from, to, steps, [kind, "across"]);
       return parents.get(from) === to
         ? line(to, from, turned(steps), [kind])
@@ -434,6 +449,12 @@ function elementsOf({ center, nodes, edges, more }, { parents }, places) {
     });
   more.forEach(({ step }, i) => lines.push(line(center, moreId(i), step ? [step] : [], ["open"])));
   return [...drawn, ...lines];
+
+  // Half the width of the longer name below two nodes, and a margin.
+  function besideLabels(...ids) {
+    const letters = Math.max(...ids.map((id) => nodes.get(id)?.name.length ?? 0));
+    return 16 + LETTER * Math.min(letters, EDGE_LETTERS) * 0.5;
+  }
 
   function line(source, target, steps, classes) {
     const label = shortened(labelOf(steps), EDGE_LETTERS);
@@ -444,21 +465,28 @@ function elementsOf({ center, nodes, edges, more }, { parents }, places) {
       offset: 16 + 3 * label.length,
       forward: steps.some(({ inverse }) => !inverse),
       backward: steps.some(({ inverse }) => inverse),
-      ...curve(places.get(source), places.get(target)),
+      ...curve(places.get(source), places.get(target), besideLabels(source, target)),
     };
     return { group: "edges", data, classes: classes.filter(Boolean) };
   }
 }
 
-// Two control points that make a curve leave its source and reach its target horizontally.
-function curve(from, to) {
+// Two control points that make a curve leave its source and reach its target horizontally. Within a column, it goes
+// around the nodes between them, at the side away from the centre; `room` is the width of their labels there.
+function curve(from, to, room) {
   const [x, y] = [to.x - from.x, to.y - from.y];
+  const around = Math.sign(from.x) * (room + 0.8 * Math.max(0, Math.abs(y) - ROW - UNDER));
   const length = Math.hypot(x, y) || 1;
   const weightOf = ([u, v]) => (u * x + v * y) / length ** 2;
   const distanceOf = ([u, v]) => (v * x - u * y) / length;
-  const points = [
-    [x * 0.3, 0],
-    [x * 0.55, y],
-  ];
+  const points = x
+    ? [
+        [x * 0.3, 0],
+        [x * 0.55, y],
+      ]
+    : [
+        [around, y * 0.15],
+        [around, y * 0.85],
+      ];
   return { weights: points.map(weightOf), distances: points.map(distanceOf) };
 }
