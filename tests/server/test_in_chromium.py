@@ -197,6 +197,19 @@ EVERY = """const kind = document.querySelector('#many'); kind.value = 'all';
     kind.dispatchEvent(new Event('input', {bubbles: true}))"""
 
 
+def test_an_error_goes_when_the_fields_beside_it_change(window: Browser) -> None:
+    window.click("#rank")
+    window.until(lambda: window.text("#problem") == "Enter at least one reference.")
+    assert window.run("return document.activeElement.ariaInvalid") == "true"
+    window.focus("#relation")
+    window.type("r")
+    hidden = "return document.querySelector('#problem').hidden"
+    assert not window.run(hidden)  # that field is in another section
+    window.focus("#references .pair:nth-child(2) input")
+    window.type("v")
+    assert window.run(hidden) and not window.run("return document.querySelectorAll('[aria-invalid]').length")
+
+
 def test_an_unknown_entity_offers_nothing_to_do(window: Browser, address: str) -> None:
     window.open(f"{address}/")
     shown = "return [...document.querySelectorAll('#entity .actions button')].filter(b => !b.hidden).map(b => b.id)"

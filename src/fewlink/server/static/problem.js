@@ -4,7 +4,11 @@ import { Problem } from "./api.js";
 import { $, element, setStatus } from "./dom.js";
 import { setFolded } from "./fold.js";
 
+let wrong = null; // the field that the shown error is about
+
 export function clearProblem() {
+  wrong?.removeAttribute("aria-invalid");
+  wrong = null;
   for (const chip of $("heads").children) chip.classList.remove("wrong");
   $("problem").hidden = true;
 }
@@ -28,6 +32,7 @@ export function showProblem(error, place) {
   else section.append($("problem"));
   setFolded(false);
   if (!field) return;
+  wrong = field;
   if (field.tagName === "LI") field.classList.add("wrong");
   else {
     field.setAttribute("aria-invalid", "true");
@@ -49,3 +54,8 @@ function offersOf(error, place) {
     return [" ", element("button", attributes, `Use ${offer.name}${detail}`)];
   });
 }
+
+// The error may be mended: it goes when a field beside it changes.
+$("query").addEventListener("input", ({ target }) => {
+  if (wrong && $("problem").parentElement.contains(target)) clearProblem();
+});
