@@ -105,15 +105,11 @@ function showAnswer(answer, focus) {
   else showEnd(answer);
 }
 
-// Says which heads were searched, and offers to search more.
+// Unless all heads were searched, says which were, and offers to search more.
 function showPool({ heads, heads_in_all: all, fromList }) {
   const which = fromList ? ", those with the best pairs of the list" : "";
-  $("pool").hidden = false;
-  $("pool-text").textContent =
-    heads < all
-      ? `From ${formatCount(heads)} of ${plural(all, "head")}${which}.`
-      : `From ${plural(heads, "head")}.`;
-  $("pool-more").hidden = heads >= all;
+  $("pool").hidden = heads >= all;
+  $("pool-text").textContent = `From ${formatCount(heads)} of ${plural(all, "head")}${which}.`;
   $("pool-more").textContent = moreText(all - heads);
 }
 
