@@ -7,6 +7,7 @@ import numpy as np
 from fewlink.data import SPLITS, Benchmark
 from fewlink.data.catalogue import attack_graph
 from fewlink.linker import Linker
+from fewlink.linker.drawing import percent
 
 RELATION = "tool_runs_on_platform"
 REFERENCES = [("Mimikatz", "Windows"), ("FlexiSpy", "Android"), ("ROADTools", "Identity Provider")]
@@ -39,7 +40,7 @@ rows = [["tool", "  first answer", "  second", "  third"]]
 for tool in TOOLS:
     cells = [tool]
     for row in (row for row in answers if row.head_name == tool):
-        chance = "" if row.probability is None else f" {row.probability:.0%}"
+        chance = "" if row.probability is None else f" {percent(row.probability)}"
         cells.append(f"{'✓' if row.tail_name in truth[tool] else '✗'} {row.tail_name}{chance}")
     rows.append(cells)
 widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -204,7 +204,7 @@ def test_entities_that_share_a_name_are_printed_with_their_ids(triples: Path, tm
 def test_the_note_on_a_relation_of_the_graph_names_the_option(triples: Path) -> None:
     words = ["--reference", "virus => pathologic_function", "--reference", "bacterium => pathologic_function"]
     notes = run_command("ask", triples, *words, "--head", "alga").output
-    assert "has the relation causes between all references: name it with --relation to skip known pairs" in notes
+    assert "has the relation causes between all references: name it as the relation to skip known pairs" in notes
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ def test_a_name_that_is_an_id_and_the_name_of_others_is_remarked_on() -> None:
     names = named(["Ruth", "ruth_2450", "ruth_9", "Q4"], ["Book of Ruth", "Ruth", "Ruth", "ruth"])
     (remark,) = names.remarks(["Ruth", "Q4", "ruth_9", "Ruth", "nobody"], "head")
     assert remark == (
-        "the head 'Ruth' is taken for an id; 2 other entities have this name; to ask for that, give its id: "
+        "the head 'Ruth' is read as an id; 2 other entities have this name; to ask for that, give its id: "
         "ruth_2450 (—next→ Ruth); ruth_9 (—next→ ruth)"
     )
     assert named(["Ruth", "ruth"]).remarks(["Ruth"]) == []
@@ -271,5 +271,5 @@ def test_heads_and_references_by_an_id_that_others_have_as_name_leave_a_note() -
     notes: list[str] = []
     assert find_heads(names, ["Ruth", "Boaz"], notes) == (0, 2)
     assert find_pairs(names, [("Boaz", "Ruth")], notes=notes) == [(2, 0)]
-    assert [note.partition(" is taken")[0] for note in notes] == ["the head 'Ruth'", "the end of a reference 'Ruth'"]
+    assert [note.partition(" is read")[0] for note in notes] == ["the head 'Ruth'", "the end of a reference 'Ruth'"]
     assert all(note.endswith("give its id: ruth_2450 (—next→ Boaz)") for note in notes)

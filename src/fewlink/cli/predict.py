@@ -17,7 +17,7 @@ from fewlink.cli import common
 from fewlink.core.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from fewlink.core.progress import Advance
     from fewlink.linker import Linker, Prediction, Predictions
@@ -40,8 +40,6 @@ PROJECT = typer.Option(
     None, metavar="FILE", help="A project file: use its pairs, and adjust percentages to its decisions."
 )
 PROJECT_NAME = typer.Option(None, metavar="NAME", help="The project; needed if the file has several.")
-
-
 FIT_NOTE = "fit, from 0 to 1, is how well a relation suits the two entities by everything else that the graph says"
 
 
@@ -199,7 +197,7 @@ def predict(
     with progress("heads", len(query.heads)) as advance:
         predictions = linker.answer(query, workers, advance)
     trust = [predictions.trust.sentence] if predictions.trust else []
-    common.print_notes([*trust, *predictions.set_sentences(), *_with_options(predictions.notes)])
+    common.print_notes([*trust, *predictions.set_sentences(), *predictions.notes])
     if json or tsv:
         print(predictions.to_json() if json else predictions.to_tsv(exact=exact), end="\n" if json else "")
         return
@@ -225,13 +223,6 @@ def _relation_of_project(linker: Linker) -> str | None:
         return None
     common.print_notes([f"the graph has the relation {relation} of this project: its known pairs are references, too"])
     return relation
-
-
-def _with_options(notes: Iterable[str]) -> list[str]:
-    """The linker's notes, in which advice names the option that follows it."""
-    from fewlink.linker.linker import NAME_IT
-
-    return [note.replace(NAME_IT, "name it with --relation") for note in notes]
 
 
 def _candidates(linker: Linker, choice: str) -> str | list[str]:
@@ -379,7 +370,7 @@ def complete(
             on_heads=_pace_reporter(advance),
             engine=workers,
         )
-    common.print_notes([*([found.trust.sentence] if found.trust else []), *_with_options(found.notes)])
+    common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
     print(f"{plural(len(found), 'pair')} written to {out}")
 
 

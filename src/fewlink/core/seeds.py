@@ -31,3 +31,8 @@ def hashes_of(pairs: np.ndarray) -> np.ndarray:
     """A hash of each pair of ids (n, 2)."""
     heads, tails = np.asarray(pairs, np.uint64).T
     return scramble(scramble(heads) ^ tails)
+
+
+def by_hash(pairs: np.ndarray) -> np.ndarray:
+    """Distinct pairs of ids (n, 2) in an order that does not depend on theirs."""
+    return pairs[np.argsort(hashes_of(pairs))]

@@ -38,7 +38,7 @@ class AppendReport:
     namesakes: Mapping[str, Sequence[str]]
 
     def remarks(self) -> list[str]:
-        """A remark on each new entity that may have been meant as an old one: on a few such entities."""
+        """Remarks on the first few new entities that may be meant as old ones."""
         lines = [
             f"'{new}' is a new entity, but also the name of {some_names(old)}: write the id if you mean "
             + ("that one" if len(old) == 1 else "one of these")
@@ -107,7 +107,7 @@ def append_triples(
 
 
 def _namesakes(graph: Graph, new: Sequence[str]) -> dict[str, list[str]]:
-    """The ids of the entities of a graph that a question would find by the id of a new one: by readable name."""
+    """The new entities whose id is the readable name of entities of the graph, and the ids of these."""
     if not new:
         return {}
     texts = {name: spaced(fold(name.replace("\n", " "))) for name in new}

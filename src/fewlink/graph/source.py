@@ -126,7 +126,7 @@ class CompileReport:
         """What was left out because it is no entity, and how to keep it."""
         relations = f" of {some_names(self.literal_relations)}" if self.literal_relations else ""
         left_out = f"{plural(self.literals, 'triple')}{relations} left out"
-        return f"{left_out}, because tails are numbers, dates or text: --literals keep keeps them"
+        return f"{left_out}, because tails are numbers, dates or text: read them with --literals keep"
 
     def no_triples(self, paths: Sequence[Path]) -> FewlinkError:
         """The error for files without triples."""

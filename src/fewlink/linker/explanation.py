@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from fewlink.core.errors import shown
-from fewlink.core.seeds import hashes_of
+from fewlink.core.seeds import by_hash
 from fewlink.graph import Graph
 from fewlink.graph.name_index import fold
 from fewlink.linker import drawing, phrases
@@ -498,8 +498,7 @@ def explain_pair(
         score = float(np.asarray(scorer(Question("", references, np.array([head]), np.array([tail]))))[0, 0])
         reasons, evidence = Reasons(score), {}
     graph = reasons.graph or graph
-    # whatever the order of references, the same are compared
-    compared = references[np.argsort(hashes_of(references), kind="stable")[:MAX_LISTED]]
+    compared = by_hash(references)[:MAX_LISTED]
     paths = []
     for place, (relations, weight) in enumerate(reasons.paths):
         walked = list(reasons.entities[place]) if reasons.entities else simple_path(graph, head, relations, tail)
@@ -615,11 +614,12 @@ def path_of(
             step = replace(step, relation=asked or REFERENCE, inverse=step.inverse != inverse)
         first, last = (after, before) if step.inverse else (before, after)
         words = without_kinds(step.relation, kinds_of(graph, first), kinds_of(graph, last))
-        if words in PARENTS:  # a person has one: heads with several tails are the fathers
+        if words in PARENTS:
             number = relation % len(graph.relations)
             pairs = len(references) if step.reference else graph.relation_sizes[number]
             heads = np.unique(references[:, int(inverse)]) if step.reference else graph.slots[number]
-            words = f"{words} of" if pairs > SEVERAL * len(heads) else words
+            if pairs > SEVERAL * len(heads):
+                words = f"{words} of"  # nobody has several fathers, so the heads are the fathers
         steps.append(replace(step, words=words))
     return Path(tuple(steps), weight, tuple(entity_of(graph, entity) for entity in walked), like)
 

@@ -83,7 +83,6 @@ LIST_CACHE_SIZE = 16  # queries whose candidates and constraints are cached
 MANY_HEADS = 10  # of a question, from which it is noted if most have no known tail
 HIDING_CACHE_SIZE = 4  # relations of the graph that the model is cached without
 POOL_FACTOR, MIN_POOL = 100, 10_000  # pairs kept for constraints between pairs: this multiple of k, and at least this
-NAME_IT = "name it as the relation"  # in a note, which the command completes with its option
 T = TypeVar("T")
 
 
@@ -619,8 +618,8 @@ class Linker:
             if present:
                 name = present[0]
                 notes.append(
-                    f"the graph has the relation {name} between all references: {NAME_IT} to skip known pairs and to "
-                    "get percentages that do not rely on it"
+                    f"the graph has the relation {name} between all references: name it as the relation to skip known "
+                    "pairs and to get percentages that do not rely on it"
                 )
         count = capabilities(self.scorer).references_read(len(distinct))
         if count < len(distinct):
@@ -895,7 +894,7 @@ class Linker:
         return [f"improbable, because {why}: {listed}"]
 
     def _of_heads_without_tail(self, query: Query) -> list[str]:
-        """That percentages assume a tail, if most of many heads have none that is known."""
+        """A note that percentages assume a tail, if most of many heads have no known one."""
         relation = query.references.relation
         if relation is None or not relation.in_graph or len(query.heads) < MANY_HEADS:
             return []

@@ -102,7 +102,7 @@ class Names:
         return [int(other) for other in found[: MAX_NAMESAKES + 1] if other != entity][:MAX_NAMESAKES]
 
     def with_shared_names(self, entities: Iterable[int]) -> set[int]:
-        """Those of these entities whose readable name another entity has, too; each name is looked up once."""
+        """The entities among these that share their readable name with another one; each name is looked up once."""
         by_name: dict[str, list[int]] = {}
         for entity in set(entities):
             by_name.setdefault(self.graph.name(entity), []).append(entity)
@@ -113,7 +113,7 @@ class Names:
         return any(self.graph.name(other) == name for other in self.namesakes(entity))
 
     def remarks(self, names: Iterable[str], what: str = "entity") -> list[str]:
-        """A remark on each name that is the id of an entity and the readable name of others: on a few such names."""
+        """Remarks on the first few names that are the id of an entity and the readable name of others."""
         found = (self._remark(name, what) for name in dict.fromkeys(names))
         return list(itertools.islice(filter(None, found), MAX_LISTED))
 
@@ -126,7 +126,7 @@ class Names:
             return ""
         listed = "; ".join(self.described(others[:MAX_LISTED])) + ("; …" if len(others) > MAX_LISTED else "")
         which = "another entity has" if len(others) == 1 else f"{len(others):,} other entities have"
-        return f"the {what} '{name}' is taken for an id; {which} this name; to ask for that, give its id: {listed}"
+        return f"the {what} '{name}' is read as an id; {which} this name; to ask for that, give its id: {listed}"
 
     def id_of(self, name: str) -> str | None:
         """The id of the entity with this name or id; None if no entity or several match."""

@@ -236,7 +236,7 @@ def find_relation(benchmark: Benchmark, name: str) -> Relation:
         matches = [i for i in range(len(graph.relations)) if fold(graph.relation_name(i)) == fold(name)]
         if len(matches) != 1:
             if fold(name) in map(fold, benchmark.literal_relations):
-                reason = "its tails are numbers, dates or text: --literals keep reads it"
+                reason = "its tails are numbers, dates or text: read it with --literals keep"
                 raise UnknownName(f"the relation '{name}' was left out, because {reason}")
             hint = did_you_mean(name, [*tasks, *graph.relations])
             raise UnknownName(f"unknown relation '{name}'{hint or f': {benchmark.name} has no such relation'}")

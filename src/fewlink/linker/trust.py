@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fewlink.core.metrics import realistic_rank
-from fewlink.core.seeds import hashes_of
+from fewlink.core.seeds import by_hash
 from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.graph.components import joined
@@ -134,8 +134,7 @@ def measure_trust(
     references that are left. A tail that is not a candidate has an infinite rank. `hidden` is the relation of the graph
     that the scorer does not see. It does not choose candidates either, because it joins the pairs that are held out.
     """
-    pairs, relation = references.ids, references.relation
-    pairs = pairs[np.argsort(hashes_of(pairs))]  # whatever their order, the same are held out
+    pairs, relation = by_hash(references.ids), references.relation
     tails, heads = (open_candidates(graph, each, hidden) for each in (pairs, pairs[:, ::-1]))
     known = relation is not None and (relation.number >= 0 or relation.trained)
     whole = relation is not None and not known and is_whole(len(pairs), relation)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from fewlink.core.seeds import hashes_of
+from fewlink.core.seeds import by_hash
 from fewlink.graph.groups import spans
 from fewlink.models.trail.read_graph import ReadGraph
 
@@ -22,8 +22,7 @@ def paths_by_rule(graph: ReadGraph, references: np.ndarray, head: int, tail: int
     same entity only the first counts.
     """
     own = joining(graph, head, tail)
-    references = references[np.argsort(hashes_of(references))]  # whatever their order, the same are looked at
-    others = [pair for pair in references.tolist() if pair != [head, tail]][:MAX_JOINED]
+    others = [pair for pair in by_hash(references).tolist() if pair != [head, tail]][:MAX_JOINED]
     joined = Counter(rule for pair in others for rule in joining(graph, *pair).keys() & own)
 
     def order(rule: Rule) -> tuple[int, int, Rule]:
