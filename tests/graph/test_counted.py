@@ -215,6 +215,18 @@ def test_paths_and_edges_of_hidden_relations_are_left_out(both: tuple[Graph, Gra
             assert owners.tolist() == graph.head_ids[kept].tolist()
 
 
+def test_edges_of_hidden_relations_do_not_make_a_component_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fewlink.graph.graph.LARGE", 0)
+    monkeypatch.setattr(components, "FEW_EDGES", 4)
+    stars = [(center, 1, leaf) for center, leaves in ((0, range(4, 12)), (2, range(12, 20))) for leaf in leaves]
+    graph = id_graph([(0, 0, 1), (2, 0, 3), *stars], 20, 2)
+    large = Graph.open(graph.save(tmp_path / "graph"))
+    visible = np.array([True, False, True, False])
+    assert joined(large, np.array([[2, 3]]), np.array([0]), visible).tolist() == [False]
+
+
 def test_open_candidates_are_those_of_the_rarest_kinds(
     both: tuple[Graph, Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.conftest import compiled, named
 
@@ -234,6 +234,8 @@ HEADERS = [("head", "relation", "tail"), ("Subject", "PREDICATE", "object"), ("f
     st.sampled_from(HEADERS),
     st.sampled_from([(",", "g.csv"), (";", "g.csv"), ("|", "g.txt"), ("\t", "g.tsv"), (",", "g.txt")]),
 )
+@example([('0",";,', '" 0', ",;,;\n")], [1, 2, 0], HEADERS[0], (";", "g.csv"))  # names of other separators
+@example([(",", ",,\n,0", "|0")], [2, 1, 0], HEADERS[1], (";", "g.csv"))
 def test_triples_are_read_back_whatever_the_separator_and_the_order_of_columns(
     triples: Triples, order: list[int], header: tuple[str, str, str], how: tuple[str, str]
 ) -> None:

@@ -17,6 +17,7 @@ from tests.linker.linkers import fsrl, trail
 import fewlink
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.store import ProjectFile
+from fewlink.graph import Graph
 from fewlink.linker import Linker, Predictions
 from fewlink.linker import linker as linker_module
 from fewlink.linker.complete import HEADS_PER_BATCH, first_of_heads
@@ -181,10 +182,17 @@ def test_pairs_of_a_relation_that_are_no_references_change_nothing() -> None:
     assert of_this_head == of_other_tails == pytest.approx(of_other_heads, abs=1e-4) and of_other_heads[2] > 0
 
 
-def test_a_head_that_only_the_asked_relation_joins_to_the_references_has_no_percentage() -> None:
+def test_a_head_that_only_the_asked_relation_joins_to_the_references_has_no_percentage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = ["person0x0 works town10", "person1x1 works town21", "person2x2 works town30"]
     linker = Linker.shipped(benchmark_of(people(*first, "hermit works town10")))
     (row,) = linker.predict(None, "hermit", 1, relation="works", shots=3)
+    assert row.probability is None and row.base_probability is None
+    monkeypatch.setattr("fewlink.graph.graph.LARGE", 0)
+    monkeypatch.setattr("fewlink.models.trail.scorer.MAX_WHOLE_EDGES", 0)
+    large = Linker.shipped(benchmark_of(Graph.open(linker.graph.save(tmp_path / "graph"))))
+    (row,) = large.predict(None, "hermit", 1, relation="works", shots=3)
     assert row.probability is None and row.base_probability is None
 
 

@@ -40,6 +40,13 @@ def test_rules_that_join_most_references_come_first_then_those_that_lead_to_fewe
     assert asked(FAMILY, ("ann", "carl"), head="gus", tail="gus") == []
 
 
+def test_the_order_of_references_changes_no_rule() -> None:
+    lines = [f"a{i} {'by' if i < 6 else 'at'} m{i}" for i in range(12)] + [f"m{i} of b{i}" for i in range(12)]
+    graph = graph_of("h by x", "x of t", "h at y", "y of t", *lines)
+    pairs = [(f"a{i}", f"b{i}") for i in range(12)]
+    assert asked(graph, *pairs, head="h", tail="t") == asked(graph, *pairs[::-1], head="h", tail="t")
+
+
 def test_relations_that_are_hidden_make_no_rules() -> None:
     graph = ReadGraph.of(FAMILY, names=False)
     graph.visible[FAMILY.relations.id("father")] = 0

@@ -255,20 +255,38 @@ def _width(rows: Sequence[list[str]]) -> int:
 
 
 def _separator(lines: Sequence[bytes], usual: bytes) -> bytes:
-    """The separator with the most rows of three or more fields; the usual one among equals."""
+    """The separator with the most rows of three or more fields; the usual one among equals.
+
+    One with at least half as many is preferred if, unlike the other, it comes after every closing quote.
+    """
     lines = [line for line in lines if line.strip()]
     scores = {}
     for each in (usual, *SEPARATORS):
         rows = [fields for _, fields in _rows(lines, each, each != b"\t") if len(fields) > 1]
         width = _width(rows)
         scores[each] = sum(len(row) == width for row in rows) if width >= 3 else 0
-    best = max(scores, key=lambda each: scores[each])  # the first of equals
+    most = max(scores.values())
+    close = {each: (_is_valid(lines, each), score) for each, score in scores.items() if 2 * score >= most}
+    best = max(close, key=lambda each: close[each])  # the first of equals
     if scores[best] or any(usual in line for line in lines):
         return best if scores[best] else usual
     if lines and all(len(line.split()) == 3 for line in lines):
         return WHITE_SPACE
     in_two = [each for each in SEPARATORS if lines and all(len(_fields(line, each)) == 2 for line in lines)]
     return in_two[0] if in_two else usual
+
+
+def _is_valid(lines: Sequence[bytes], separator: bytes) -> bool:
+    """Whether quotes around fields end where fields do."""
+    if separator == b"\t" or not any(b'"' in line for line in lines):
+        return True
+    text = (_text(line) + "\n" for line in lines)
+    try:
+        for _ in csv.reader(text, delimiter=separator.decode(), skipinitialspace=True, strict=True):
+            pass
+    except csv.Error:
+        return False
+    return True
 
 
 def _is_padded(lines: Sequence[bytes], separator: bytes) -> bool:
