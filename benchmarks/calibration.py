@@ -33,8 +33,6 @@ import numpy as np
 from fewlink.core.metrics import realistic_rank
 from fewlink.core.progress import duration
 from fewlink.core.seeds import generator
-from fewlink.data.candidates import open_candidates
-from fewlink.data.catalogue import open_graph
 from fewlink.graph import Graph
 from fewlink.linker.answer_sets import LEVELS, Coverage, Ranks, fit_coverage
 from fewlink.linker.calibration import (
@@ -50,10 +48,12 @@ from fewlink.linker.calibration import (
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
 from fewlink.linker.trust import HeadFans, Trust, expected_error, measure_trust, row_features
+from fewlink.models.contract import Question, Scorer
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import Shipped, read_weights
-from fewlink.scorers import Question, Scorer
+from fewlink.tasks.candidates import open_candidates
+from fewlink.tasks.catalogue import open_graph
 from measure import print_table, write_record
 
 BUILTIN = Path(__file__).resolve().parent.parent / "src" / "fewlink" / "builtin"

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from fewlink.core.metrics import realistic_rank
-from fewlink.data.candidates import of_rare_kinds, open_candidates
+from fewlink.models.contract import Question
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped_scorer
-from fewlink.scorers import Question
 from fewlink.studies.unseen_graphs import Hidden, hidden_relations, suite
+from fewlink.tasks.candidates import of_rare_kinds, open_candidates
 from measure import print_table, write_record
 
 WHOLE = 1.0  # the share without a cut

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from fewlink.core.seeds import generator
-from fewlink.data import open_benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.linker.check import check_relations
+from fewlink.tasks import open_benchmark
+from fewlink.tasks.training_graph import known_graph
 from measure import print_table, read_record, write_record
 
 LEAST = 100

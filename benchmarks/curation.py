@@ -43,17 +43,17 @@ import numpy as np
 from fewlink.core.seeds import generator
 from fewlink.curation.learning import learn, units_of
 from fewlink.curation.next_pair import suggest
-from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.candidates import by_similarity
-from fewlink.data.catalogue import attack_graph
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker
 from fewlink.linker.adjustment import adjustment
 from fewlink.linker.query import Query, References
 from fewlink.linker.ranking import RankedPairs
+from fewlink.models.contract import Question, Scorer, capabilities
 from fewlink.models.trail.shipped import shipped
-from fewlink.scorers import Question, Scorer, capabilities
+from fewlink.tasks import Benchmark, open_benchmark
+from fewlink.tasks.candidates import by_similarity
+from fewlink.tasks.catalogue import attack_graph
+from fewlink.tasks.training_graph import known_graph
 from measure import read_record, write_record
 
 SHOTS, HELD_OUT, POOL, OTHERS, NEAR = 3, 40, 100, 10, 1000

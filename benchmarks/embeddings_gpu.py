@@ -10,12 +10,12 @@ import time
 
 import torch
 
-from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.training_graph import training_triples
-from fewlink.embeddings import Embeddings, EmbeddingSettings
-from fewlink.embeddings.trainer import EmbeddingTrainer
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines.embedding import EmbeddingScorer
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings
+from fewlink.models.embeddings.trainer import EmbeddingTrainer
+from fewlink.tasks import Benchmark, open_benchmark
+from fewlink.tasks.training_graph import training_triples
 from measure import gpu_seconds, print_table, write_record
 
 PASSES = 5  # over the score matrix, at least: product out, softmax in and out, two products in

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fewlink.embeddings import Embeddings, EmbeddingSettings, interaction
-from fewlink.embeddings.held_out import HeldOut
-from fewlink.embeddings.trainer import EmbeddingTrainer
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings, interaction
+from fewlink.models.embeddings.held_out import HeldOut
+from fewlink.models.embeddings.trainer import EmbeddingTrainer
 from measure import print_table, write_record
 
 

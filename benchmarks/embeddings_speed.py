@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from fewlink.embeddings import EmbeddingSettings
-from fewlink.embeddings.trainer import EmbeddingTrainer
+from fewlink.models.embeddings import EmbeddingSettings
+from fewlink.models.embeddings.trainer import EmbeddingTrainer
 from measure import print_table, write_record
 
 RELATIONS, TRIPLES, BATCH = 291, 181_109, 1024

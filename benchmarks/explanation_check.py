@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.linker import Explanation, Linker
 from fewlink.linker.explanation import Path
 from fewlink.linker.query import Query, References, find_relation
 from fewlink.models.trail.names import with_name_relations
+from fewlink.tasks import Benchmark, open_benchmark
+from fewlink.tasks.training_graph import known_graph
 from measure import print_table, read_record, write_record
 
 BENCHMARKS = ["nell-one", "fb15k-237-few", "codex-s-few", "attack-few"]

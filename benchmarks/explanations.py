@@ -27,15 +27,15 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
+from fewlink.models.contract import Question, Reasons, best_tails
 from fewlink.models.trail.network import TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.removal import Pair, hops
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import read_weights, shipped
-from fewlink.scorers import Question, Reasons, best_tails
+from fewlink.tasks import Benchmark, open_benchmark
+from fewlink.tasks.training_graph import known_graph
 from measure import print_table, write_record
 
 Triples = set[tuple[int, int, int]]

@@ -22,16 +22,16 @@ import torch
 
 from fewlink.core.metrics import realistic_rank
 from fewlink.core.seeds import generator
-from fewlink.data import open_benchmark
-from fewlink.data.benchmark import Task
-from fewlink.data.candidates import open_candidates, task_of_pairs
-from fewlink.data.folds import fold_benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.linker.complete import FAST_EDGES
+from fewlink.models.contract import Question
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped_scorer
-from fewlink.scorers import Question
 from fewlink.studies.unseen_graphs import hidden_relations, suite
+from fewlink.tasks import open_benchmark
+from fewlink.tasks.benchmark import Task
+from fewlink.tasks.candidates import open_candidates, task_of_pairs
+from fewlink.tasks.folds import fold_benchmark
+from fewlink.tasks.training_graph import known_graph
 from measure import print_table, write_record
 
 FOLD = 1

@@ -44,8 +44,6 @@ import torch
 
 from fewlink import cli
 from fewlink.core.errors import FewlinkError
-from fewlink.data import Benchmark
-from fewlink.embeddings import Embeddings
 from fewlink.evaluation.records import RecordStore
 from fewlink.fitting import fit as fit_module
 from fewlink.fitting import tuning
@@ -53,6 +51,8 @@ from fewlink.fitting.append import append
 from fewlink.fitting.record import RULES, TUNED
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker, write_card
+from fewlink.models.embeddings import Embeddings
+from fewlink.tasks import Benchmark
 from fewlink.training import checkpoints
 from fewlink.training.run import Deployed, RunConfig
 

@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from fewlink.core.memory import hardware
-from fewlink.data import Benchmark, Task, candidates_of, open_benchmark
-from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Evaluation, Protocol, evaluate
+from fewlink.models.contract import Question
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.fsrl.assembly import assemble
 from fewlink.models.fsrl.exact import encode_all
 from fewlink.models.fsrl.learner import STEPS_AT_ONCE, FewShotLearner, LearnerRun
@@ -37,7 +37,7 @@ from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.reference import FSRL, Background, ReferenceScorer, episodes, train
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.scorers import Question
+from fewlink.tasks import Benchmark, Task, candidates_of, open_benchmark
 from fewlink.training.trainer import deterministic
 from measure import RECORDS, gpu_kernels, print_table, write_record
 

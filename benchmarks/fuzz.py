@@ -43,7 +43,6 @@ from fewlink.core.storage.checksums import sha256_json
 from fewlink.curation import exports, imports
 from fewlink.curation.stix import read_links
 from fewlink.curation.store import ProjectFile
-from fewlink.data.nell_layout import read_layout
 from fewlink.evaluation.records import RecordStore, read_records
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.graph.formats import read_triples
@@ -52,6 +51,7 @@ from fewlink.graph.labels import labels_from
 from fewlink.graph.side_files import check_side_files, read_pairs_table
 from fewlink.graph.source import Reading
 from fewlink.graph.types import types_from_file, types_from_triples
+from fewlink.tasks.nell_layout import read_layout
 
 MESSY = Path(__file__).parents[1] / "tests" / "graph" / "messy"  # files as people have them
 SLOW = 5.0  # seconds of the processor for one input
@@ -407,17 +407,17 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     from importlib.resources import files
 
     from fewlink.core.recipes import recipe, recipe_texts
-    from fewlink.data.benchmark import Benchmark
-    from fewlink.data.carving import CarveSettings, carve
-    from fewlink.data.catalogue import open_umls
-    from fewlink.embeddings import EmbeddingSettings
     from fewlink.evaluation import Protocol, evaluate
     from fewlink.evaluation.records import make_record
     from fewlink.linker.calibration import open_calibration
     from fewlink.models import training_recipe
     from fewlink.models.baselines.learning_free import RandomScorer
+    from fewlink.models.embeddings import EmbeddingSettings
     from fewlink.models.trail.shipped import read_weights
     from fewlink.studies.plan import plan_texts, read_plan
+    from fewlink.tasks.benchmark import Benchmark
+    from fewlink.tasks.carving import CarveSettings, carve
+    from fewlink.tasks.catalogue import open_umls
     from fewlink.training import RunConfig
 
     builtin = files("fewlink") / "builtin"

@@ -64,10 +64,10 @@ class Stage:
 
 
 STAGES = {
-    "generate": Stage(stages.generate, lambda p: (p.layout, p.entities), ["fewlink.data.synthetic.benchmark"]),
+    "generate": Stage(stages.generate, lambda p: (p.layout, p.entities), ["fewlink.tasks.synthetic.benchmark"]),
     "read": Stage(stages.read, lambda p: (p.layout,), ["fewlink.graph", "pyarrow.compute"]),
-    "compile": Stage(stages.compile_benchmark, lambda p: (p.layout, p.compiled), ["fewlink.data", "pyarrow.compute"]),
-    "open": Stage(stages.open_compiled, lambda p: (p.compiled,), ["fewlink.data"]),
+    "compile": Stage(stages.compile_benchmark, lambda p: (p.layout, p.compiled), ["fewlink.tasks", "pyarrow.compute"]),
+    "open": Stage(stages.open_compiled, lambda p: (p.compiled,), ["fewlink.tasks"]),
     "pretrain": Stage(stages.pretrain, lambda p: (p.compiled, p.folder / "vectors")),
     "train FSRL": Stage(stages.train_fsrl, lambda p: (p.compiled,)),
     "train TRAIL": Stage(stages.train_trail, lambda p: (p.compiled,)),
@@ -119,7 +119,7 @@ def _prepared(place: Place, stage: Stage) -> Iterator[None]:
 
 
 def _entry(place: Place, name: str, cost: Cost | str) -> Entry:
-    from fewlink.data.synthetic.benchmark import shape_of
+    from fewlink.tasks.synthetic.benchmark import shape_of
 
     about = {"stage": name, "entities": place.entities, "triples": shape_of(stages.LIKE, place.entities).triples}
     if isinstance(cost, str):

@@ -29,7 +29,7 @@ ON_GPU = "peak GB on the GPU"
 
 def prepare(bench: str, folder: Path) -> dict[str, Any]:
     """Compile the benchmark if necessary and write a run of each model into the folder; returns its size as well."""
-    from fewlink.data import open_benchmark
+    from fewlink.tasks import open_benchmark
 
     benchmark = open_benchmark(bench)
     compiled = Path(bench) if (Path(bench) / "manifest.json").exists() else benchmark.save(folder / "compiled")

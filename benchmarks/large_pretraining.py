@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from fewlink.core.memory import hardware
-from fewlink.data import open_benchmark
-from fewlink.data.training_graph import training_triples
-from fewlink.embeddings import EmbeddingSettings
-from fewlink.embeddings.batches import Batch
-from fewlink.embeddings.interactions import softmax
-from fewlink.embeddings.trainer import EmbeddingTrainer
+from fewlink.models.embeddings import EmbeddingSettings
+from fewlink.models.embeddings.batches import Batch
+from fewlink.models.embeddings.interactions import softmax
+from fewlink.models.embeddings.trainer import EmbeddingTrainer
+from fewlink.tasks import open_benchmark
+from fewlink.tasks.training_graph import training_triples
 from measure import gpu_kernels, gpu_seconds, print_table, write_record
 
 AT_ONCE = 10  # calls that are timed together, so that launching them does not dominate

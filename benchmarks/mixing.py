@@ -23,15 +23,15 @@ import torch
 from torch import Tensor
 
 from fewlink.core.seeds import generator
-from fewlink.data.catalogue import open_graph
-from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.fitting.fit import fit
 from fewlink.fitting.held_out import estimate
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker, load
+from fewlink.models.contract import GraphScorer, Question, RelationScorer, Scorer
 from fewlink.models.trail.shipped import shipped
-from fewlink.scorers import GraphScorer, Question, RelationScorer, Scorer
+from fewlink.tasks.catalogue import open_graph
+from fewlink.tasks.training_graph import known_graph
 from measure import RECORDS, write_record
 
 RELATIONS, PAIRS, SHARE, FEWEST = 20, 15, 0.1, 30

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.embeddings import train
 from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.graph import Graph, compile_graph
 from fewlink.models.baselines.links import link_settings
+from fewlink.models.embeddings import train
 from fewlink.models.trail.shipped import shipped_scorer
 from fewlink.studies.unseen_graphs import hidden_relations, suite
 from measure import print_table, write_record

@@ -42,16 +42,14 @@ from torch import Tensor
 
 from fewlink.core.memory import hardware
 from fewlink.core.seeds import derive
-from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.catalogue import data_home, open_graph
-from fewlink.data.folds import fold_benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.fitting.tuning import NeighbourhoodLearner
 from fewlink.graph import Graph, compile_graph
+from fewlink.models.cached import CachedScorer
+from fewlink.models.contract import Question
 from fewlink.models.trail.episodes import Batch, EpisodeSource
 from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.network import Shape
@@ -59,8 +57,6 @@ from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, write_weights
-from fewlink.scorers import Question
-from fewlink.scorers.cached import CachedScorer
 from fewlink.studies.unseen_graphs import (
     NAME_EVIDENCE,
     RELATIONS,
@@ -71,6 +67,10 @@ from fewlink.studies.unseen_graphs import (
     without_evidence,
 )
 from fewlink.studies.unseen_tables import COLUMNS
+from fewlink.tasks import Benchmark, open_benchmark
+from fewlink.tasks.catalogue import data_home, open_graph
+from fewlink.tasks.folds import fold_benchmark
+from fewlink.tasks.training_graph import known_graph
 from measure import read_record, write_record
 
 POOL = [

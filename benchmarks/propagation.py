@@ -24,9 +24,8 @@ import torch
 from torch import Tensor
 
 from fewlink.core.memory import hardware
-from fewlink.data import open_benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
+from fewlink.models.contract import Question
 from fewlink.models.trail.episodes import bands_of
 from fewlink.models.trail.learner import TrailLearner, network_of
 from fewlink.models.trail.network import TrailNetwork
@@ -35,7 +34,8 @@ from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.product import Norms, relation_sums, relational_product, transposed_product, without_kernels
-from fewlink.scorers import Question
+from fewlink.tasks import open_benchmark
+from fewlink.tasks.training_graph import known_graph
 from measure import print_table, write_record
 
 COPIED = 1 << 28  # bytes of the tensor that is copied on a CPU; a GPU copies four times as much

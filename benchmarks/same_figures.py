@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from fewlink.data import Benchmark, open_benchmark
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import family_of
+from fewlink.models.contract import Scorer
 from fewlink.models.family import BaselineFamily
-from fewlink.scorers import Scorer
+from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.training import RunConfig, open_run
 from fewlink.training.checkpoints import load_last, load_state
 from fewlink.training.folder import EMBEDDINGS

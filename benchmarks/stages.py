@@ -15,9 +15,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fewlink.data import Benchmark, Task
-    from fewlink.embeddings import Embeddings
-    from fewlink.scorers import Scorer
+    from fewlink.models.contract import Scorer
+    from fewlink.models.embeddings import Embeddings
+    from fewlink.tasks import Benchmark, Task
 
 LIKE, SEED, DIM, SHOTS = "wiki-one", 0, 50, 3
 QUERIES = 120  # of an evaluation, spread over all test relations
@@ -30,7 +30,7 @@ Figures = dict[str, float]
 
 def generate(layout: Path, entities: int) -> Figures:
     """Generate a benchmark of Wiki-One's shape as a folder in the NELL-One layout."""
-    from fewlink.data.synthetic.benchmark import generate as make
+    from fewlink.tasks.synthetic.benchmark import generate as make
 
     counts = make(layout, LIKE, entities, None, SEED)
     return {"relations": counts["background relations"]}
@@ -46,7 +46,7 @@ def read(layout: Path) -> Figures:
 
 def compile_benchmark(layout: Path, compiled: Path) -> Figures:
     """Compile a folder in the NELL-One layout, with all checks."""
-    from fewlink.data.nell_layout import read_layout
+    from fewlink.tasks.nell_layout import read_layout
 
     benchmark, _ = read_layout(layout)
     benchmark.save(compiled)
@@ -55,7 +55,7 @@ def compile_benchmark(layout: Path, compiled: Path) -> Figures:
 
 def open_compiled(compiled: Path) -> Figures:
     """Open the compiled benchmark and read one edge."""
-    from fewlink.data import Benchmark
+    from fewlink.tasks import Benchmark
 
     graph = Benchmark.open(compiled).graph
     return {"first tail": int(graph.tail_ids[0])}
@@ -64,9 +64,9 @@ def open_compiled(compiled: Path) -> Figures:
 def pretrain(compiled: Path, out: Path) -> Figures:
     """An epoch of ComplEx on the background and the train relations, and saving the vectors."""
     from fewlink.core.recipes import recipe
-    from fewlink.data import Benchmark
-    from fewlink.embeddings import EmbeddingSettings
+    from fewlink.models.embeddings import EmbeddingSettings
     from fewlink.models.vectors import pretrain as train_vectors
+    from fewlink.tasks import Benchmark
 
     settings = recipe("complex-large", EmbeddingSettings).settings.replace(dim=DIM, epochs=1)
     traces: list[dict[str, Any]] = []
@@ -76,9 +76,9 @@ def pretrain(compiled: Path, out: Path) -> Figures:
 
 def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     """Steps of FSRL with the paper's settings."""
-    from fewlink.data import Benchmark
     from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun
     from fewlink.models.fsrl.settings import FewShotSettings
+    from fewlink.tasks import Benchmark
 
     benchmark = Benchmark.open(compiled)
     vectors = random_vectors(benchmark)
@@ -93,10 +93,10 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
 
 def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     """Steps of TRAIL with the settings of its recipe."""
-    from fewlink.data import Benchmark
     from fewlink.models.trail.family import graphs_of
     from fewlink.models.trail.learner import TrailLearner
     from fewlink.models.trail.settings import TrailSettings
+    from fewlink.tasks import Benchmark
 
     benchmark, settings = Benchmark.open(compiled), TrailSettings(device=device)
     warm_up()
@@ -109,9 +109,9 @@ def train_trail(compiled: Path, device: str = "cpu") -> Figures:
 
 def evaluate(compiled: Path, model: str, device: str = "cpu") -> Figures:
     """Rank a fixed number of test queries among all candidates of their relations."""
-    from fewlink.data import Benchmark
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as rank
+    from fewlink.tasks import Benchmark
 
     whole = Benchmark.open(compiled)
     tasks = whole.split("test")
@@ -129,8 +129,8 @@ def evaluate(compiled: Path, model: str, device: str = "cpu") -> Figures:
 
 def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
     """Predict for new relations, then for the last one again, with a loaded linker; and its resident memory."""
-    from fewlink.data import candidates_of
     from fewlink.linker import load
+    from fewlink.tasks import candidates_of
 
     start = time.perf_counter()
     linker = load(run, bench=compiled, device=device)
@@ -159,13 +159,13 @@ def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
 
 def write_run(compiled: Path, run: Path, model: str) -> None:
     """Write a run folder as training does, with random vectors and initial weights."""
-    from fewlink.data import open_benchmark
     from fewlink.models.family import NoVectors
     from fewlink.models.fsrl.compositions import build
     from fewlink.models.fsrl.settings import FewShotSettings
     from fewlink.models.settings import ModelSettings
     from fewlink.models.trail.learner import network_of
     from fewlink.models.trail.settings import TrailSettings
+    from fewlink.tasks import open_benchmark
     from fewlink.training import RunConfig
     from fewlink.training.checkpoints import save_best
     from fewlink.training.run import make_folder, start_or_continue
@@ -190,7 +190,7 @@ def random_vectors(benchmark: Benchmark, model: str = "complex", more: int = 0, 
     """Vectors (E, d) and (2(R + more), d) for a benchmark's graph with R relations."""
     import torch
 
-    from fewlink.embeddings import Embeddings
+    from fewlink.models.embeddings import Embeddings
 
     random = torch.Generator().manual_seed(seed)
     sizes = (len(benchmark.graph.entities), DIM), (2 * (len(benchmark.graph.relations) + more), DIM)
@@ -226,7 +226,6 @@ def resident() -> int:
 
 def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     """A model with initial weights and, for FSRL, random vectors."""
-    from fewlink.data.training_graph import known_graph
     from fewlink.models.fsrl.assembly import assemble
     from fewlink.models.fsrl.scorer import FewShotScorer
     from fewlink.models.fsrl.settings import FewShotSettings
@@ -234,6 +233,7 @@ def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     from fewlink.models.trail.read_graph import ReadGraph
     from fewlink.models.trail.scorer import TrailScorer
     from fewlink.models.trail.settings import TrailSettings
+    from fewlink.tasks.training_graph import known_graph
 
     if model == "trail":
         known = known_graph(benchmark)

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from fewlink.data import Benchmark
 from fewlink.fitting.held_out import (
     CHOOSING,
     EXPECTING,
@@ -31,10 +30,11 @@ from fewlink.fitting.held_out import (
 )
 from fewlink.fitting.tuning import NeighbourhoodLearner, trail_scorer, tuning_settings
 from fewlink.graph import compile_graph
+from fewlink.models.contract import Scorer
 from fewlink.models.trail.family import graphs_of
 from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.shipped import shipped
-from fewlink.scorers import Scorer
+from fewlink.tasks import Benchmark
 
 SETTINGS = ("learning_rate", "relations", "queries", "candidates", "average", "steps")
 TRIES = Path(__file__).parent / "tries" / "tuning.jsonl"

@@ -21,15 +21,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.data import open_benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.graph import Graph
+from fewlink.models.contract import Question
 from fewlink.models.published import PUBLISHED
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.ultra.network import Encoded, PublishedNetwork, Tasks, UltraNetwork
 from fewlink.models.ultra.scorer import UltraScorer
-from fewlink.scorers import Question
+from fewlink.tasks import open_benchmark
+from fewlink.tasks.training_graph import known_graph
 from measure import print_table, read_record, write_record
 
 SHOTS, HEADS = 3, 8

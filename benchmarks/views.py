@@ -12,12 +12,12 @@ import numpy as np
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import generator
-from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
-from fewlink.data.candidates import likely_tails
-from fewlink.data.folds import with_connected_pairs
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.graph.groups import Groups
+from fewlink.tasks.benchmark import Benchmark, Task, sorted_pairs
+from fewlink.tasks.candidates import likely_tails
+from fewlink.tasks.folds import with_connected_pairs
+from fewlink.tasks.training_graph import known_graph
 
 SMALLEST, LARGEST = 20, 2000  # pairs of a hidden relation
 HIDDEN = 0.12  # share of the triples that a view hides at most, unless its train relations have more

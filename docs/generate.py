@@ -22,7 +22,6 @@ from typing import Any
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import recipe_texts
-from fewlink.data import CATALOGUE
 from fewlink.evaluation.curves import ReadingCurve
 from fewlink.evaluation.records import Record, RecordStore, read_records
 from fewlink.linker.calibration import shipped_calibration
@@ -45,6 +44,7 @@ from fewlink.studies.unseen_tables import (
     tables_of,
 )
 from fewlink.studies.workspace import StoredBenchmark
+from fewlink.tasks import CATALOGUE
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

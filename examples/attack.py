@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fewlink.data import SPLITS, Benchmark
-from fewlink.data.catalogue import attack_graph
 from fewlink.linker import Linker
 from fewlink.linker.drawing import percent
+from fewlink.tasks import SPLITS, Benchmark
+from fewlink.tasks.catalogue import attack_graph
 
 RELATION = "tool_runs_on_platform"
 REFERENCES = [("Mimikatz", "Windows"), ("FlexiSpy", "Android"), ("ROADTools", "Identity Provider")]

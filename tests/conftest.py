@@ -20,8 +20,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from fewlink import cli
-from fewlink.data import Benchmark, Task
 from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
+from fewlink.tasks import Benchmark, Task
 
 settings.register_profile("fewlink", deadline=5000, max_examples=50)  # milliseconds: a hang fails, a slow machine not
 settings.load_profile("fewlink")

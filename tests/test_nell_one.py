@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from fewlink.cli.data import describe
-from fewlink.data import SPLITS, Benchmark, candidates_of, competing_tails
-from fewlink.data.catalogue import CATALOGUE
-from fewlink.data.nell_layout import read_layout
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
+from fewlink.tasks import SPLITS, Benchmark, candidates_of, competing_tails
+from fewlink.tasks.catalogue import CATALOGUE
+from fewlink.tasks.nell_layout import read_layout
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data" / "nell-one"
 pytestmark = [

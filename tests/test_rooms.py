@@ -19,12 +19,10 @@ SOURCE = ROOT / "src"
 ROOMS = (
     "core",
     "graph",
-    "data",
-    "embeddings",
-    "scorers",
-    "evaluation",
+    "tasks",
     "propagation",
     "models",
+    "evaluation",
     "training",
     "curation",
     "linker",
@@ -144,7 +142,7 @@ def test_the_architecture_document_lists_the_rooms_in_order() -> None:
 
 def test_tests_mirror_the_rooms() -> None:
     folders = {path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")}
-    assert folders == set(ROOMS)
+    assert folders - {"goldens"} == set(ROOMS)
 
 
 def test_no_module_imports_from_a_later_room() -> None:

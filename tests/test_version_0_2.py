@@ -16,9 +16,9 @@ import pytest
 import fewlink
 from fewlink.core.errors import InputError
 from fewlink.curation.store import ProjectFile
-from fewlink.embeddings import Embeddings
 from fewlink.evaluation.ranks import read_ranks
 from fewlink.evaluation.records import Record, RecordStore
+from fewlink.models.embeddings import Embeddings
 from fewlink.training.run import RunConfig
 from fewlink.verification.verify import verify
 

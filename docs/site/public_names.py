@@ -1,8 +1,8 @@
 """The reference of Python names from docstrings.
 
-`{{names fewlink load Linker}}` describes these names of a package, and `{{names fewlink.data}}` all that it exports and
-`fewlink` itself does not. Docstrings are Markdown with code in backticks; types in signatures lead to the public name
-of the same class.
+`{{names fewlink load Linker}}` describes these names of a package, and `{{names fewlink.tasks}}` all that it exports
+and `fewlink` itself does not. Docstrings are Markdown with code in backticks; types in signatures lead to the public
+name of the same class.
 """
 
 from __future__ import annotations

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from fewlink.bridges.frames import to_pandas as to_pandas
     from fewlink.bridges.frames import to_polars as to_polars
     from fewlink.core.errors import FewlinkError as FewlinkError
-    from fewlink.data import Benchmark as Benchmark
-    from fewlink.data import carve as carve
-    from fewlink.data import open_benchmark as open_benchmark
     from fewlink.evaluation import Evaluation as Evaluation
     from fewlink.evaluation import Protocol as Protocol
     from fewlink.evaluation import evaluate as evaluate
@@ -54,13 +51,16 @@ if TYPE_CHECKING:
     from fewlink.models.fsrl.settings import FewShotSettings as FewShotSettings
     from fewlink.models.trail.settings import TrailSettings as TrailSettings
     from fewlink.models.vectors import pretrain as pretrain
+    from fewlink.tasks import Benchmark as Benchmark
+    from fewlink.tasks import carve as carve
+    from fewlink.tasks import open_benchmark as open_benchmark
     from fewlink.training import open_run as open_run
     from fewlink.training.train import resume as resume
     from fewlink.training.train import train as train
     from fewlink.training.train import train_seeds as train_seeds
 
 _HOMES = {
-    "Benchmark": "data",
+    "Benchmark": "tasks",
     "Evaluation": "evaluation",
     "FewShotSettings": "models.fsrl.settings",
     "FewlinkError": "core.errors",
@@ -70,7 +70,7 @@ _HOMES = {
     "Protocol": "evaluation",
     "TrailSettings": "models.trail.settings",
     "calibrate": "linker",
-    "carve": "data",
+    "carve": "tasks",
     "compile_graph": "graph",
     "evaluate": "evaluation",
     "fit": "fitting.fit",
@@ -79,7 +79,7 @@ _HOMES = {
     "from_polars": "bridges.frames",
     "learning_free": "models.baselines.learning_free",
     "load": "linker",
-    "open_benchmark": "data",
+    "open_benchmark": "tasks",
     "open_run": "training",
     "pretrain": "models.vectors",
     "resume": "training.train",

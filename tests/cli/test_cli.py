@@ -17,9 +17,9 @@ import typer
 from tests.conftest import RECORD_KEYS, Answer, Fewlink, write_layout
 
 from fewlink import __version__, cli, graph
-from fewlink.data import nell_layout, open_benchmark
 from fewlink.evaluation.records import Record, RecordStore, read_records
 from fewlink.models.trail.shipped import shipped
+from fewlink.tasks import nell_layout, open_benchmark
 
 
 def error_line(answer: Answer) -> str:
@@ -471,7 +471,7 @@ def test_a_benchmark_that_another_process_makes_meanwhile_is_not_replaced(
 
         return read_then_save
 
-    monkeypatch.setattr("fewlink.data.nell_layout.read_layout", after(nell_layout.read_layout, "a"))
+    monkeypatch.setattr("fewlink.tasks.nell_layout.read_layout", after(nell_layout.read_layout, "a"))
     monkeypatch.setattr("fewlink.graph.compile_graph", after(graph.compile_graph, "b"))
     assert "a: " in error_line(fewlink("data", "compile", layout, "--out", "a"))
     carve = ("data", "carve", "g.tsv", "--out", "b", "--smallest", 5, "--largest", 20)

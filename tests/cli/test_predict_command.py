@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 from fewlink.cli import app
 from fewlink.core.errors import FewlinkError
 from fewlink.core.storage import with_sha256, without_sha256
-from fewlink.data import open_benchmark
-from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, rank_task
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.fsrl.settings import FewShotSettings
+from fewlink.tasks import open_benchmark
 from fewlink.training import open_run
 from fewlink.training.trainer import train_run
 

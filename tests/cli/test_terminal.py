@@ -18,7 +18,7 @@ from tests.conftest import Fewlink
 from fewlink import cli
 from fewlink.cli import common
 from fewlink.core import progress
-from fewlink.data.catalogue import CATALOGUE
+from fewlink.tasks.catalogue import CATALOGUE
 
 START = "import sys; sys.argv[0] = 'fewlink'; from fewlink.cli import main; main()"
 ASK = ("ask", "attack", "--relation", "group_uses_tool", "--head", "APT38", "--top", "2")

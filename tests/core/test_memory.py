@@ -10,13 +10,13 @@ from tests.conftest import id_graph
 
 from fewlink.core import memory
 from fewlink.core.errors import FewlinkError
-from fewlink.data import open_benchmark
-from fewlink.data.training_graph import training_triples
-from fewlink.embeddings import Embeddings, EmbeddingSettings
-from fewlink.embeddings.trainer import train as train_vectors
 from fewlink.models import trained_family
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings
+from fewlink.models.embeddings.trainer import train as train_vectors
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.vectors import pretrain
+from fewlink.tasks import open_benchmark
+from fewlink.tasks.training_graph import training_triples
 from fewlink.training import open_run
 from fewlink.training.trainer import train_run
 

@@ -5,8 +5,8 @@ import pytest
 from fewlink.core.errors import InputError, UnknownName
 from fewlink.core.recipes import as_toml, model_of, recipe, recipe_texts
 from fewlink.core.settings import Settings
-from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
 from fewlink.models import family_of
+from fewlink.models.embeddings import INTERACTIONS, EmbeddingSettings
 
 
 def test_every_shipped_recipe_is_valid_and_says_how_it_was_chosen() -> None:

@@ -18,7 +18,7 @@ from fewlink.curation.learning import (
 )
 from fewlink.curation.next_pair import informative, spread_over_tails, suggest
 from fewlink.graph import Graph, Vocabulary
-from fewlink.scorers import Capabilities, Question
+from fewlink.models.contract import Capabilities, Question
 
 UNITS = Units(4.0, 12.0)
 NAMES = ("ann", "bob", "cy", "rome", "oslo", "dog", "cat", "odd")

@@ -10,11 +10,11 @@ import torch
 from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.core.errors import FewlinkError
-from fewlink.data import open_benchmark
-from fewlink.data.candidates import open_candidates
 from fewlink.evaluation.between import RANKED_BY, queries_of, rank_relations, relations_between
 from fewlink.evaluation.records import RecordStore
-from fewlink.scorers import Capabilities, Question
+from fewlink.models.contract import Capabilities, Question
+from fewlink.tasks import open_benchmark
+from fewlink.tasks.candidates import open_candidates
 
 
 class Hashed:

@@ -15,12 +15,12 @@ from tests.conftest import benchmark_of, graph_of, id_graph, id_triples, task_of
 
 from fewlink.core.engine import Processes
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra, ScoreError
-from fewlink.data import PROTOCOLS, Task, candidates_of, likely_tails, open_benchmark
 from fewlink.evaluation import Protocol, TaskRanks, evaluate, evaluator, rank_split, rank_task
 from fewlink.evaluation.examples import example_predictions
 from fewlink.graph import Graph
 from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
-from fewlink.scorers import Question
+from fewlink.models.contract import Question
+from fewlink.tasks import PROTOCOLS, Task, candidates_of, likely_tails, open_benchmark
 
 GRAPH = graph_of("a r b", "a r c", "b r d", "c q d", "d q e")  # a 0, b 1, c 2, d 3, e 4
 

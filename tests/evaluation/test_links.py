@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fewlink.core.errors import InputError
-from fewlink.embeddings import Embeddings
 from fewlink.evaluation.links import rank_links, read_splits
+from fewlink.models.embeddings import Embeddings
 
 
 def random_table(entities: int, relations: int) -> Embeddings:

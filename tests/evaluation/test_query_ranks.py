@@ -11,11 +11,11 @@ import pytest
 from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.core.errors import InputError
-from fewlink.data import Benchmark
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.evaluation.ranks import QueryRanks, ranks_file, read_ranks, write_ranks
 from fewlink.evaluation.records import Record, RecordStore, make_record
 from fewlink.models.baselines.learning_free import learning_free
+from fewlink.tasks import Benchmark
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,13 @@ from tests.fitting.fits import fitted
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.exports import write_export
 from fewlink.curation.store import ProjectFile
-from fewlink.data import open_benchmark
-from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.fitting.append import append
 from fewlink.linker import Linker
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
+from fewlink.tasks import open_benchmark
 from fewlink.training import open_run
 from fewlink.training.run import Deployed
 from fewlink.training.trainer import train_run

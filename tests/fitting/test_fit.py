@@ -22,7 +22,6 @@ from tests.conftest import named, quickly
 from tests.fitting.fits import MANY, QUICK_FIT, fitted, graph_file, town_lines, written
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.data import Benchmark, open_benchmark, training_graph
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.fitting import fit as module
 from fewlink.fitting import tuning
@@ -35,12 +34,13 @@ from fewlink.graph import Graph
 from fewlink.linker import Linker, saving, write_card
 from fewlink.linker.calibration import shipped_calibration
 from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.contract import Question
 from fewlink.models.family import StepResult
 from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
 from fewlink.propagation.edges import GraphPart, graph_part
-from fewlink.scorers import Question
+from fewlink.tasks import Benchmark, open_benchmark, training_graph
 from fewlink.training import RunConfig, is_run
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed

@@ -13,8 +13,6 @@ from tests.conftest import graph_of, named, quickly
 from tests.fitting.fits import MANY, graph_file
 
 from fewlink.core.errors import FewlinkError
-from fewlink.data import Benchmark
-from fewlink.data.candidates import open_candidates
 from fewlink.fitting import time_plan
 from fewlink.fitting.held_out import (
     CHOOSING,
@@ -35,7 +33,9 @@ from fewlink.fitting.held_out import (
 )
 from fewlink.fitting.time_plan import plan_measuring
 from fewlink.graph import Graph, compile_graph
-from fewlink.scorers import Question
+from fewlink.models.contract import Question
+from fewlink.tasks import Benchmark
+from fewlink.tasks.candidates import open_candidates
 
 
 class Counted:

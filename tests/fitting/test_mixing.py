@@ -36,10 +36,10 @@ from fewlink.fitting.mixing import (
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker
 from fewlink.linker.trust import Trust, measure_trust
+from fewlink.models.contract import Question, Recalibration
 from fewlink.models.trail.mixture import MixedRelationScorer, MixedScorer, Mixture
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped_scorer
-from fewlink.scorers import Question, Recalibration
 from fewlink.training.run import Deployed
 
 RELATION = "knows"

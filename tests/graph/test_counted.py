@@ -11,15 +11,15 @@ import pytest
 import torch
 from tests.conftest import id_graph
 
-from fewlink.data import candidates
-from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph, components, counted
 from fewlink.graph.components import joined
+from fewlink.models.contract import Question
 from fewlink.models.trail.nearby import Near
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.shipped import shipped_scorer
 from fewlink.propagation.edges import edge_fans, graph_part
-from fewlink.scorers import Question
+from fewlink.tasks import candidates
+from fewlink.tasks.candidates import open_candidates
 
 
 def random_graph(seed: int, entities: int = 60, relations: int = 5, triples: int = 400) -> Graph:
@@ -161,8 +161,8 @@ def test_a_large_graph_is_asked_without_reading_all_edges(
     both: tuple[Graph, Graph], near: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing that has a value for each edge or each entity is derived from the graph."""
-    from fewlink.data import Benchmark
     from fewlink.linker import Linker
+    from fewlink.tasks import Benchmark
 
     monkeypatch.setattr("fewlink.models.trail.scorer.MAX_WHOLE_EDGES", 0)
     monkeypatch.setattr("fewlink.models.trail.scorer.PART_EDGES", 50)

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 from tests.conftest import quickly
 
-from fewlink.data import Benchmark, open_benchmark
-from fewlink.embeddings import Embeddings
 from fewlink.linker import Linker
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.trail.settings import TrailSettings
+from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.training.trainer import train_run
 
 FOLDER = tempfile.TemporaryDirectory()

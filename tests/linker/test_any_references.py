@@ -24,8 +24,8 @@ from fewlink.linker.complete import HEADS_PER_BATCH, first_of_heads
 from fewlink.linker.explanation import MAX_LISTED
 from fewlink.linker.query import find_relation
 from fewlink.linker.ranking import RankedPairs
+from fewlink.models.contract import capabilities
 from fewlink.models.trail.scorer import TrailScorer
-from fewlink.scorers import capabilities
 
 TREES = "Alder Birch Cedar Dogwood Elm Fir Ginkgo Hazel Ironwood Juniper Koa Larch Maple Nutmeg Oak Pine"
 NAMES = TREES.split()

@@ -15,7 +15,7 @@ from fewlink.graph import Graph, TypeTable
 from fewlink.linker import Linker
 from fewlink.linker.constraints import Constraints
 from fewlink.linker.query import References, find_relation
-from fewlink.scorers import Question
+from fewlink.models.contract import Question
 
 PEOPLE = ["ann", "bob", "cy", "dan"]
 PAIRS = [("ann", "oslo"), ("bob", "rome")]

@@ -17,7 +17,7 @@ from tests.linker.graphs import people
 from fewlink.core.engine import Engine, Processes
 from fewlink.core.errors import FewlinkError
 from fewlink.linker import Linker
-from fewlink.scorers import capabilities
+from fewlink.models.contract import capabilities
 
 pytestmark = pytest.mark.slow
 

@@ -20,16 +20,16 @@ from tests.linker.markup import Markup, read_svg
 
 import fewlink
 from fewlink.core.errors import FewlinkError
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph, Vocabulary
 from fewlink.linker import Linker
 from fewlink.linker.explanation import explain_pair, with_one_stop
 from fewlink.linker.names import short_relation
 from fewlink.linker.paths import distance, simple_path
+from fewlink.models.contract import Capabilities, Question, Reasons
 from fewlink.models.trail.network import Shape, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
-from fewlink.scorers import Capabilities, Question, Reasons
+from fewlink.tasks.training_graph import known_graph
 
 
 @functools.cache

@@ -15,11 +15,11 @@ from tests.linker.markup import Markup
 
 import fewlink
 from fewlink.core.errors import FewlinkError, UnknownName
-from fewlink.data import candidates_of
 from fewlink.evaluation import Protocol, rank_task
 from fewlink.graph import Graph, TypeTable
 from fewlink.linker import Linker, ranking
-from fewlink.scorers import Question
+from fewlink.models.contract import Question
+from fewlink.tasks import candidates_of
 
 every_model = pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail", "fsrl"])
 LinkerMaker = Callable[[], Linker]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tests.conftest import benchmark_of, graph_of, task_of
 
-from fewlink.data import Benchmark, open_benchmark
 from fewlink.graph import Graph, TypeTable
 from fewlink.linker.complete import plausible_heads
 from fewlink.linker.overview import overview
 from fewlink.linker.query import References
+from fewlink.tasks import Benchmark, open_benchmark
 
 ROWS = (
     "ann lives oslo",

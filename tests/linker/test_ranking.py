@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fewlink.core.errors import ScoreError
 from fewlink.evaluation import realistic_ranks
 from fewlink.linker.ranking import BACKGROUND, RankedPairs, rank_head, score_heads
-from fewlink.scorers import Question
+from fewlink.models.contract import Question
 
 TAILS = np.array([3, 5, 7, 9, 11], np.int32)
 

@@ -13,14 +13,14 @@ from tests.linker.linkers import REFERENCES, umls
 
 import fewlink
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
-from fewlink.data import candidates_of
-from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, rank_task
 from fewlink.linker import Linker
 from fewlink.linker.calibration import shipped_calibration
 from fewlink.linker.trust import Trust
+from fewlink.models.contract import Question
 from fewlink.models.trail.shipped import shipped_scorer
-from fewlink.scorers import Question
+from fewlink.tasks import candidates_of
+from fewlink.tasks.training_graph import known_graph
 
 
 @pytest.fixture

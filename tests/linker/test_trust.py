@@ -12,7 +12,6 @@ from tests.conftest import benchmark_of, graph_of
 from tests.linker.graphs import people
 from tests.linker.linkers import REFERENCES, umls
 
-from fewlink.data import Benchmark
 from fewlink.graph import Graph
 from fewlink.graph.vocabulary import Vocabulary
 from fewlink.linker import Linker, ranking
@@ -34,8 +33,9 @@ from fewlink.linker.trust import (
     row_features,
     trust_note,
 )
+from fewlink.models.contract import Question, Scorer, SeveralQuestionsScorer
 from fewlink.models.trail.scorer import TrailScorer
-from fewlink.scorers import Question, Scorer, SeveralQuestionsScorer
+from fewlink.tasks import Benchmark
 
 
 class Numbers:

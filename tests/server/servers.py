@@ -17,7 +17,7 @@ from tests.linker.linkers import fsrl, trail, trail_run
 
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.linker import Linker
-from fewlink.scorers import Question
+from fewlink.models.contract import Question
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
 from fewlink.server.connections import UVICORN_OPTIONS

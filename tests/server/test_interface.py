@@ -12,14 +12,14 @@ import pytest
 from tests.conftest import benchmark_of, graph_of
 from tests.server.servers import PAIRS, Known, asking, fsrl, namesakes, small, trail
 
-from fewlink.data import SPLITS, Benchmark
 from fewlink.graph import Vocabulary
 from fewlink.linker import Linker, Predictions
 from fewlink.linker.calibration import ROUGH
 from fewlink.linker.complete import plausible_heads
 from fewlink.linker.trust import MAX_IN_TURN
-from fewlink.scorers import capabilities
+from fewlink.models.contract import capabilities
 from fewlink.server import lookups, schema
+from fewlink.tasks import SPLITS, Benchmark
 
 
 def rows_of(answer: Any) -> Any:

@@ -23,7 +23,7 @@ from tests.server.servers import Known, asking, eventually, on_a_port, small
 
 from fewlink.linker import Linker
 from fewlink.linker.query import References
-from fewlink.scorers import Capabilities, Question
+from fewlink.models.contract import Capabilities, Question
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
 from fewlink.server.logs import AccessLog

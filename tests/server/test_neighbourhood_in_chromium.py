@@ -17,7 +17,7 @@ from tests.server.test_accessibility_in_chromium import findings
 
 from fewlink.graph import Graph, TypeTable
 from fewlink.linker import Linker
-from fewlink.scorers import Reasons
+from fewlink.models.contract import Reasons
 from fewlink.server.app import make_app
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from tests.server.servers import Known, on_a_port
 
 from fewlink.graph import Vocabulary
 from fewlink.linker import Linker
-from fewlink.scorers import Reasons
+from fewlink.models.contract import Reasons
 from fewlink.server.app import make_app
 
 pytestmark = pytest.mark.slow

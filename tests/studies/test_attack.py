@@ -12,13 +12,11 @@ import pytest
 from tests.conftest import Fewlink, graph_of
 
 from fewlink.core.errors import FewlinkError
-from fewlink.data.benchmark import Task
-from fewlink.data.carving import FrozenGraph, freeze
 from fewlink.evaluation.evaluator import TaskRanks
 from fewlink.evaluation.records import RecordStore
 from fewlink.graph import Graph
+from fewlink.models.contract import Question
 from fewlink.models.trail.shipped import shipped
-from fewlink.scorers import Question
 from fewlink.studies import later_links
 from fewlink.studies.attack_tables import PREDECESSOR, found_links, stored_tables
 from fewlink.studies.later_links import (
@@ -30,6 +28,8 @@ from fewlink.studies.later_links import (
     frozen_attack,
     rank_later,
 )
+from fewlink.tasks.benchmark import Task
+from fewlink.tasks.carving import FrozenGraph, freeze
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 

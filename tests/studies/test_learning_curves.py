@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fewlink.core.errors import FewlinkError
-from fewlink.data import open_benchmark
 from fewlink.evaluation.curves import CurvePoint, LearningCurve
 from fewlink.evaluation.records import RecordStore
 from fewlink.studies.charts import step_lines
@@ -16,6 +15,7 @@ from fewlink.studies.plan import read_plan
 from fewlink.studies.selection import STUDY as SELECTION
 from fewlink.studies.tables import SELECTION_LABELS, SELECTIONS, by_selection
 from fewlink.studies.workspace import Workspace
+from fewlink.tasks import open_benchmark
 from fewlink.training import trainer
 
 PLAN = read_plan("selection").as_tiny()

@@ -8,7 +8,6 @@ import pytest
 from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
-from fewlink.data import Benchmark
 from fewlink.evaluation.evaluator import Protocol
 from fewlink.evaluation.records import RecordStore
 from fewlink.models import family_of
@@ -17,6 +16,7 @@ from fewlink.studies import NAMES, jobs, open_study
 from fewlink.studies.jobs import Job, pairs_of, pending_jobs, run_jobs
 from fewlink.studies.plan import plan_texts, read_plan
 from fewlink.studies.workspace import Workspace
+from fewlink.tasks import Benchmark
 
 
 def test_every_study_has_a_plan_with_what_is_expected() -> None:

@@ -13,7 +13,6 @@ from tests.conftest import quickly
 
 from fewlink.core.errors import FewlinkError, UnknownName
 from fewlink.core.recipes import Vectors
-from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.evaluation.curves import CurvePoint, ReadingCurve
 from fewlink.evaluation.records import RecordStore
@@ -23,6 +22,7 @@ from fewlink.studies.plan import Plan, read_plan
 from fewlink.studies.readings import STUDY, Ranking, best_combination, curves_of, evaluation_steps, figures_of, resolve
 from fewlink.studies.tables import COLUMNS
 from fewlink.studies.workspace import StoredBenchmark, Workspace
+from fewlink.tasks import open_benchmark
 from fewlink.training import train_runs
 
 PLAN = read_plan("readings")

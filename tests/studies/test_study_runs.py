@@ -13,7 +13,6 @@ import pytest
 from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import same_settings
 from fewlink.core.storage import with_sha256
-from fewlink.data import open_benchmark
 from fewlink.evaluation.records import Record, RecordStore, read_records
 from fewlink.evaluation.stored import StoredResult
 from fewlink.studies import NAMES, open_study, tables
@@ -22,6 +21,7 @@ from fewlink.studies.jobs import Clock, finished_records, pending_jobs, run_jobs
 from fewlink.studies.plan import Plan, read_plan
 from fewlink.studies.study import Study, StudyOutput
 from fewlink.studies.workspace import StoredBenchmark, Workspace, benchmark_or_records
+from fewlink.tasks import open_benchmark
 from fewlink.training import RunConfig
 
 pytestmark = pytest.mark.slow

@@ -15,10 +15,10 @@ from tests.conftest import graph_of
 
 from fewlink.core.errors import FewlinkError
 from fewlink.graph import Graph, Vocabulary
+from fewlink.models.contract import Question
 from fewlink.models.trail.network import TrailNetwork
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped, write_weights
-from fewlink.scorers import Question
 from fewlink.studies import unseen_graphs
 from fewlink.studies.unseen_graphs import (
     ASKED,

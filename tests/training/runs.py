@@ -12,9 +12,9 @@ import pytest
 import torch
 from tests.conftest import quickly
 
-from fewlink.data import Benchmark, open_benchmark
-from fewlink.embeddings import Embeddings
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.fsrl.settings import FewShotSettings
+from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.training.trainer import Trainer
 
 SMALL: dict[str, Any] = {"batch": 8, "steps": 6, "evaluate_every": 2, "neighbours": 4}

@@ -20,9 +20,9 @@ import json, os, random, shutil, signal, sys, time
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from fewlink.embeddings import Embeddings
+from fewlink.models.embeddings import Embeddings
 from fewlink.core.errors import InputError
-from fewlink.data import Benchmark
+from fewlink.tasks import Benchmark
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training import metrics_log, open_run
 from fewlink.training.trainer import train_run

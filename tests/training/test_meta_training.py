@@ -16,7 +16,6 @@ from torch import nn
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.storage import open_folder
-from fewlink.data.episodes import EpisodeSampler, compact
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.fsrl import learner as learner_room
@@ -24,6 +23,7 @@ from fewlink.models.fsrl.assembly import assemble
 from fewlink.models.fsrl.compositions import COMPOSITIONS
 from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun
 from fewlink.models.fsrl.settings import FewShotSettings
+from fewlink.tasks.episodes import EpisodeSampler, compact
 from fewlink.training import open_run
 from fewlink.training import trainer as trainer_room
 from fewlink.training.checkpoints import FORMAT, load_best, load_state

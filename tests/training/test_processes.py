@@ -20,12 +20,12 @@ from safetensors.torch import load_file
 from tests.training.runs import lines_of, saved, small, timeless, umls, vectors
 from tests.training.runs import quick as quick
 
-from fewlink.data import Benchmark
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.fsrl.assembly import assemble
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
+from fewlink.tasks import Benchmark
 from fewlink.training import RunConfig
 from fewlink.training.trainer import train_run
 

@@ -14,7 +14,7 @@ from tests.training.runs import lines_of, saved, small, timeless, umls, vectors
 from tests.training.runs import quick as quick
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.data import Benchmark
+from fewlink.tasks import Benchmark
 from fewlink.training import RunConfig, is_run, open_run
 from fewlink.training.checkpoints import recover
 from fewlink.training.folder import locked_run

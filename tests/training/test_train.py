@@ -9,13 +9,13 @@ from tests.conftest import quickly
 from tests.fitting.fits import graph_file, town_lines, written
 
 from fewlink.core.errors import FewlinkError
-from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.graph import compile_graph
 from fewlink.linker import Linker
 from fewlink.models import trained_family
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.trail.settings import TrailSettings
+from fewlink.tasks import SPLITS, Benchmark, open_benchmark
 from fewlink.training import RunConfig
 from fewlink.training.train import train
 

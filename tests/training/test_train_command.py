@@ -16,13 +16,13 @@ from fewlink.cli.evaluate import evaluate
 from fewlink.cli.train import train
 from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import Vectors
-from fewlink.data import Benchmark, open_benchmark
-from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.evaluation.records import read_records
 from fewlink.fitting.fit import fit
 from fewlink.models import trained_family
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.vectors import pretrain
+from fewlink.tasks import Benchmark, open_benchmark
 
 QUICK = ("--set", "steps=4", "--set", "evaluate_every=2", "--set", "batch=8", "--set", "neighbours=4")
 

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.memory import Parts
-from fewlink.data import Benchmark
 from fewlink.graph import Graph
+from fewlink.models.contract import Question
 from fewlink.models.family import NoVectors, RunState, StepResult, VectorFreeFamily
 from fewlink.models.settings import ModelSettings
-from fewlink.scorers import Question
+from fewlink.tasks import Benchmark
 from fewlink.training import RunConfig, open_run
 from fewlink.training.run import vectors_of
 from fewlink.training.trainer import train_run

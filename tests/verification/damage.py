@@ -29,9 +29,6 @@ import fewlink
 from fewlink.core.errors import FewlinkError
 from fewlink.core.storage import MANIFEST
 from fewlink.curation.store import ProjectFile
-from fewlink.data import Benchmark, Task
-from fewlink.embeddings import Embeddings, EmbeddingSettings, train
-from fewlink.embeddings.checkpoint import load_state, triples_digest
 from fewlink.evaluation.curves import CurvePoint, LearningCurve
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
 from fewlink.evaluation.maps import PairMap
@@ -43,10 +40,13 @@ from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.linker import saving
 from fewlink.linker.calibration import calibration_of, open_calibration, shipped_calibration
 from fewlink.linker.complete import HEADS_PER_BATCH, answer_batches
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings, train
+from fewlink.models.embeddings.checkpoint import load_state, triples_digest
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.trail import built_in, shipped
 from fewlink.models.trail.settings import TrailSettings
+from fewlink.tasks import Benchmark, Task
 from fewlink.training.checkpoints import State, add_best, load_best, load_last, save_best, save_last
 from fewlink.training.folder import BENCHMARK, FIT_FORMAT
 from fewlink.training.metrics_log import MetricsLog

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fewlink.core.errors import FewlinkError, MissingExtra
-from fewlink.data import Benchmark
-from fewlink.data.benchmark import SPLITS
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.graph.columns import usual_columns
 from fewlink.graph.graph import readable
@@ -19,6 +17,8 @@ from fewlink.graph.vocabulary import Interner
 from fewlink.linker import Linker, Predictions
 from fewlink.linker.names import Names as EntityNames
 from fewlink.linker.predictions import COLUMNS
+from fewlink.tasks import Benchmark
+from fewlink.tasks.benchmark import SPLITS
 
 if TYPE_CHECKING:
     import networkx
@@ -217,7 +217,8 @@ def to_networkx(source: Linker | Graph | Predictions, relation: str = "predicted
     for number, entity in enumerate(graph.entities):
         types = {f"type_{place}" if place > 1 else "type": kind for place, kind in enumerate(names.types_of(number), 1)}
         made.add_node(entity, name=graph.name(number), **types)
-    ids, relations = list(graph.entities), list(graph.relations)
+    ids = list(graph.entities)
+    relations = list(graph.relations)
     readable_names = [graph.relation_name(number) for number in range(len(relations))]
     for head, number, tail in graph.triples().tolist():
         name = {} if graph.labels is None else {RELATION_NAME: readable_names[number]}
@@ -227,14 +228,16 @@ def to_networkx(source: Linker | Graph | Predictions, relation: str = "predicted
 
 def graph_of(triples: Iterable[Triple], names: Names | None = None, types: Types | None = None) -> Graph:
     """The graph of these triples, with readable names and types (one or several) by entity id."""
-    entities, relations = Interner(), Interner()
+    entities = Interner()
+    relations = Interner()
     ids = [
         (entities[head.encode()], relations[relation.encode()], entities[tail.encode()])
         for head, relation, tail in triples
     ]
     if not ids:
         raise FewlinkError("the source has no triples: add at least one")
-    entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
+    entity_names = Vocabulary.of(entities)
+    relation_names = Vocabulary.of(relations)
     table = _type_table(entity_names, types) if types else None
     labels = labels_of(entity_names, relation_names, names) if names else None
     return Graph.of(entity_names, relation_names, np.array(ids, np.int32), types=table, labels=labels)
@@ -259,7 +262,8 @@ def triples_of(source: Linker | Graph) -> dict[str, list[str]]:
     """The columns head, relation and tail, in the order of the graph's file, and readable names if it has any."""
     graph = source.graph if isinstance(source, Linker) else source
     heads, relations, tails = graph.triples().T.tolist()
-    entities, names = list(graph.entities), list(graph.relations)
+    entities = list(graph.entities)
+    names = list(graph.relations)
     columns = {
         "head": [entities[i] for i in heads],
         "relation": [names[i] for i in relations],

@@ -235,7 +235,8 @@ def described_graph(linker: Linker) -> About:
 
 def found_entities(linker: Linker, text: str, limit: int) -> list[Found]:
     """Entities that a text begins, is part of, or else resembles."""
-    names, graph = linker.names, linker.graph
+    names = linker.names
+    graph = linker.graph
     numbers = [graph.entities.id(entity.id) for entity in names.complete(text, limit)]
     numbers = numbers or names.nearest(text, limit)
     return [Found(id=graph.entities[n], name=graph.name(n), hint=names.hint(n)) for n in numbers]
@@ -286,7 +287,9 @@ def unreadable(error: Exception) -> Any:
     from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
 
     first: Any = error.errors()[0] if isinstance(error, ValidationError) else {"type": "", "msg": str(error)}
-    number, code, reason = None, INVALID_REQUEST, first["msg"]
+    number = None
+    code = INVALID_REQUEST
+    reason = first["msg"]
     if first["type"] == "json_invalid":
         code = PARSE_ERROR
         with contextlib.suppress(ValueError, RecursionError):

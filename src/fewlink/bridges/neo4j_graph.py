@@ -89,7 +89,8 @@ class _Reader:
     """Turns records into triples, and collects the names and types of nodes."""
 
     def __init__(self, id_: str | None, name: str) -> None:
-        self.id, self.name = id_, name
+        self.id = id_
+        self.name = name
         self.names: dict[str, str] = {}
         self.types: dict[str, tuple[str, ...]] = {}
 

@@ -67,7 +67,9 @@ class Queries:
     """Answers reconciliation queries and data extension queries about the graph of a linker, in short turns."""
 
     def __init__(self, app: FastAPI, linker: Linker, reconciler: Reconciler) -> None:
-        self.app, self.linker, self.reconciler = app, linker, reconciler
+        self.app = app
+        self.linker = linker
+        self.reconciler = reconciler
         self.service: Service = app.state.service
 
     async def answer(self, query: Mapping[str, str], body: bytes = b"") -> Response:
@@ -104,7 +106,8 @@ class Queries:
             message = f"{len(ids):,} ids with {len(query.properties)} properties are more than {MAX_CELLS:,} cells"
             raise ApiError(413, "limit", f"{message}: send fewer ids at a time", "ids")
         rows: Rows = {id_: {} for id_ in ids}
-        meta, values = [], 0
+        meta = []
+        values = 0
         for wanted in query.properties:
             of = properties.get(wanted.id)
             if of is None:

@@ -29,7 +29,8 @@ OTHER_TYPE_FACTOR = 0.5  # for the score of an entity of another type
 PROPERTY_SHARE = 0.3  # of the score, if a query has properties
 PROBABILITY = " (probability)"  # suffix of the property that holds the probabilities of predicted tails
 PREVIEW_EDGES = 12
-PREVIEW_WIDTH, PREVIEW_HEIGHT = 420, 300  # pixels
+PREVIEW_WIDTH = 420
+PREVIEW_HEIGHT = 300  # pixels
 MAX_QUERY_LENGTH = 500  # further characters are not compared
 MAX_PROPERTIES = 20  # of a query
 MAX_VALUES = 20  # of a property
@@ -247,7 +248,8 @@ class Reconciler:
         return similarities
 
     def _similarity(self, typed: str, entity: int) -> float:
-        name, id_ = self.graph.name(entity)[:MAX_QUERY_LENGTH], self.graph.entities[entity][:MAX_QUERY_LENGTH]
+        name = self.graph.name(entity)[:MAX_QUERY_LENGTH]
+        id_ = self.graph.entities[entity][:MAX_QUERY_LENGTH]
         names = (spaced(fold(name)), fold(id_))
         if typed in names or spaced(typed) in names:
             return 1.0
@@ -284,9 +286,11 @@ class Reconciler:
 
     def suggest_properties(self, prefix: str, cursor: int, limit: int) -> list[dict[str, Any]]:
         typed = fold(prefix.strip())
-        starting, containing = [], []
+        starting = []
+        containing = []
         for of in self.properties().values():
-            name, id_ = fold(of.name), fold(of.id)
+            name = fold(of.name)
+            id_ = fold(of.id)
             if name.startswith(typed) or id_.startswith(typed):
                 starting.append(of.to_dict())
             elif typed in name or typed in id_:
@@ -313,7 +317,8 @@ class Reconciler:
         at, _ = graph.edges_of(np.array([entity]))
         for edge in at[:PREVIEW_EDGES].tolist():
             inverse, forward = divmod(int(graph.relation_ids[edge]), len(graph.relations))
-            verb, other = graph.relation_name(forward), graph.name(int(graph.tail_ids[edge]))
+            verb = graph.relation_name(forward)
+            other = graph.name(int(graph.tail_ids[edge]))
             edge_text = f"← {verb} — {other}" if inverse else f"{verb} → {other}"
             rows.append(f"<li>{html.escape(edge_text)}</li>")
         more = f"<p>and {len(at) - PREVIEW_EDGES:,} more</p>" if len(at) > PREVIEW_EDGES else ""

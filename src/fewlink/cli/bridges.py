@@ -36,7 +36,7 @@ def mcp(
     """
     from fewlink.core.errors import FewlinkError, MissingExtra
     from fewlink.core.settings import DEVICES, is_device
-    from fewlink.data.catalogue import check_source
+    from fewlink.tasks.catalogue import check_source
 
     how = common.how_to_read(columns, on_error, literals)
     if not source.startswith("hub:"):

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fewlink.core.engine import Engine
-    from fewlink.embeddings import EmbeddingSettings
+    from fewlink.models.embeddings import EmbeddingSettings
 
 
 def complete_source(incomplete: str) -> list[str]:
     """Shell completions for a graph, benchmark or run: names in the catalogue, and files."""
-    from fewlink.data.catalogue import CATALOGUE
+    from fewlink.tasks.catalogue import CATALOGUE
 
     names = [name for name in CATALOGUE if name.startswith(incomplete)]
     folder, start = os.path.split(incomplete)
@@ -242,7 +242,7 @@ def check_model(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
 
 def check_benchmarks(*benches: str | None) -> None:
     """Raise if one of these benchmarks does not exist; None is ignored."""
-    from fewlink.data.catalogue import check_benchmark
+    from fewlink.tasks.catalogue import check_benchmark
 
     for bench in benches:
         if bench is not None:
@@ -251,7 +251,7 @@ def check_benchmarks(*benches: str | None) -> None:
 
 def check_graph_or_run(source: str) -> None:
     """Raise if a graph or run does not exist; models on the hub are not checked."""
-    from fewlink.data.catalogue import check_source
+    from fewlink.tasks.catalogue import check_source
 
     if not source.startswith("hub:"):
         check_source(source)
@@ -303,7 +303,7 @@ def embedding_settings(
     """The settings of a recipe (by default the model's own) with changes, a seed and a device."""
     from fewlink.core.errors import FewlinkError, choose
     from fewlink.core.recipes import recipe as load
-    from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
+    from fewlink.models.embeddings import INTERACTIONS, EmbeddingSettings
 
     choose("embedding model", model, INTERACTIONS)
     check_changes(changes)

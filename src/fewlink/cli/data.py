@@ -12,7 +12,7 @@ from fewlink.cli import common
 from fewlink.core.words import plural
 
 if TYPE_CHECKING:
-    from fewlink.data import Benchmark
+    from fewlink.tasks import Benchmark
 
 app = typer.Typer(
     help="Benchmarks and graphs: list, get, describe, check, carve, append, generate.", no_args_is_help=True
@@ -35,7 +35,7 @@ def list_(json: bool = common.JSON) -> None:
     Example: `fewlink data list`
     """
     from fewlink.core.storage import exists
-    from fewlink.data.catalogue import CATALOGUE, data_home
+    from fewlink.tasks.catalogue import CATALOGUE, data_home
 
     rows = []
     for name, entry in CATALOGUE.items():
@@ -72,7 +72,7 @@ def get(
     Example: `fewlink data get attack --out attack`
     """
     from fewlink.core.errors import FewlinkError
-    from fewlink.data.catalogue import data_home, fetch_benchmark, write_attack
+    from fewlink.tasks.catalogue import data_home, fetch_benchmark, write_attack
 
     if name == "attack":
         if source is not None:
@@ -117,7 +117,7 @@ def compile_(
     """
     from fewlink.core.errors import InputError
     from fewlink.core.storage import exists, locked, recover_quietly
-    from fewlink.data.catalogue import is_benchmark
+    from fewlink.tasks.catalogue import is_benchmark
 
     common.check_files(*files)
 
@@ -128,7 +128,7 @@ def compile_(
 
     check_new()
     if len(files) == 1 and (files[0].is_dir() or is_benchmark(files[0])):
-        from fewlink.data.nell_layout import read_layout
+        from fewlink.tasks.nell_layout import read_layout
 
         benchmark, remarks = read_layout(files[0], out.name)
         with locked(out):
@@ -144,7 +144,8 @@ def compile_(
     from fewlink.graph.out_of_core import compile_to_folder
     from fewlink.graph.source import Reading
 
-    report, reading = CompileReport(), Reading.of(columns, on_error, literals)
+    report = CompileReport()
+    reading = Reading.of(columns, on_error, literals)
     limit = size_in_bytes(memory, "--memory")
     with locked(out):
         check_new()
@@ -164,7 +165,7 @@ def info(
 
     Example: `fewlink data info umls`
     """
-    from fewlink.data import open_benchmark
+    from fewlink.tasks import open_benchmark
 
     _print_info(open_benchmark(bench), json)
 
@@ -268,10 +269,10 @@ def carve(
     """
     from fewlink.core.errors import InputError
     from fewlink.core.storage import is_folder_of, locked, recover_quietly
-    from fewlink.data import CarveSettings
-    from fewlink.data import carve as carve_graph
-    from fewlink.data.benchmark import FORMAT
     from fewlink.graph import CompileReport, compile_graph
+    from fewlink.tasks import CarveSettings
+    from fewlink.tasks import carve as carve_graph
+    from fewlink.tasks.benchmark import FORMAT
 
     common.check_triples(*files)
     how = common.how_to_read(columns, on_error, literals)
@@ -324,7 +325,8 @@ def append(
 
     report = CompileReport()
     appended = append_to(where, files, types=types, names=names, **how, report=report)
-    growth, graph = appended.growth, appended.benchmark.graph
+    growth = appended.growth
+    graph = appended.benchmark.graph
     common.print_notes([*report.remarks(), *growth.remarks()])
     if json:
         facts = {"place": str(appended.place), "sha256": appended.benchmark.fingerprint}
@@ -354,7 +356,7 @@ def generate(
 
     Example: `fewlink data generate --like wiki-one --entities 3000 --triples 12000 --out small-wiki`
     """
-    from fewlink.data.synthetic.benchmark import generate as write
+    from fewlink.tasks.synthetic.benchmark import generate as write
 
     counts = write(out, like, entities, triples, seed)
     common.print_table(["what", "count"], list(counts.items()), title=f"like {like}")

@@ -15,8 +15,8 @@ from fewlink.models.registry import BUILT_IN
 if TYPE_CHECKING:
     import numpy as np
 
-    from fewlink.embeddings import Embeddings, EmbeddingSettings
     from fewlink.graph import Graph
+    from fewlink.models.embeddings import Embeddings, EmbeddingSettings
 
 app = typer.Typer(help="Import vectors from other programs and export them.", no_args_is_help=True)
 
@@ -64,8 +64,8 @@ def pretrain(
     check_names(model, recipe, device)
     from fewlink.core.distributed import started_by_torchrun
     from fewlink.core.errors import FewlinkError
-    from fewlink.data import open_benchmark
     from fewlink.models.vectors import pretrain as run
+    from fewlink.tasks import open_benchmark
 
     changes = [*change, *([f"dim={dim}"] if dim is not None else [])]
     settings = common.embedding_settings(model, recipe, changes, seed, device)
@@ -117,9 +117,9 @@ def tune(
     from fewlink.core.errors import choose
     from fewlink.core.recipes import as_toml
     from fewlink.core.storage import write_bytes
-    from fewlink.data import open_benchmark
-    from fewlink.models.baselines.tuning import OBJECTIVES
-    from fewlink.models.baselines.tuning import tune as search
+    from fewlink.tasks import open_benchmark
+    from fewlink.training.tuning import OBJECTIVES
+    from fewlink.training.tuning import tune as search
 
     choose("objective", objective, dict.fromkeys(OBJECTIVES))
     base = common.embedding_settings(model, recipe, change, 0, device)
@@ -218,8 +218,8 @@ def _train_links(
     stop_early: bool,
 ) -> tuple[Embeddings, dict[float, float]]:
     """Train vectors; return them with the MRR on valid of each value of the searched setting, and print the choice."""
-    from fewlink.embeddings import train
     from fewlink.models.baselines.links import TRIAL_EPOCHS, searched_setting, train_links
+    from fewlink.models.embeddings import train
 
     sizes = (len(graph.entities), len(graph.relations))
     model = settings.model
@@ -259,14 +259,14 @@ def import_(
     Example: `fewlink embeddings import nell-one downloads/nell-embeddings --kind nell-one --out runs/complex`
     """
     from fewlink.core.errors import FewlinkError, choose
-    from fewlink.data import open_benchmark
+    from fewlink.tasks import open_benchmark
 
     choose("kind of source", kind, dict.fromkeys(("pykeen", "nell-one", "numpy")))
     if kind == "numpy" and relations is None:
         raise FewlinkError("numpy vectors are two files: give the second with --relations")
     common.check_benchmarks(bench)
     common.check_files(source, relations)
-    from fewlink.embeddings import from_nell_one, from_numpy, from_pykeen
+    from fewlink.models.embeddings import from_nell_one, from_numpy, from_pykeen
 
     graph = open_benchmark(bench).graph
     names = list(graph.entities), list(graph.relations)
@@ -294,11 +294,11 @@ def export(
     """
     from fewlink.core.errors import InputError
     from fewlink.core.storage import MANIFEST, place_of
-    from fewlink.data import open_benchmark
+    from fewlink.tasks import open_benchmark
 
     common.check_benchmarks(bench)
     common.check_files(embeddings)
-    from fewlink.embeddings import Embeddings, to_numpy
+    from fewlink.models.embeddings import Embeddings, to_numpy
 
     if not (place_of(embeddings) / MANIFEST).exists():
         raise InputError(

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from fewlink.core.engine import Engine
     from fewlink.core.errors import FewlinkError
     from fewlink.core.settings import Settings
-    from fewlink.data import Benchmark
     from fewlink.evaluation.records import Record, RecordStore
-    from fewlink.scorers import Scorer
+    from fewlink.models.contract import Scorer
+    from fewlink.tasks import Benchmark
 
 DEFAULT_SHOTS = 3
 
@@ -88,8 +88,8 @@ def evaluate(
     common.check_model("scorer", [name for name in scorer if ":" not in name], ready_model_names())
     common.check_device(device)
     from fewlink.core import distributed
-    from fewlink.data import open_benchmark
     from fewlink.evaluation.records import RecordStore
+    from fewlink.tasks import open_benchmark
     from fewlink.training import is_run, runs_in
     from fewlink.training.run import benchmark_of
 
@@ -125,7 +125,7 @@ def evaluate(
 def _check_protocols(splits: Sequence[str], candidates: Sequence[str], shots: Sequence[int], draws: int) -> None:
     """Raise for an unknown split or candidates protocol, and for an invalid number of shots or draws."""
     from fewlink.core.errors import FewlinkError, choose
-    from fewlink.data import PROTOCOLS, SPLITS
+    from fewlink.tasks import PROTOCOLS, SPLITS
 
     for name in splits:
         choose("split", name, dict.fromkeys(SPLITS))
@@ -246,10 +246,11 @@ def _scorer_cases(
 ) -> Iterator[Case]:
     """Each scorer with each number of shots, seed and draw; scorers with settings are trained for each of these."""
     from fewlink.models import checkpoint_models, families, shipped_models
+    from fewlink.models.cached import CachedScorer
     from fewlink.models.family import BaselineFamily
-    from fewlink.scorers.cached import CachedScorer
 
-    shipped, published = shipped_models(), checkpoint_models()
+    shipped = shipped_models()
+    published = checkpoint_models()
     baselines = [family for family in families().values() if isinstance(family, BaselineFamily)]
     by_name = {model: family for family in baselines for model in family.models}
     _check_checkpoint(names, published, checkpoint)

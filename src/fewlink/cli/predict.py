@@ -255,7 +255,8 @@ def _print_predictions(linker: Linker, predictions: Predictions, full: bool) -> 
     ambiguous = {entities[number] for number in shared}
 
     def asked_name(row: Prediction) -> str:
-        id, name = getattr(row, asked), getattr(row, f"{asked}_name")
+        id = getattr(row, asked)
+        name = getattr(row, f"{asked}_name")
         return f"{name} ({id})" if id in ambiguous else name
 
     rows = [

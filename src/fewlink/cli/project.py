@@ -57,7 +57,8 @@ def show_project(file: Path = FILE, project: str = PROJECT, json: bool = common.
 
     with ProjectFile(file, write=False) as opened:
         name = opened.only(project)
-        facts, progress = dataclasses.asdict(opened.project(name)), opened.progress(name)
+        facts = dataclasses.asdict(opened.project(name))
+        progress = opened.progress(name)
     if json:
         tails = [tail._asdict() for tail in progress.tails]
         common.print_json({**facts, "right": progress.right, "tails": tails, "warning": progress.warning()})
@@ -149,7 +150,7 @@ def export_project(
 
 def _graph_of(file: Path) -> str | None:
     """The graph or run that a project file is named after, as `fewlink serve` names it; None if there is none."""
-    from fewlink.data.catalogue import CATALOGUE
+    from fewlink.tasks.catalogue import CATALOGUE
 
     beside = file.with_suffix("")
     if file.suffix != ".decisions":

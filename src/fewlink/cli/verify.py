@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from fewlink.verification.report import Verified
 
 MAX_LISTED_WHOLE = 10  # with more paths, whole ones without notes are not listed
-WHOLE, DAMAGED, UNCLEAR = 0, 1, 2  # exit codes
+WHOLE = 0
+DAMAGED = 1
+UNCLEAR = 2  # exit codes
 
 
 def verify(

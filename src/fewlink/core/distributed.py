@@ -70,7 +70,8 @@ def rank() -> int:
 def alone() -> Iterator[None]:
     """Treat this process as the only one inside the block: it works while the others wait."""
     global _alone
-    before, _alone = _alone, True
+    before = _alone
+    _alone = True
     try:
         yield
     finally:

@@ -63,7 +63,9 @@ class InputError(FewlinkError):
 
     def __init__(self, path: str | Path, problem: str, line: int | None = None) -> None:
         super().__init__(path, problem, line)  # so that the error can be pickled
-        self.path, self.problem, self.line = Path(path), problem, line
+        self.path = Path(path)
+        self.problem = problem
+        self.line = line
 
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}" if self.line is not None else f"{self.path}"
@@ -126,7 +128,8 @@ class UnknownName(FewlinkError):
 
     def __init__(self, message: str, name: str = "", field: str = "") -> None:
         super().__init__(message)
-        self.name, self.field = name, field
+        self.name = name
+        self.field = field
 
 
 class MissingExtra(FewlinkError):
@@ -134,7 +137,8 @@ class MissingExtra(FewlinkError):
 
     def __init__(self, purpose: str, extra: str) -> None:
         super().__init__(purpose, extra)
-        self.purpose, self.extra = purpose, extra
+        self.purpose = purpose
+        self.extra = extra
 
     def __str__(self) -> str:
         install = f"pip install 'fewlink[{self.extra}]'"

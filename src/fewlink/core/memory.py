@@ -21,7 +21,8 @@ CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
 UNPACKED_VARIABLE = "FEWLINK_MAX_UNPACKED"
 
-MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # as numbered in malloc.h
+MMAP_THRESHOLD = -3
+TRIM_THRESHOLD = -1  # as numbered in malloc.h
 MAX_HEAP_ARRAY_BYTES = 32 << 20  # the largest value that glibc accepts
 MAX_KEPT_BYTES = 512 << 20
 

@@ -38,7 +38,8 @@ class Pace:
     """
 
     def __init__(self, total: int, unit: str) -> None:
-        self.total, self.unit = total, unit
+        self.total = total
+        self.unit = unit
         self.reports: deque[tuple[float, int]] = deque(maxlen=PACE_REPORTS)
 
     def report(self, done: int) -> None:
@@ -54,13 +55,15 @@ class Pace:
     def _rate(self) -> float | None:
         if len(self.reports) < 2:
             return None
-        (start, before), (now, done) = self.reports[0], self.reports[-1]
+        start, before = self.reports[0]
+        now, done = self.reports[-1]
         return (done - before) / max(now - start, 1e-9)
 
     def __str__(self) -> str:
         """Such as `1,200 of 16,375, 7.1 heads/s, 36 min left`; without the pace before it is known."""
         text = f"{self.reports[-1][1] if self.reports else 0:,} of {self.total:,}"
-        rate, left = self._rate(), self.seconds_left
+        rate = self._rate()
+        left = self.seconds_left
         if not rate or left is None:
             return text
         return f"{text}, {rate:,.{0 if rate >= 10 else 1}f} {self.unit}/s, {duration(left)} left"

@@ -71,7 +71,8 @@ def _parsed(name: str, text: str, kind: Any) -> Any:
 def _first_error(error: ValidationError, kind: type[Settings]) -> FewlinkError:
     """The first validation error as a FewlinkError. A misspelt name or choice raises one with suggestions instead."""
     problem = error.errors()[0]
-    name, value = str(problem["loc"][0]), problem["input"]
+    name = str(problem["loc"][0])
+    value = problem["input"]
     if problem["type"] == "extra_forbidden":
         choose("setting", name, kind.model_fields)
     if problem["type"] == "literal_error" and isinstance(value, str):

@@ -62,7 +62,8 @@ class SharedCores:
     """The cores that several threads compute on: one that begins while another computes has a single torch thread."""
 
     def __init__(self) -> None:
-        self._lock, self._computing = threading.Lock(), 0
+        self._lock = threading.Lock()
+        self._computing = 0
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:

@@ -149,7 +149,8 @@ def _table(path: Path, rows: Iterable[tuple[int, list[str]]], who: str) -> Decis
     header = False
     for place, (number, cells) in enumerate(rows):
         if place == 0 and {"head", "tail"} <= set(cells):
-            header, columns = True, tuple(cells)
+            header = True
+            columns = tuple(cells)
             if "rank" in columns and "decision" not in columns:
                 raise InputError(path, "lists predictions: add a column 'decision' with accepted or rejected", number)
             continue
@@ -166,7 +167,8 @@ def _table(path: Path, rows: Iterable[tuple[int, list[str]]], who: str) -> Decis
 
 def _decision(path: Path, number: int, row: Mapping[str, str], who: str, time: str) -> Event:
     """The decision in a row of texts by column; raises if one of them is not valid."""
-    kind, chance = row.get("decision") or "accepted", row.get("probability", "")
+    kind = row.get("decision") or "accepted"
+    chance = row.get("probability", "")
     if kind not in KINDS:
         raise InputError(path, f"unknown decision '{kind}': use {', '.join(KINDS)}", number)
     try:
@@ -175,7 +177,8 @@ def _decision(path: Path, number: int, row: Mapping[str, str], who: str, time: s
         probability = -1.0
     if not is_probability(probability):
         raise InputError(path, f"the probability '{chance}' is not a number from 0 to 1", number)
-    by, at = row.get("who") or who, row.get("time") or time
+    by = row.get("who") or who
+    at = row.get("time") or time
     return Event(number, kind, row["head"], row["tail"], None, by, at, probability)
 
 
@@ -192,7 +195,9 @@ def is_probability(value: object) -> bool:
 
 
 def from_ntriples(path: Path, text: str, who: str) -> Decisions:
-    events, relations, time = [], set(), now()
+    events = []
+    relations = set()
+    time = now()
     for number, line in _lines(text):
         if line.lstrip().startswith("#"):
             continue

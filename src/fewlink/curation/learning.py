@@ -21,12 +21,15 @@ import numpy as np
 import torch
 from torch.nn.functional import embedding_bag
 
-from fewlink.data.candidates import likely_tails
 from fewlink.graph import Graph
 from fewlink.graph.groups import spans
-from fewlink.scorers import Question, Scorer, capabilities
+from fewlink.models.contract import Question, Scorer, capabilities
+from fewlink.tasks.candidates import likely_tails
 
-ANY, SAME_HEAD, LIKE_HEAD, LIKE_PAIR = 1.0, 1.0, 0.25, 4.0  # variances of what pairs share
+ANY = 1.0
+SAME_HEAD = 1.0
+LIKE_HEAD = 0.25
+LIKE_PAIR = 4.0  # variances of what pairs share
 TRUE_LOGIT = 1.0  # the prior logit of a true pair: references are good examples
 ANSWERED_LOGIT = -0.5  # added to the logit of a pair whose head already has a true tail
 TRAIL_SCALE = 2.0  # TRAIL's score per logit
@@ -80,7 +83,8 @@ def profiles(graph: Graph) -> list[Profiles]:
 
 
 def _profiles(graph: Graph) -> list[Profiles]:
-    count, first = len(graph.entities), graph.slot_starts
+    count = len(graph.entities)
+    first = graph.slot_starts
     made = [Profiles.of(graph.head_ids[first], graph.relation_ids[first], count)]
     if len(graph.head_ids) <= MAX_EDGES:
         keys = graph.relation_ids.astype(np.int64) * count + graph.tail_ids
@@ -118,7 +122,8 @@ class Learned:
 
     def table(self, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
         """The corrections (h, t) of the logits of all pairs of heads (h,) and tails (t,)."""
-        like_head, same = likeness(self.graph, heads, self.pairs[:, 0]), heads[:, None] == self.pairs[None, :, 0]
+        like_head = likeness(self.graph, heads, self.pairs[:, 0])
+        same = heads[:, None] == self.pairs[None, :, 0]
         alone = (ANY + SAME_HEAD * same + LIKE_HEAD * like_head) @ self.weights + ANSWERED_LOGIT * np.isin(
             heads, self.answered
         )
@@ -141,13 +146,16 @@ def learn(graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> Learned:
     """Learn from true pairs (n, 2) and rejected pairs (m, 2); of more than `MAX_DECISIONS`, the last ones count."""
     accepted, rejected = (np.asarray(each, np.int32).reshape(-1, 2) for each in (accepted, rejected))
     few = min(len(rejected), max(MAX_DECISIONS // 2, MAX_DECISIONS - len(accepted)))
-    accepted, rejected = _last(accepted, MAX_DECISIONS - few), _last(rejected, few)
-    answered, pairs = np.unique(accepted[:, 0]), np.concatenate([accepted, rejected])
+    accepted = _last(accepted, MAX_DECISIONS - few)
+    rejected = _last(rejected, few)
+    answered = np.unique(accepted[:, 0])
+    pairs = np.concatenate([accepted, rejected])
     right = np.arange(len(pairs)) < len(accepted)
     prior = np.where(right, TRUE_LOGIT, ANSWERED_LOGIT * np.isin(pairs[:, 0], answered))
     own = covariance(graph, pairs, pairs)
     shift = np.zeros(len(pairs))
-    weights, precision = shift, np.ones(len(pairs))
+    weights = shift
+    precision = np.ones(len(pairs))
     for _ in range(MAX_STEPS):  # Newton's method on the log posterior
         probable = sigmoid(prior + shift)
         precision = np.maximum(probable * (1 - probable), 1e-4)
@@ -187,8 +195,10 @@ class LearningScorer:
     """
 
     def __init__(self, scorer: Scorer, graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> None:
-        self.name, self.scorer = scorer.name, scorer
-        self.learned, self.rejected = learn(graph, accepted, rejected), rejected
+        self.name = scorer.name
+        self.scorer = scorer
+        self.learned = learn(graph, accepted, rejected)
+        self.rejected = rejected
         self._scale = TRAIL_SCALE if capabilities(scorer).scores_are_logits else None
 
     def __call__(self, question: Question) -> np.ndarray:

@@ -16,7 +16,8 @@ def informative(learned: Learned, pairs: np.ndarray, scores: np.ndarray, units: 
     decision on it removes from all pairs, Σ u' cov² / (1 + u · var).
     """
     probable = sigmoid((scores - units.likely) / units.scale + learned.logits(pairs))
-    unsure, left = probable * (1 - probable), learned.spread(pairs)
+    unsure = probable * (1 - probable)
+    left = learned.spread(pairs)
     influence = (left**2) @ unsure / (1 + unsure * np.maximum(np.diag(left), 0))
     return np.asarray(unsure * influence)
 
@@ -29,7 +30,8 @@ def spread_over_tails(values: np.ndarray, tails: np.ndarray, decided: np.ndarray
     """
     distinct, tail = np.unique(tails, return_inverse=True)
     before = 1.0 + (distinct[:, None] == decided).sum(1)
-    left, order = values.astype(float), np.zeros(len(values), int)
+    left = values.astype(float)
+    order = np.zeros(len(values), int)
     for place in range(len(values)):
         order[place] = np.argmax(left / before[tail])
         left[order[place]] = -np.inf

@@ -20,8 +20,10 @@ from fewlink.graph.vocabulary import FEWLINK_IRI_PREFIXES
 ENTITY, RELATION = FEWLINK_IRI_PREFIXES  # for ids that are not IRIs
 CURATOR, PROJECT, MODEL, STATEMENT = (f"urn:fewlink:{kind}:" for kind in ("curator", "project", "model", "decision"))
 TERMS = "urn:fewlink:terms:"
-RDF, RDFS = "http://www.w3.org/1999/02/22-rdf-syntax-ns#", "http://www.w3.org/2000/01/rdf-schema#"
-PROV, XSD = "http://www.w3.org/ns/prov#", "http://www.w3.org/2001/XMLSchema#"
+RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+RDFS = "http://www.w3.org/2000/01/rdf-schema#"
+PROV = "http://www.w3.org/ns/prov#"
+XSD = "http://www.w3.org/2001/XMLSchema#"
 PREFIXES = {"rdf": RDF, "rdfs": RDFS, "prov": PROV, "xsd": XSD, "fewlink": TERMS}
 IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]+")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -134,7 +136,9 @@ def read_statements(text: str, spend: Callable[[int], None]) -> list[Statement]:
     facts: dict[str, dict[str, str]] = {}
     statements: dict[str, None] = {}
     for quad in pyoxigraph.parse(input=text.encode("utf-8", "surrogatepass"), format=pyoxigraph.RdfFormat.TURTLE):
-        subject, predicate, value = str(quad.subject), quad.predicate.value, getattr(quad.object, "value", "")
+        subject = str(quad.subject)
+        predicate = quad.predicate.value
+        value = getattr(quad.object, "value", "")
         spend(len(subject) + len(predicate) + len(value))
         if (predicate, value) == (RDF + "type", RDF + "Statement"):
             statements[subject] = None

@@ -124,11 +124,13 @@ def _problem_of_events(base: sqlite3.Connection) -> str:
     """The first event whose hash is wrong, or whether the last ones are missing."""
     if base.execute("PRAGMA user_version").fetchone()[0] < 3:
         return ""
-    previous, number = "", 0
+    previous = ""
+    number = 0
     for row in base.execute(HASHED):
         if hash_of(previous, row[:-1]) != row[-1]:
             return f"event {row[0]} has changed, or one before it is missing"
-        number, previous = row[0], row[-1]
+        number = row[0]
+        previous = row[-1]
     count = base.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
     return f"events after {number} are missing" if (count or (0,))[0] != number else ""
 

@@ -86,7 +86,8 @@ def made_bundle(entities: Iterable[tuple[str, str, Sequence[str]]]) -> Bundle:
     """A bundle of objects made from entities (id, name, types); an entity of no type of STIX becomes no object."""
     bundle = Bundle()
     for entity, name, kinds in entities:
-        bundle.names[entity], bundle.kinds[entity] = name, kinds[0] if kinds else ""
+        bundle.names[entity] = name
+        bundle.kinds[entity] = kinds[0] if kinds else ""
         types = ((kind, TYPES.get(kind, kind.lower().replace("_", "-"))) for kind in kinds)
         kind, type = next((each for each in types if each[1] in NAMED_TYPES), ("", ""))
         if not type:
@@ -104,7 +105,9 @@ def made_bundle(entities: Iterable[tuple[str, str, Sequence[str]]]) -> Bundle:
         source = next((source for source, form in PUBLIC_IDS.items() if form.fullmatch(entity)), None)
         if source:
             made["external_references"] = [{"source_name": source, "external_id": entity}]
-        bundle.kinds[entity], bundle.refs[entity], bundle.objects[made["id"]] = kind, made["id"], made
+        bundle.kinds[entity] = kind
+        bundle.refs[entity] = made["id"]
+        bundle.objects[made["id"]] = made
     return bundle
 
 
@@ -119,7 +122,8 @@ def relationships(links: Sequence[Link], bundle: Bundle, *, author: str, note: s
     written: dict[str, dict[str, Any]] = {}
     kinds = {bundle.kinds.get(end, "") for link in links for end in (link.head, link.tail)}
     for link in links:
-        source, target = _ref(bundle, link.head), _ref(bundle, link.tail)
+        source = _ref(bundle, link.head)
+        target = _ref(bundle, link.tail)
         verb = _verb(link.relation, kinds)
         created = _time(link.created) or EARLIEST
         maker = _identity(link.who, "individual") if link.who else system

@@ -56,7 +56,9 @@ class ProjectFile:
     def __init__(
         self, path: str | Path, *, must_exist: bool = False, write: bool = True, draft: Path | None = None
     ) -> None:
-        self.path, self.write, self._columns = Path(path), write, COLUMNS
+        self.path = Path(path)
+        self.write = write
+        self._columns = COLUMNS
         self._place = draft or self.path
         self._lock = threading.RLock()  # one connection, used by one thread at a time
         self._check_file(must_exist or not write)
@@ -143,7 +145,8 @@ class ProjectFile:
         """Whether the file has our tables: False for an empty one; raises for that of another program."""
         # Tables are counted first: another process may be making ours.
         tables = self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        application, version = self._base.execute("PRAGMA application_id").fetchone()[0], self._format()
+        application = self._base.execute("PRAGMA application_id").fetchone()[0]
+        version = self._format()
         if application == APPLICATION and version > FORMAT:
             raise InputError(
                 self.path, f"has format {version}, but this version of fewlink reads {FORMAT}: install a newer fewlink"
@@ -197,7 +200,8 @@ class ProjectFile:
 
     def _make(self, name: str, description: str) -> int:
         """Insert a project and return its number."""
-        name, sql = _checked(name.strip(), "the name of a project"), "INSERT INTO project (name, description, made)"
+        name = _checked(name.strip(), "the name of a project")
+        sql = "INSERT INTO project (name, description, made)"
         try:
             added = self._base.execute(f"{sql} VALUES (?, ?, ?)", (name, description[:MAX_CHARACTERS], now()))
         except sqlite3.IntegrityError:
@@ -335,7 +339,8 @@ class ProjectFile:
         return Project(*row, references, accepted, rejected, conflicts, events)
 
     def _states(self, project: int, kind: str | None = None, pair: tuple[str, str] | None = None) -> list[Decision]:
-        where, values = "project = ?", [project, *([kind] if kind else []), *(pair or ())]
+        where = "project = ?"
+        values = [project, *([kind] if kind else []), *(pair or ())]
         where += (" AND kind = ?" if kind else "") + (" AND head = ? AND tail = ?" if pair else "")
         rows = self._base.execute(
             f"SELECT {self._columns}, conflict FROM decision WHERE {where} ORDER BY number", values
@@ -380,7 +385,8 @@ class ProjectFile:
         last = self._base.execute("SELECT number, hash FROM event ORDER BY number DESC LIMIT 1").fetchone()
         before, previous = last or (0, "")
         name = self._base.execute("SELECT name FROM project WHERE number = ?", (project,)).fetchone()[0]
-        number, facts = before + 1, (kind, head, tail, undoes, who[:MAX_CHARACTERS], time, probability)
+        number = before + 1
+        facts = (kind, head, tail, undoes, who[:MAX_CHARACTERS], time, probability)
         values = (number, project, *facts, hash_of(previous, (number, name, *facts)))
         columns = "number, project, kind, head, tail, undoes, who, time, probability, hash"
         self._base.execute(f"INSERT INTO event ({columns}) VALUES ({', '.join('?' * len(values))})", values)

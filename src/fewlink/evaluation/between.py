@@ -18,11 +18,11 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.metrics import realistic_rank
 from fewlink.core.progress import progress
 from fewlink.core.seeds import generator
-from fewlink.data.benchmark import Benchmark, Task
-from fewlink.data.candidates import open_candidates
 from fewlink.evaluation.evaluator import MAX_SCORES, Protocol, average, check_unseen, summarise
 from fewlink.evaluation.records import BetweenRecord
-from fewlink.scorers import Question, Scorer
+from fewlink.models.contract import Question, Scorer
+from fewlink.tasks.benchmark import Benchmark, Task
+from fewlink.tasks.candidates import open_candidates
 
 RANKED_BY = ("rank", "score")
 MAX_QUERIES = 100  # of each relation
@@ -46,7 +46,8 @@ def relations_between(
     if len(tasks) < 2:
         raise FewlinkError(f"{benchmark.name} has fewer than two {split} relations: choose another split")
     queries = [queries_of(task, shots, max_queries) for task in tasks]
-    pairs, true = np.concatenate(queries), np.repeat(np.arange(len(tasks)), [len(each) for each in queries])
+    pairs = np.concatenate(queries)
+    true = np.repeat(np.arange(len(tasks)), [len(each) for each in queries])
     measures = [measure(benchmark, scorer, task, shots, pairs) for task in _watched(tasks)]  # (2, P) each
     holds = np.stack([known_in(task, pairs) for task in tasks], 1)  # (P, T)
     seconds = round(time.monotonic() - began, 3)
@@ -103,10 +104,12 @@ def measure(
     candidates = open_candidates(benchmark.graph, references)
     ids = np.union1d(candidates, pairs[:, 1]).astype(np.int32)
     competes = torch.from_numpy(np.isin(ids, candidates))
-    columns, within = np.searchsorted(ids, pairs[:, 1]), np.isin(pairs[:, 1], candidates)
+    columns = np.searchsorted(ids, pairs[:, 1])
+    within = np.isin(pairs[:, 1], candidates)
     others = len(benchmark.graph.entities) - len(candidates) - 1
     last = realistic_rank(np.array(float(len(candidates))), np.array(float(others)))  # of a tail that is no candidate
-    ranks, scores = np.zeros(len(pairs)), np.zeros(len(pairs))
+    ranks = np.zeros(len(pairs))
+    scores = np.zeros(len(pairs))
     order = np.argsort(pairs[:, 0], kind="stable")
     heads, begins = np.unique(pairs[order, 0], return_index=True)
     size = max(1, MAX_SCORES // len(ids))
@@ -142,5 +145,6 @@ def rank_relations(values: np.ndarray, true: np.ndarray, holds: np.ndarray) -> t
     competes = ~holds
     competes[rows, true] = False
     own = values[rows, true][:, None]
-    above, level = ((values > own) & competes).sum(1), ((values == own) & competes).sum(1)
+    above = ((values > own) & competes).sum(1)
+    level = ((values == own) & competes).sum(1)
     return np.asarray(realistic_rank(above.astype(float), level.astype(float))), competes.sum(1) + 1

@@ -17,9 +17,9 @@ from fewlink.core.engine.torchrun import Torchrun
 from fewlink.core.errors import FewlinkError, ScoreError
 from fewlink.core.metrics import HITS, METRICS, realistic_rank
 from fewlink.core.progress import progress
-from fewlink.data import Benchmark, Candidates, Task, candidates_of
 from fewlink.graph import Graph
-from fewlink.scorers import Question, Scorer, capabilities
+from fewlink.models.contract import Question, Scorer, capabilities
+from fewlink.tasks import Benchmark, Candidates, Task, candidates_of
 
 
 def realistic_ranks(
@@ -34,15 +34,18 @@ def realistic_ranks(
     """
     true_scores = scores[rows, true].unsqueeze(1)  # (queries, 1)
     candidate_scores = scores[rows]  # (queries, candidates)
-    higher, tied = candidate_scores > true_scores, candidate_scores == true_scores
+    higher = candidate_scores > true_scores
+    tied = candidate_scores == true_scores
     if counted is not None:
-        higher, tied = higher & counted, tied & counted
+        higher = higher & counted
+        tied = tied & counted
         total = counted.sum()
     else:
         total = torch.tensor(scores.shape[1], device=scores.device)
     cells = excluded[0] * scores.shape[1] + excluded[1]
     cells = torch.cat([cells, torch.arange(len(rows), device=rows.device) * scores.shape[1] + true]).unique()
-    queries, columns = cells // scores.shape[1], cells % scores.shape[1]
+    queries = cells // scores.shape[1]
+    columns = cells % scores.shape[1]
     competes = torch.ones_like(columns, dtype=torch.bool) if counted is None else counted[columns]
 
     def without_excluded(counts: Tensor, flags: Tensor) -> Tensor:
@@ -60,7 +63,8 @@ def summarise(ranks: np.ndarray, candidates: np.ndarray) -> dict[str, float]:
     The index is 1 − (MR − 1) / (E[MR] − 1), where E[MR] = mean((candidates + 1) / 2) is the mean rank of random scores:
     1 is perfect, 0 is chance. It is 0 if every query has a single candidate.
     """
-    ranks, candidates = np.asarray(ranks, float), np.asarray(candidates, float)
+    ranks = np.asarray(ranks, float)
+    candidates = np.asarray(candidates, float)
     by_chance = float(np.mean((candidates + 1) / 2))
     mean_rank = float(ranks.mean())
     return {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fewlink.data import Benchmark, Candidates, Task, candidates_of
 from fewlink.evaluation.evaluator import Evaluation, TaskRanks
-from fewlink.scorers import Question, Scorer, best_tails
+from fewlink.models.contract import Question, Scorer, best_tails
+from fewlink.tasks import Benchmark, Candidates, Task, candidates_of
 
 MAX_LISTED_TAILS = 5  # best tails of an example
 
@@ -30,7 +30,8 @@ def example_predictions(benchmark: Benchmark, scorer: Scorer, evaluation: Evalua
 
 
 def _example_queries(ranked: TaskRanks) -> list[int]:
-    right, wrong = np.flatnonzero(ranked.ranks < 2), np.flatnonzero(ranked.ranks >= 2)
+    right = np.flatnonzero(ranked.ranks < 2)
+    wrong = np.flatnonzero(ranked.ranks >= 2)
     by_rank = wrong[np.argsort(ranked.ranks[wrong], kind="stable")]
     return [int(i) for i in (*right[:1], *by_rank[len(by_rank) // 2 :][:1])]
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from fewlink.core.errors import InputError
-from fewlink.embeddings import Embeddings
-from fewlink.embeddings.held_out import FilteredQueries
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks, realistic_ranks
 from fewlink.graph import Graph, Vocabulary, compile_graph
+from fewlink.models.embeddings import Embeddings
+from fewlink.models.embeddings.held_out import FilteredQueries
 
 QUERIES_AT_ONCE = 256  # queries scored together
 
@@ -47,7 +47,8 @@ def rank_links(embeddings: Embeddings, triples: np.ndarray, known: np.ndarray, s
     start = time.monotonic()
     device = embeddings.entities.device
     filtered = FilteredQueries(triples, known, len(embeddings.relations) // 2)
-    ranks, counts = [], []
+    ranks = []
+    counts = []
     for begin in range(0, len(filtered.queries), QUERIES_AT_ONCE):
         run = slice(begin, begin + QUERIES_AT_ONCE)
         heads, relations, true = (torch.as_tensor(filtered.queries[run, i], device=device) for i in range(3))
@@ -56,7 +57,8 @@ def rank_links(embeddings: Embeddings, triples: np.ndarray, known: np.ndarray, s
         rank, count = realistic_ranks(scores, torch.arange(len(heads), device=device), true, (owners, tails))
         ranks.append(rank.cpu().numpy())
         counts.append(count.cpu().numpy())
-    pairs, entities = filtered.queries[:, [0, 2]], len(embeddings.entities)
+    pairs = filtered.queries[:, [0, 2]]
+    entities = len(embeddings.entities)
     task = TaskRanks("all relations", pairs, np.concatenate(ranks), np.concatenate(counts), entities)
     protocol = Protocol(split=split, shots=1, candidates="all", seed=seed)
     return Evaluation(protocol, [task], time.monotonic() - start)

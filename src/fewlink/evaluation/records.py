@@ -24,8 +24,8 @@ from fewlink.evaluation.ranks import QueryRanks, write_ranks
 from fewlink.evaluation.stored import R, StoredResult, read_lines, without_per_run_settings, write_lines
 
 if TYPE_CHECKING:
-    from fewlink.data.benchmark import Benchmark
     from fewlink.evaluation.evaluator import Evaluation, Protocol
+    from fewlink.tasks.benchmark import Benchmark
 
 MAX_NAME_CHARACTERS = 60  # of a benchmark or model in a path
 TRAIL_0_2 = {  # the network of fewlink 0.2: its names in records, by the names that 0.2 gave it

@@ -9,13 +9,13 @@ from typing import Any
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.storage import exists, is_folder_of, locked, locked_inside, recover
-from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.append import AppendReport, append_triples
-from fewlink.data.benchmark import FORMAT
-from fewlink.data.catalogue import data_home
 from fewlink.graph import CompileReport
 from fewlink.graph.source import Reading
 from fewlink.linker import saving
+from fewlink.tasks import Benchmark, open_benchmark
+from fewlink.tasks.append import AppendReport, append_triples
+from fewlink.tasks.benchmark import FORMAT
+from fewlink.tasks.catalogue import data_home
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed, RunConfig, is_run, vectors_of
 
@@ -53,7 +53,8 @@ def append(
     if is_run(place):
         saving.check_not_saved(place)
         with locked_inside(place):
-            family, deployed = RunConfig.read(place).family, Deployed.open(place)
+            family = RunConfig.read(place).family
+            deployed = Deployed.open(place)
             if deployed is None:
                 family.check_fold_in(place, load_best(place)[0])
                 deployed = Deployed(saving.benchmark_of(place), vectors_of(place))

@@ -32,8 +32,6 @@ from fewlink.core.progress import duration
 from fewlink.core.storage import read_json, sha256_file, write_json
 from fewlink.core.threads import torch_threads
 from fewlink.core.words import plural
-from fewlink.data import SPLITS, Benchmark, open_benchmark
-from fewlink.embeddings import EmbeddingSettings
 from fewlink.fitting import mixing
 from fewlink.fitting.held_out import (
     CHOOSING,
@@ -75,17 +73,20 @@ from fewlink.linker.calibration import TOP, calibrate_on_dev, calibration_of, sh
 from fewlink.linker.card import CARD
 from fewlink.linker.measuring import write_card
 from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.contract import Scorer
+from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.family import NoVectors
 from fewlink.models.trail.mixture import Mixture
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped
-from fewlink.scorers import Scorer
+from fewlink.tasks import SPLITS, Benchmark, open_benchmark
 from fewlink.training.checkpoints import add_best, load_best, save_best
 from fewlink.training.folder import BENCHMARK, CALIBRATION, FIT, FIT_FORMAT
 from fewlink.training.run import OF_DEPLOYED, Deployed, RunConfig, make_folder
 
-WORK, MIXTURE = ".fit", "mixture"
+WORK = ".fit"
+MIXTURE = "mixture"
 TITLES = {
     "answering": "writing a first run",
     "holding out": "holding questions out of the graph",
@@ -177,7 +178,8 @@ def fit(
     however long it takes. `columns`, `on_error` and `literals` say how to read the file, as for `compile_graph`. `tell`
     receives lines of progress. The limit counts from `begin`, a time of `time.monotonic`, by default now.
     """
-    begin, run = time.monotonic() if begin is None else begin, Path(out)
+    begin = time.monotonic() if begin is None else begin
+    run = Path(out)
     if not 0 < minutes < float("inf"):
         raise FewlinkError(f"minutes is {minutes}: it must be finite and greater than 0")
     without_names = ["names=false"] if not read_names else []
@@ -227,8 +229,13 @@ class Fit:
         tell: Log,
         begin: float,
     ) -> None:
-        self.run, self.record, self.tell, self.begin = run, record, tell, begin
-        self.whole, self.settings, self.steps_given = whole, settings, steps_given
+        self.run = run
+        self.record = record
+        self.tell = tell
+        self.begin = begin
+        self.whole = whole
+        self.settings = settings
+        self.steps_given = steps_given
         self.shipped: Weights = shipped().weights
 
     def finish(self) -> Fitted:
@@ -314,7 +321,8 @@ class Fit:
 
     def hold_out(self) -> None:
         """Hold out as many questions as can be measured in the time left."""
-        run, record = self.run, self.record
+        run = self.run
+        record = self.record
         try:
             held = hold_out(self.large_relations().graph, run.resolve().name, self.settings.seed)
         except FewlinkError as error:
@@ -322,7 +330,8 @@ class Fit:
         plan = plan_measuring(held, [*self.scorers(held).values()], self.left)
         held = cut_benchmark(held, plan.relations, plan.queries)
         held = dataclasses.replace(held, source=os.path.abspath(run / BENCHMARK))
-        relations, count = len(held.split("dev")), sum(len(task.pairs) - SHOTS[0] for task in held.split("dev"))
+        relations = len(held.split("dev"))
+        count = sum(len(task.pairs) - SHOTS[0] for task in held.split("dev"))
         record["notes"].append(
             f"{plural(relations, 'relation is', 'relations are')} held out, with {plural(count, 'query', 'queries')}"
             if hides_relations(held)
@@ -340,7 +349,8 @@ class Fit:
 
     def measure_shipped(self, held: Benchmark) -> None:
         """Measure the built-in weights and the rules; deploy and calibrate the better scorer."""
-        record, begin = self.record, time.monotonic()
+        record = self.record
+        begin = time.monotonic()
         scorers = self.scorers(held)
         until = max(self.moment(MEASURED_BEFORE_TUNING), begin + MEASURED_BEFORE_TUNING * self.left)
         ranks = rank_held_out(held, [*scorers.values()], CHOOSING, until)
@@ -355,7 +365,8 @@ class Fit:
 
     def tune(self, held: Benchmark) -> int:
         """Fine-tune the weights on what is not held out; returns the number of steps."""
-        record, settings = self.record, self.settings
+        record = self.record
+        settings = self.settings
         try:
             if not record["asked"]["tune"]:
                 raise FewlinkError("it was switched off")
@@ -422,7 +433,8 @@ class Fit:
 
         Raises if it is not clearly better to mix it in.
         """
-        record, begin = self.record, time.monotonic()
+        record = self.record
+        begin = time.monotonic()
         if (relations := len(held.split("dev"))) <= TOO_FEW:
             have = plural(relations, "relation has", "relations have")
             raise FewlinkError(f"{have} {LARGE} pairs or more, too few to be sure of a gain")
@@ -517,7 +529,8 @@ class Fit:
 
     def calibrate(self, held: Benchmark, scorer: Scorer, name: str) -> None:
         """Calibrate the deployed scorer on held-out relations; if only pairs are held out, as the built-in weights."""
-        step, shipped = load_best(self.run)[1], None if name == RULES else shipped_calibration()
+        step = load_best(self.run)[1]
+        shipped = None if name == RULES else shipped_calibration()
         if hides_relations(held):
             until = time.monotonic() + CALIBRATION_SHARE * max(0.0, self.left)
             calibration = calibrate_on_dev(held, scorer, SHOTS[0], TOP, step, shipped, until)
@@ -563,7 +576,8 @@ class Fit:
             self.tell_row(name, figures_of(self.record["ranks"][name]))
 
     def tell_row(self, name: str, figures: Mapping[str, float]) -> None:
-        relations, queries = int(figures["relations"]), int(figures["queries"])
+        relations = int(figures["relations"])
+        queries = int(figures["queries"])
         self.tell(
             f"  {name:<10}  MRR {figures['mrr']:.3f}  Hits@10 {figures['hits@10']:.3f}  "
             f"on {plural(relations, 'relation')}, {plural(queries, 'query', 'queries')}"
@@ -607,12 +621,14 @@ class Fit:
             return
         if not silent:
             self.tell(f"{duration(self.used)} of {duration(self.limit)}  {TITLES[name]}")
-        before, done = copy.deepcopy(self.record), False
+        before = copy.deepcopy(self.record)
+        done = False
         try:
             yield True
             done = True
         finally:
-            spent, self.begin = time.monotonic() - self.begin, time.monotonic()
+            spent = time.monotonic() - self.begin
+            self.begin = time.monotonic()
             if not done:  # keep nothing of the stage but its time
                 self.record.clear()
                 self.record.update(before)

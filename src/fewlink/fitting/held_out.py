@@ -20,17 +20,18 @@ import numpy as np
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import progress
 from fewlink.core.seeds import generator
-from fewlink.data import Benchmark, Task
-from fewlink.data.benchmark import sorted_pairs
-from fewlink.data.candidates import likely_tails
-from fewlink.data.carving import pairs_by_relation, twins_of
 from fewlink.evaluation import Protocol
 from fewlink.evaluation.evaluator import rank_task, summarise
 from fewlink.graph import Graph
-from fewlink.scorers import GraphScorer, Scorer
+from fewlink.models.contract import GraphScorer, Scorer
+from fewlink.tasks import Benchmark, Task
+from fewlink.tasks.benchmark import sorted_pairs
+from fewlink.tasks.candidates import likely_tails
+from fewlink.tasks.carving import pairs_by_relation, twins_of
 
 SHOTS = (3, 30)  # numbers of references beside all
-ALL, ANY = "all", "any"
+ALL = "all"
+ANY = "any"
 KNOWN = "known"  # relations of the graph with many pairs
 MIN_PAIRS = 10  # of a held-out relation
 MAX_RELATIONS = 16
@@ -38,9 +39,12 @@ MIN_NEW = 6  # relations that must be hidden entirely; if they are fewer, pairs 
 NEW_SHARE = 1 / 3  # of the relations, and of the triples, that are hidden entirely at most
 PAIRS_SHARE = 1 / 3  # of a relation's pairs that are hidden at most
 MAX_QUERIES = 60  # of a relation, for choosing and for what to expect together
-LARGE, MAX_LARGE = 100, 24  # pairs of relations that an embedding model is weighed on, and their number
-LARGE_SHARE, MAX_OF_LARGE = 0.1, 200  # of the pairs of such a relation that are hidden at most
-CHOOSING, EXPECTING = 0, 1  # halves of the queries
+LARGE = 100
+MAX_LARGE = 24  # pairs of relations that an embedding model is weighed on, and their number
+LARGE_SHARE = 0.1
+MAX_OF_LARGE = 200  # of the pairs of such a relation that are hidden at most
+CHOOSING = 0
+EXPECTING = 1  # halves of the queries
 Ranks = dict[str, list[float]]  # of a relation's queries, by the number of references
 
 
@@ -58,11 +62,13 @@ def hold_out(graph: Graph, name: str, seed: int) -> Benchmark:
     be references too.
     """
     shuffled, twins = _shuffled(graph, seed)
-    new, hidden = dict[int, np.ndarray](), 0
+    new = dict[int, np.ndarray]()
+    hidden = 0
     for relation, own in shuffled.items():
         fits = hidden + len(own) <= NEW_SHARE * graph.triple_count
         if fits and len(new) < min(MAX_RELATIONS, NEW_SHARE * len(shuffled)):
-            new[relation], hidden = own, hidden + len(own)
+            new[relation] = own
+            hidden = hidden + len(own)
     held = _held(graph, name, new, new, twins)
     return held if len(held.split("dev")) >= MIN_NEW else hold_out_pairs(graph, name, seed)
 
@@ -201,7 +207,8 @@ def rank_held_out(benchmark: Benchmark, scorers: Sequence[Scorer], half: int, un
 
     Relations are asked about one after the other until a time of the monotonic clock, the first one in any case.
     """
-    tasks, begin = benchmark.split("dev"), time.monotonic()
+    tasks = benchmark.split("dev")
+    begin = time.monotonic()
     found = [list[Ranks]() for _ in scorers]
     with progress("scoring", len(tasks)) as advance:
         for done, task in enumerate(tasks):
@@ -228,7 +235,8 @@ def figures_of(ranks: Sequence[Ranks]) -> dict[str, float]:
     flat = [np.concatenate([*relation.values()]) for relation in ranks]
     rows = [summarise(each, each) for each in flat]
     figures = {name: float(np.mean([row[name] for row in rows])) for name in ("mrr", "hits@1", "hits@10")}
-    relations, queries = len(flat), sum(map(len, flat))
+    relations = len(flat)
+    queries = sum(map(len, flat))
     if math.isfinite(error := estimate([row["mrr"] for row in rows]).error) and queries >= 2 * relations:
         figures["error"] = error
     return {**figures, "relations": relations, "queries": queries}

@@ -21,11 +21,6 @@ from torch import Tensor
 from fewlink.core import memory
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import duration, progress
-from fewlink.data import Benchmark, Task
-from fewlink.data.benchmark import sorted_pairs
-from fewlink.data.candidates import likely_tails, open_candidates
-from fewlink.embeddings import Embeddings, EmbeddingSettings
-from fewlink.embeddings.trainer import EmbeddingTrainer
 from fewlink.evaluation import Protocol
 from fewlink.evaluation.evaluator import rank_task
 from fewlink.fitting.held_out import ALL, CHOOSING, Estimate, Ranks, estimate, figures_of, questions
@@ -37,13 +32,19 @@ from fewlink.linker.query import References
 from fewlink.linker.ranking import rank_tails
 from fewlink.linker.trust import HeadFans, measure_trust
 from fewlink.models.baselines.links import MAX_DENSE_ENTITIES
+from fewlink.models.cached import CachedScorer
+from fewlink.models.contract import Question, Recalibration, Scorer
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings
+from fewlink.models.embeddings.trainer import EmbeddingTrainer
 from fewlink.models.trail.mixture import MixedRelationScorer, Mixture
 from fewlink.models.trail.scorer import TrailScorer
-from fewlink.scorers import Question, Recalibration, Scorer
-from fewlink.scorers.cached import CachedScorer
+from fewlink.tasks import Benchmark, Task
+from fewlink.tasks.benchmark import sorted_pairs
+from fewlink.tasks.candidates import likely_tails, open_candidates
 
 WEIGHTS = (0.5, 1.0, 1.5, 2.0, 3.0)  # of the embedding model's scores, to choose from
-EPOCHS, MIN_EPOCHS = 15, 8
+EPOCHS = 15
+MIN_EPOCHS = 8
 MAX_MODELS = 8
 DENSE: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200}
 SAMPLED: dict[str, Any] = {"regime": "sampled", "batch_size": 1024, "negatives": 1024}
@@ -55,7 +56,8 @@ LADDER = (
     {"dim": 128, "n3": 0.01, **SAMPLED},
 )
 TIMED_STEPS = 3
-FIRST_QUERIES, MIN_QUERIES = 50, 10  # of the first relation that is measured, and of any
+FIRST_QUERIES = 50
+MIN_QUERIES = 10  # of the first relation that is measured, and of any
 TELL_EVERY = 10.0  # seconds
 RIDGE = 1.0  # of the recalibration, towards none
 
@@ -73,7 +75,8 @@ def plan_training(graph: Graph, seconds: float, seed: int, device: str) -> Plan:
     A few timed steps tell the time of an epoch. In more time, several models are trained. Raises if there is no time
     for `MIN_EPOCHS` epochs of one.
     """
-    entities, triples = len(graph.entities), graph.triples()
+    entities = len(graph.entities)
+    triples = graph.triples()
     for rung in LADDER:
         settings = EmbeddingSettings(model="complex", epochs=EPOCHS, seed=seed, device=device, **rung)
         if settings.dense and entities > MAX_DENSE_ENTITIES:
@@ -108,7 +111,8 @@ def train_embeddings(graph: Graph, plan: Plan, state: Path, tell: Log, until: fl
     """
     models: list[Embeddings] = []
     for number in range(plan.models):
-        settings, file = plan.settings.replace(seed=plan.settings.seed + number), Path(f"{state}-{number}")
+        settings = plan.settings.replace(seed=plan.settings.seed + number)
+        file = Path(f"{state}-{number}")
         title = f"embedding model {number + 1} of {plan.models}"
         try:
             models.append(_trained(graph, settings, file, title, tell, until))
@@ -128,7 +132,8 @@ def _trained(graph: Graph, settings: EmbeddingSettings, state: Path, title: str,
     while not trainer.finished:
         trainer.epoch()
         trainer.save(state)
-        now, left = time.monotonic(), settings.epochs - trainer.done
+        now = time.monotonic()
+        left = settings.epochs - trainer.done
         pace = (now - begin) / (trainer.done - first)
         if now + pace * left > until:
             raise FewlinkError(
@@ -165,7 +170,8 @@ def both_directions(held: Benchmark, task: Task, half: int, most: int) -> Iterat
     references, queries = questions(held, task, half)[ALL]
     pairs = np.concatenate([references, queries[:most]])
     yield Asked(dataclasses.replace(task, pairs=pairs), len(references), False)
-    turned, known = np.ascontiguousarray(pairs[:, ::-1]), sorted_pairs(task.known[:, ::-1])
+    turned = np.ascontiguousarray(pairs[:, ::-1])
+    known = sorted_pairs(task.known[:, ::-1])
     yield Asked(Task(task.name, turned, known, likely_tails(held.graph, known[:, 1])), len(references), True)
 
 
@@ -176,7 +182,9 @@ def rank_weights(held: Benchmark, trail: TrailScorer, mixture: Mixture, until: f
     with as many queries as its share of the time allows.
     """
     found = [list[Ranks]() for _ in (0, *WEIGHTS)]
-    tasks, begin, asked_for = held.split("dev"), time.monotonic(), 0
+    tasks = held.split("dev")
+    begin = time.monotonic()
+    asked_for = 0
     with progress("scoring", len(tasks)) as advance:
         for done, task in enumerate(tasks):
             now = time.monotonic()
@@ -194,7 +202,8 @@ def rank_weights(held: Benchmark, trail: TrailScorer, mixture: Mixture, until: f
 
 def relation_ranks(held: Benchmark, task: Task, trail: TrailScorer, mixture: Mixture, most: int) -> list[list[float]]:
     """The ranks of up to `most` pairs of a relation, as tails and as heads, with TRAIL alone and with each weight."""
-    found, hiding = [list[float]() for _ in (0, *WEIGHTS)], trail.without(task.name)
+    found = [list[float]() for _ in (0, *WEIGHTS)]
+    hiding = trail.without(task.name)
     for asked in both_directions(held, task, CHOOSING, most):
         alone = CachedScorer(hiding)
         scorers: list[Scorer] = [

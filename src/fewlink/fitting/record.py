@@ -12,7 +12,9 @@ from fewlink.core.storage import read_json, with_sha256, without_sha256, write_j
 from fewlink.training.folder import FIT, FIT_FORMAT, check_complete, hash_id, locked_run, run_id
 from fewlink.training.run import make_folder
 
-SHIPPED, RULES, TUNED = "shipped", "rules", "fine-tuned"
+SHIPPED = "shipped"
+RULES = "rules"
+TUNED = "fine-tuned"
 FIRST_STAGES = ("answering", "holding out", "measuring")  # those before fine-tuning
 TUNING_STAGES = ("tuning", "choosing")
 FORMAT_0_2 = "fewlink-fit/2"  # of weights that this version cannot read
@@ -31,7 +33,8 @@ def read_record(run: Path) -> dict[str, Any] | None:
         raise wrong_format(path, found, FIT_FORMAT, "fit again into another folder")
     remedy = "restore it from a copy, or fit again into another folder"
     content = without_sha256(content, path, remedy=remedy)
-    mine, other = run_id(run), content.pop("id", "")
+    mine = run_id(run)
+    other = content.pop("id", "")
     if mine and other and mine != other:
         raise InputError(path, f"belongs to another run ({other}, not {mine}): {remedy}")
     with reading(path, remedy):
@@ -57,7 +60,8 @@ def continued(before: dict[str, Any], new: dict[str, Any], minutes: float, steps
     With more minutes than before, a fit that ended with fewer than `steps` steps is fine-tuned again, and one that had
     too little time for an embedding model tries again. The time of earlier calls counts.
     """
-    seconds, more = before["seconds"], minutes > before["asked"]["minutes"]
+    seconds = before["seconds"]
+    more = minutes > before["asked"]["minutes"]
     used = {STOPPED: sum(seconds.values())}
     if "answering" not in seconds or ("measuring" not in seconds and minutes != before["asked"]["minutes"]):
         return {**new, "seconds": used if used[STOPPED] else {}}

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fewlink.data import Benchmark
 from fewlink.fitting.held_out import MAX_QUERIES, MAX_RELATIONS, SHOTS
-from fewlink.scorers import Question, Scorer
+from fewlink.models.contract import Question, Scorer
+from fewlink.tasks import Benchmark
 
 MIN_QUERIES = 6  # per relation; if the time is too short for these, fewer relations are measured
 MIN_RELATIONS = 4  # measured however short the time is
@@ -41,7 +41,8 @@ class Plan:
 
 def plan_measuring(held: Benchmark, scorers: Sequence[Scorer], seconds: float) -> Plan:
     """Plan as many relations and queries as a share of `seconds` allows, estimated from a few timed questions."""
-    most, relations = torch.get_num_threads(), min(MAX_RELATIONS, len(held.split("dev")))
+    most = torch.get_num_threads()
+    relations = min(MAX_RELATIONS, len(held.split("dev")))
     timings = {1: _timings(held, scorers, 1, TRIAL_SHARE * seconds)}
     if most > 1 and timings[1] != TOO_LONG:
         timings[most] = _timings(held, scorers, most, 2 * sum(timings[1]))
@@ -80,6 +81,7 @@ def _timings(held: Benchmark, scorers: Sequence[Scorer], threads: int, limit: fl
 
     if timed(1) > limit:  # includes what is computed only once
         return TOO_LONG
-    one, several = timed(1), timed(TIMED_HEADS)
+    one = timed(1)
+    several = timed(TIMED_HEADS)
     head = max((several - one) / (TIMED_HEADS - 1), 1e-6)
     return max(one - head, 0.0), head

@@ -15,7 +15,7 @@ from fewlink.core import memory
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import duration
 from fewlink.core.threads import torch_threads
-from fewlink.data import Benchmark
+from fewlink.models.contract import Scorer
 from fewlink.models.family import NoVectors, RunState
 from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.family import FAMILY, graphs_of
@@ -23,7 +23,7 @@ from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.network import Tasks
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import graph_part
-from fewlink.scorers import Scorer
+from fewlink.tasks import Benchmark
 from fewlink.training.checkpoints import State, load_last, recover, save_last
 from fewlink.training.run import make_folder
 from fewlink.training.trainer import deterministic
@@ -34,7 +34,8 @@ MIN_STEPS = 50
 MAX_WHOLE_EDGES = 30_000  # on a CPU, steps on a larger graph read neighbourhoods
 NEIGHBOURHOOD_EDGES = 15_000
 TIMED_BLOCKS = 3  # blocks of steps after which the pace is known
-SAVE_EVERY, TELL_EVERY = 20.0, 10.0  # seconds
+SAVE_EVERY = 20.0
+TELL_EVERY = 10.0  # seconds
 NO_VECTORS = NoVectors()
 Weights = Mapping[str, Tensor]
 Log = Callable[[str], None]
@@ -84,7 +85,8 @@ class NeighbourhoodLearner(TrailLearner):
 
     def _sum_of_losses(self, episode: Batch) -> tuple[Tensor, int]:
         """The sum of the losses of the queries whose answer lies in the neighbourhood, and their number."""
-        (references, *asked), read = episode.tasks, self.graphs[episode.graph]
+        references, *asked = episode.tasks
+        read = self.graphs[episode.graph]
         used = torch.cat([references.ends[references.marks.amax(1) > 0], episode.tasks.heads.flatten()])
         visible = references.visible[0].numpy() > 0  # walks over the asked relation would lead to the answers
         part = graph_part(read.graph, used.numpy(), self.part_edges, visible)
@@ -123,17 +125,21 @@ def tune(
     """
     make_folder(folder)
     recover(folder)
-    learner, step = learner_of(benchmark, settings, start), 0
+    learner = learner_of(benchmark, settings, start)
+    step = 0
     if last := load_last(folder):
         learner.load_state([RunState(*last[:2])])
         step = last[2].step
     begin = saved = told = time.monotonic()
-    total, first, pace = settings.steps, step, 0.0
+    total = settings.steps
+    first = step
+    pace = 0.0
     with deterministic(settings.device), torch_threads(1):  # a second thread slows small operations down
         while step < total and (until is None or time.monotonic() + pace * learner.steps_at_once < until):
             count = min(learner.steps_at_once, total - step)
             loss = float(learner.run_steps(step, count).losses["loss"].mean())
-            step, now = step + count, time.monotonic()
+            step = step + count
+            now = time.monotonic()
             if not math.isfinite(loss):
                 raise FewlinkError(f"the loss is {loss} at step {step}")
             if until is not None:

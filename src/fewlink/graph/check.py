@@ -131,7 +131,8 @@ def _component_sizes(graph: Graph) -> np.ndarray:
     """
     label = np.arange(len(graph.entities))
     while True:
-        heads, tails = label[graph.head_ids], label[graph.tail_ids]
+        heads = label[graph.head_ids]
+        tails = label[graph.tail_ids]
         if np.array_equal(heads, tails):
             return np.unique(label, return_counts=True)[1]
         np.minimum.at(label, heads, tails)

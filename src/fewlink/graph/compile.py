@@ -61,9 +61,11 @@ def read_graph(
     paths: Sequence[Path], types: Path | None, names: Path | None, reading: Reading, report: CompileReport
 ) -> Graph:
     """Read files into a graph, which may have no triples."""
-    entities, relations = Interner(), Interner()
+    entities = Interner()
+    relations = Interner()
     triples = read_ids(paths, entities, relations, reading, report)
-    entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
+    entity_names = Vocabulary.of(entities)
+    relation_names = Vocabulary.of(relations)
     del entities, relations
     check_side_files(entity_names, relation_names, types, names)
     labels = labels_from(entity_names, relation_names, [names] if names else [], report.labels)

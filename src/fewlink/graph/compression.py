@@ -135,7 +135,8 @@ class ConcatenatedStreams:
         self.stream = make()
 
     def read(self, size: int) -> bytes:
-        content, packed = b"", b""
+        content = b""
+        packed = b""
         while not content:
             if self.stream.eof:  # zeros may follow a stream
                 packed = self.stream.unused_data.lstrip(b"\0")
@@ -146,7 +147,8 @@ class ConcatenatedStreams:
                 self.stream = self.make()
             elif self.stream.needs_input and not (packed := self.raw.read(PIECE_BYTES)):
                 raise EOFError("it ends in the middle of a stream")
-            content, packed = self.stream.decompress(packed, size), b""
+            content = self.stream.decompress(packed, size)
+            packed = b""
         return content
 
     def close(self) -> None: ...

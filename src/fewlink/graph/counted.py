@@ -79,7 +79,8 @@ def count(graph: Edges, folder: Path, memory: int = MEMORY) -> None:
 def _count_fans(graph: Edges, folder: Path, window: int, advance: Advance) -> None:
     """Write the fans of edges, those of `window` triples at a time: places in memory are written in random order."""
     edges = len(graph.relation_ids)
-    fans, triples = _new(file_of(folder, "fans"), edges, np.int32), edges // 2
+    fans = _new(file_of(folder, "fans"), edges, np.int32)
+    triples = edges // 2
     windows = -(-triples // window)
     for number, begin in enumerate(range(0, triples, window)):
         runs = np.zeros((2, min(window, triples - begin)), np.int32)  # tails of the head, heads of the tail
@@ -97,17 +98,22 @@ def _count_fans(graph: Edges, folder: Path, window: int, advance: Advance) -> No
 
 def _inside(part: _Part, begin: int, size: int, relations: int) -> tuple[np.ndarray | slice, np.ndarray, np.ndarray]:
     """The edges of a part whose triples are in a window, whether each is inverse, and its place in the window."""
-    place, inverse = part.positions - begin, (part.relations >= relations).astype(np.int8)
+    place = part.positions - begin
+    inverse = (part.relations >= relations).astype(np.int8)
     here = (place >= 0) & (place < size)
     return (slice(None), inverse, place) if here.all() else (here, inverse[here], place[here])
 
 
 def _count_relations(graph: Edges, folder: Path, advance: Callable[[float], None]) -> None:
     """Write everything but the fans."""
-    relations, edges, entities = graph.relations, len(graph.relation_ids), len(graph.offsets) - 1
+    relations = graph.relations
+    edges = len(graph.relation_ids)
+    entities = len(graph.offsets) - 1
     scratch = [folder / f"scratch.{name}.npy" for name in ("relations", "ends")]
-    sizes, counts = np.zeros(2 * relations, np.int64), np.zeros(2 * relations, np.int64)
-    slot_ends, squares = _new(scratch[1], entities + 1, np.int64), 0.0
+    sizes = np.zeros(2 * relations, np.int64)
+    counts = np.zeros(2 * relations, np.int64)
+    slot_ends = _new(scratch[1], entities + 1, np.int64)
+    squares = 0.0
     for part in _parts(graph):
         sizes += np.bincount(part.relations, minlength=len(sizes))
         counts += np.bincount(part.relations[part.firsts], minlength=len(counts))
@@ -119,9 +125,11 @@ def _count_relations(graph: Edges, folder: Path, advance: Callable[[float], None
     offsets = np.append(0, np.cumsum(counts))
     np.save(file_of(folder, "slot_offsets"), offsets)
     members = _new(file_of(folder, "slot_members"), int(offsets[-1]), np.int32)
-    by_entity, free = _new(scratch[0], int(offsets[-1]), np.int32), offsets[:-1].copy()
+    by_entity = _new(scratch[0], int(offsets[-1]), np.int32)
+    free = offsets[:-1].copy()
     for part in _parts(graph):
-        of, heads = part.relations[part.firsts], part.heads[part.firsts]
+        of = part.relations[part.firsts]
+        heads = part.heads[part.firsts]
         by_entity[int(slot_ends[part.begin]) : int(slot_ends[part.end])] = of
         order = np.argsort(of, kind="stable")
         ordered = of[order]
@@ -174,7 +182,8 @@ class _Part:
 
 
 def _parts(graph: Edges) -> Iterator[_Part]:
-    begin, entities = 0, len(graph.offsets) - 1
+    begin = 0
+    entities = len(graph.offsets) - 1
     while begin < entities:
         first = int(graph.offsets[begin])
         end = max(begin + 1, int(np.searchsorted(graph.offsets, first + EDGES_AT_ONCE, "right")) - 1)

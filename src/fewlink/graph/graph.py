@@ -122,7 +122,9 @@ class Graph(Memo):
         begins = np.ones(len(edges), bool)
         begins[1:] = (of_edges[1:] != of_edges[:-1]) | (relations[1:] != relations[:-1])
         at = np.flatnonzero(begins)
-        firsts, counts, owners = [edges[at]], [np.diff(at, append=len(edges))], [few[of_edges[at]]]
+        firsts = [edges[at]]
+        counts = [np.diff(at, append=len(edges))]
+        owners = [few[of_edges[at]]]
         for place in np.flatnonzero(degrees > FEW_EDGES).tolist():
             own = self._runs(int(self.offsets[entities[place]]), int(self.offsets[entities[place] + 1]))
             firsts.append(own[:-1])
@@ -136,7 +138,8 @@ class Graph(Memo):
 
     def _runs(self, begin: int, end: int) -> np.ndarray:
         """Where the edges of each relation begin among those of an entity from `begin` to `end`, and the end."""
-        relations, runs = self.relation_ids[begin:end], [0]
+        relations = self.relation_ids[begin:end]
+        runs = [0]
         while runs[-1] < len(relations):
             runs.append(int(np.searchsorted(relations, relations[runs[-1]], "right")))
         return begin + np.array(runs)
@@ -186,7 +189,8 @@ class Graph(Memo):
 
     def with_relations(self, names: Sequence[str], triples: np.ndarray) -> Graph:
         """The graph with new relations, whose ids follow the old ones, and their triples (n, 3)."""
-        old, new = len(self.relations), len(names)
+        old = len(self.relations)
+        new = len(names)
         added = Graph.of(self.entities, Vocabulary.of(names), triples - np.array([0, old, 0]))
         relation_ids = self.relation_ids + np.int32(new) * (self.relation_ids >= old)
         new_ids = added.relation_ids + np.where(added.relation_ids < new, old, 2 * old).astype(np.int32)
@@ -240,7 +244,8 @@ class Graph(Memo):
 
     def relation_name(self, relation: int) -> str:
         """The readable name of a relation; the name of an inverse ends in ⁻¹."""
-        forward, inverse = relation % len(self.relations), relation >= len(self.relations)
+        forward = relation % len(self.relations)
+        inverse = relation >= len(self.relations)
         label = self.labels[len(self.entities) + forward] if self.labels else self.relations[forward]
         return readable(label) + ("⁻¹" if inverse else "")
 
@@ -283,7 +288,8 @@ class Graph(Memo):
 
     def write_indexes(self, folder: Path, sorter: Sorter | None = None) -> None:
         """Write the indexes of readable names and of ids to a folder."""
-        names, count = self.labels or self.entities, len(self.entities)
+        names = self.labels or self.entities
+        count = len(self.entities)
         write_index(names, count, folder, INDEXES[0], words=True, sorter=sorter)
         write_index(self.entities, count, folder, INDEXES[1], words=False, sorter=sorter)
 
@@ -318,10 +324,12 @@ class Graph(Memo):
         with reading(folder, "make the folder again"):
             edges = {array: load_array(folder / f"{array}.npy") for array in EDGE_ARRAYS}
             labels = Vocabulary.open(folder, "labels") if "labels.text.npy" in manifest["files"] else None
-            entities, relations = Vocabulary.open(folder, "entities"), Vocabulary.open(folder, "relations")
+            entities = Vocabulary.open(folder, "entities")
+            relations = Vocabulary.open(folder, "relations")
             types = TypeTable.open(folder, len(entities)) if "types.offsets.npy" in manifest["files"] else None
             check_edges(edges, len(entities), len(relations), labels)
-            counted, index = None, None
+            counted = None
+            index = None
             if file_of(folder, "fans").name in manifest["files"]:
                 counted = Counted.open(folder, len(entities), len(relations), len(edges["tail_ids"]))
                 index = (NameIndex.open(folder, INDEXES[0]), NameIndex.open(folder, INDEXES[1]))
@@ -346,12 +354,17 @@ def _sorted_edges(
         (forward, repeated), (inverse, _) = pool.map(_order, (heads, tails), (middles, middles), (tails, heads))
     if len(repeated):
         return _sorted_edges(np.delete(triples, repeated, axis=0), entities, relations)
-    out, back = offsets_of(heads, entities), offsets_of(tails, entities)
+    out = offsets_of(heads, entities)
+    back = offsets_of(tails, entities)
     relation_ids, tail_ids, positions = (np.empty(2 * len(triples), np.int32) for _ in range(3))
     at = np.arange(len(triples)) + back[heads[forward]]  # after the inverse edges of earlier entities
-    relation_ids[at], tail_ids[at], positions[at] = middles[forward], tails[forward], forward
+    relation_ids[at] = middles[forward]
+    tail_ids[at] = tails[forward]
+    positions[at] = forward
     at = np.arange(len(triples)) + out[tails[inverse] + 1]
-    relation_ids[at], tail_ids[at], positions[at] = middles[inverse] + np.int32(relations), heads[inverse], inverse
+    relation_ids[at] = middles[inverse] + np.int32(relations)
+    tail_ids[at] = heads[inverse]
+    positions[at] = inverse
     return out + back, relation_ids, tail_ids, positions
 
 

@@ -73,7 +73,9 @@ class NameIndex:
     ARRAYS = ("bytes", "begins", "starts")
 
     def __init__(self, bytes: np.ndarray, begins: np.ndarray, starts: np.ndarray) -> None:
-        self.bytes, self.begins, self.starts = bytes, begins, starts
+        self.bytes = bytes
+        self.begins = begins
+        self.starts = starts
 
     @classmethod
     def of(cls, lines: str, *, words: bool) -> NameIndex:
@@ -151,7 +153,8 @@ class NameIndex:
         table = np.zeros(1 << 24, bool)
         table[_trigrams(pattern)] = True
         if len(self.bytes) <= SIMILAR_BYTES:
-            names, (counts, lengths) = np.arange(len(self)), self._common(table)
+            names = np.arange(len(self))
+            counts, lengths = self._common(table)
         else:
             names = self._alike(text)
             counts, lengths = self._common_of(table, names)
@@ -220,7 +223,9 @@ class ArrayWriter:
     HEADER_BYTES = 128
 
     def __init__(self, path: Path, kind: np.dtype | type) -> None:
-        self.path, self.kind, self.count = path, np.dtype(kind), 0
+        self.path = path
+        self.kind = np.dtype(kind)
+        self.count = 0
 
     def __enter__(self) -> ArrayWriter:
         self.file = self.path.open("wb")

@@ -74,7 +74,8 @@ def compile_to_folder(
 
     If reading them at once would take more than `memory` bytes, it is done out of core. The folder is the same.
     """
-    report, paths = report or CompileReport(), [Path(path) for path in paths]
+    report = report or CompileReport()
+    paths = [Path(path) for path in paths]
     in_memory = sum(map(estimated_bytes, paths)) <= memory or any(format_of(path).name == "STIX" for path in paths)
     if in_memory:
         read_files(paths, reading, types=types, names=names, report=report).save(out)
@@ -149,7 +150,8 @@ class Work:
     """The work folder of one command: files of finished stages, and the `result`."""
 
     def __init__(self, folder: Path, key: str) -> None:
-        self.folder, self.result = folder, folder / "result"
+        self.folder = folder
+        self.result = folder / "result"
         if folder.exists() and not ((folder / "key.json").exists() and read_json(folder / "key.json") == key):
             self.remove()
         elif folder.exists():
@@ -191,12 +193,20 @@ class Compiler:
         names: Path | None = None,
         memory: int = LEAST_BYTES,  # for arrays, beside what the engine takes
     ) -> None:
-        self.work, self.folder, self.result, self.engine = work, work.folder, work.result, engine
-        self.paths, self.reading, self.types, self.names, self.memory = paths, reading, types, names, memory
+        self.work = work
+        self.folder = work.folder
+        self.result = work.result
+        self.engine = engine
+        self.paths = paths
+        self.reading = reading
+        self.types = types
+        self.names = names
+        self.memory = memory
 
     def run(self, report: CompileReport) -> None:
         """Run all stages that are not finished, and fill the report."""
-        begin, read = time.monotonic(), dict(NOTHING)
+        begin = time.monotonic()
+        read = dict(NOTHING)
         for number in range(len(self.paths)):
             read = self.work.once(f"read-{number}", functools.partial(self.read, number, read))
         seconds = time.monotonic() - begin
@@ -241,7 +251,10 @@ class Compiler:
         report.labels = {} if before["rdf"] else None
         relations = Interner((name.encode(), place) for place, name in enumerate(before["relations"]))
         ends = {int(relation): names for relation, names in before["ends"].items()}
-        row, blocks, path, labels = before["rows"], [*before["blocks"]], self.paths[number], Labels(before["labels"])
+        row = before["rows"]
+        blocks = [*before["blocks"]]
+        path = self.paths[number]
+        labels = Labels(before["labels"])
         schema = pyarrow.schema([("row", pyarrow.int64()), ("name", pyarrow.binary())])
         with (
             ParquetWriter(self.folder / f"names-{number}.parquet", schema, compression="lz4") as names,
@@ -282,8 +295,10 @@ class Compiler:
         import pyarrow
         from pyarrow.parquet import ParquetWriter
 
-        schema, count = pyarrow.schema([("id", pyarrow.int32()), ("name", pyarrow.binary())]), 0
-        source, draft = self._names_files(), self.folder / "ids.draft"
+        schema = pyarrow.schema([("id", pyarrow.int32()), ("name", pyarrow.binary())])
+        count = 0
+        source = self._names_files()
+        draft = self.folder / "ids.draft"
         with ParquetWriter(draft, schema, compression="lz4") as writer:
             for batch in self._stream(query.format(source), "numbering names"):
                 ids = pyarrow.array(np.arange(count, count + batch.num_rows, dtype=np.int32))
@@ -318,7 +333,9 @@ class Compiler:
             file.unlink()
         ids = np.memmap(self.folder / "map.bin", np.int32, "r") if (self.folder / "map.bin").stat().st_size else None
         schema = pyarrow.schema([(name, pyarrow.int32()) for name in "hrt"])
-        first, files, done = 0, dict[int, Any](), 0
+        first = 0
+        files = dict[int, Any]()
+        done = 0
         total = sum(size for _, size, _ in blocks)
         with (
             ExitStack() as kept,
@@ -387,11 +404,14 @@ class Compiler:
 
         tails = f"SELECT t AS id, count(*) AS n FROM {self._triples} WHERE r = {relation} GROUP BY t"
         heads = f"SELECT DISTINCT h AS id FROM {self._triples} WHERE r = {relation}"
-        rows, literal_rows, found = 0, 0, [np.zeros(0, np.int32)]
+        rows = 0
+        literal_rows = 0
+        found = [np.zeros(0, np.int32)]
         for batch in self._stream(f"SELECT id, n, name FROM ({tails}) JOIN {self._ids} USING (id)"):
             literal = np.array([is_literal(name) for name in batch.column(2).to_pylist()], bool)
             sizes = _numbers(batch.column(1))
-            rows, literal_rows = rows + int(sizes.sum()), literal_rows + int(sizes[literal].sum())
+            rows = rows + int(sizes.sum())
+            literal_rows = literal_rows + int(sizes[literal].sum())
             found.append(_numbers(batch.column(0))[literal])
         self.engine.register("found", pyarrow.table({"t": pyarrow.array(np.concatenate(found))}))
         if rows < MIN_TRIPLES or literal_rows / rows < MIN_SHARE:
@@ -412,7 +432,9 @@ class Compiler:
             f"SELECT t, r + {relations}, h, file_row_number::INTEGER FROM {self._triples}) ORDER BY 1, 2, 3, 4"
         )
         degrees = np.zeros(entities + 1, np.int64)
-        repeated, self_loops, last = [np.zeros(0, np.int32)], 0, np.full(3, -1)
+        repeated = [np.zeros(0, np.int32)]
+        self_loops = 0
+        last = np.full(3, -1)
         with (
             ArrayWriter(self.result / "relation_ids.npy", np.int32) as relation_ids,
             ArrayWriter(self.result / "tail_ids.npy", np.int32) as tail_ids,
@@ -539,7 +561,8 @@ class Compiler:
             return None
         inverse = graph.relation_ids == relation + len(graph.relations)  # edges from classes
         at = np.flatnonzero(inverse)
-        owners, members = graph.heads_of(at), np.asarray(graph.tail_ids[at])
+        owners = graph.heads_of(at)
+        members = np.asarray(graph.tail_ids[at])
         classes, places = np.unique(owners, return_inverse=True)
         found = class_names(graph.entities, graph.labels, classes)
         if found is None:

@@ -80,7 +80,9 @@ class FileFacts:
 
     def add(self, layout: Layout, blank: Collection[int] = ()) -> None:
         """Add the columns of a table; `blank` ones do not count."""
-        self.names, self.columns, self.ignored = list(layout.names), layout.described(), layout.ignored(blank)
+        self.names = list(layout.names)
+        self.columns = layout.described()
+        self.ignored = layout.ignored(blank)
 
     def remarks(self) -> list[str]:
         """What is not obvious, one line each."""
@@ -245,7 +247,8 @@ def blocks_of(source: Source, rows: Iterable[tuple[int | None, list[bytes]]]) ->
         size += sum(map(len, row))
         if len(fields) >= 3 * BLOCK_ROWS or size > BLOCK_BYTES:
             yield Block.of(fields)
-            fields, size = [], 0
+            fields = []
+            size = 0
     yield Block.of(fields)
 
 

@@ -28,7 +28,9 @@ class TypeTable:
     """The types of each entity: those of entity e are `types[offsets[e]:offsets[e+1]]`."""
 
     def __init__(self, names: Vocabulary, offsets: np.ndarray, types: np.ndarray) -> None:
-        self.names, self.offsets, self.types = names, offsets, types
+        self.names = names
+        self.offsets = offsets
+        self.types = types
 
     @classmethod
     def of(cls, names: Iterable[bytes], entities: np.ndarray, types: np.ndarray, count: int) -> TypeTable:
@@ -107,7 +109,9 @@ def types_from_names(entities: Vocabulary) -> TypeTable | None:
 
 def _table(pairs: Iterable[tuple[int, str]], count: int) -> TypeTable:
     """Make a table from pairs (entity, type), for `count` entities."""
-    names, owners, types = Interner(), [], []
+    names = Interner()
+    owners = []
+    types = []
     for entity, kind in pairs:
         owners.append(entity)
         types.append(names[kind.encode()])

@@ -66,7 +66,8 @@ def check_ids(ids: np.ndarray, count: int, what: str) -> None:
 
 def check_edges(edges: Mapping[str, np.ndarray], entities: int, relations: int, labels: Sized | None) -> None:
     """Raise ValueError unless the edge arrays and labels of a graph fit together and have valid ids."""
-    count, names = len(edges["tail_ids"]), entities + relations
+    count = len(edges["tail_ids"])
+    names = entities + relations
     sizes = {len(edges["relation_ids"]), len(edges["positions"]), count}
     if len(sizes) > 1 or (labels is not None and len(labels) != names):
         raise ValueError("the arrays of the graph do not fit together")
@@ -112,7 +113,10 @@ class Vocabulary:
     ARRAYS = ("text", "ends", "sums", "order")
 
     def __init__(self, text: np.ndarray, ends: np.ndarray, sums: np.ndarray, order: np.ndarray) -> None:
-        self.text, self.ends, self.sums, self.order = text, ends, sums, order
+        self.text = text
+        self.ends = ends
+        self.sums = sums
+        self.order = order
 
     @classmethod
     def of(cls, names: Iterable[bytes | str]) -> Vocabulary:
@@ -130,7 +134,8 @@ class Vocabulary:
         return self._bytes(int(number)).decode()
 
     def __iter__(self) -> Iterator[str]:
-        text, begin = self.text.tobytes(), 0
+        text = self.text.tobytes()
+        begin = 0
         for end in self.ends.tolist():
             yield text[begin:end].decode()
             begin = end

@@ -19,7 +19,8 @@ from fewlink.curation.schema import KINDS, Decision
 from fewlink.curation.store import ProjectFile
 from fewlink.linker.logistic import fit_logistic
 
-PRIOR_SHIFT, PRIOR_MORE = 0.0, -0.5  # a head with a true tail is less likely to have another
+PRIOR_SHIFT = 0.0
+PRIOR_MORE = -0.5  # a head with a true tail is less likely to have another
 PRIOR_STRENGTHS = 2.5, 2.5  # ridge penalties on the differences from the prior
 LAST = 20  # decisions that count: earlier probabilities are of a model with fewer references
 MIN_PROBABILITY = 1e-6  # probabilities are clipped to this distance from 0 and 1

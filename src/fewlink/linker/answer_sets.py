@@ -102,7 +102,8 @@ def answer_set(
         return None
     top = max(sizes)
     level = max((level for level, size in sizes.items() if size <= shown), default=top)
-    size, unlikely = sizes[level], first < UNLIKELY
+    size = sizes[level]
+    unlikely = first < UNLIKELY
     which = f"the first {what} is" if size == 1 else f"one of the first {size} {what}s is"
     sentence = f"{which} right in {IN_WORDS[level]}"
     if level < top:
@@ -139,5 +140,6 @@ def answer_sets(
 def _features(first: np.ndarray, size: int) -> np.ndarray:
     """1, z, log s and z · log s of each question (n, 4)."""
     limited = np.clip(first, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
-    odds, log_size = np.log(limited / (1 - limited)), np.log(size)
+    odds = np.log(limited / (1 - limited))
+    log_size = np.log(size)
     return np.stack([np.ones(len(first)), odds, np.full(len(first), log_size), odds * log_size], 1)

@@ -22,8 +22,6 @@ import numpy as np
 
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.core.storage import read_json, with_sha256, without_sha256, write_json
-from fewlink.data import Benchmark, Task
-from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.linker.answer_sets import Coverage
 from fewlink.linker.logistic import fit_logistic
@@ -46,7 +44,9 @@ from fewlink.linker.trust import (
     row_features,
     trust_note,
 )
-from fewlink.scorers import GraphScorer, Question, Scorer
+from fewlink.models.contract import GraphScorer, Question, Scorer
+from fewlink.tasks import Benchmark, Task
+from fewlink.tasks.candidates import open_candidates
 from fewlink.training.folder import CALIBRATION, deployment_id, list_optional_files, run_id
 
 Fields = TypeVar("Fields")
@@ -54,7 +54,8 @@ FORMAT = "fewlink-calibration/2"
 FILE_FACTS = ("format", "candidates", "run", "deployed", "sets")  # not fields of `Calibration`; 0.2 wrote `sets`
 BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
-FOLDS, MAX_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if that makes more than MAX_FOLDS
+FOLDS = 10
+MAX_FOLDS = 50  # of cross-fitting: one for each relation, or FOLDS if that makes more than MAX_FOLDS
 RIDGE = 0.3  # penalty beside the loss, in which each relation has the weight of one row
 FIRST = 0.75  # share of the weight of a relation that its first answers have
 ROUGH = 0.3  # with a larger error, no percentages are shown
@@ -203,7 +204,8 @@ def read_calibration(run: Path, benchmark: str, step: int) -> Calibration | None
     if not path.exists():
         return None
     calibration = open_calibration(path, run_id(Path(run)))
-    mine, other = deployment_id(Path(run)), read_json(path).get("deployed")
+    mine = deployment_id(Path(run))
+    other = read_json(path).get("deployed")
     if mine and other and mine != other:
         return None
     return calibration if (calibration.benchmark, calibration.step) == (benchmark, step) else None
@@ -218,7 +220,8 @@ def calibration_of(run: Path, benchmark: Benchmark, step: int) -> Calibration | 
 
 def open_calibration(path: Path, run: str = "") -> Calibration:
     """Read a calibration; raise if it belongs to another run than the one with the id `run`."""
-    content, remedy = read_json(path), "remove it and run fewlink card again"
+    content = read_json(path)
+    remedy = "remove it and run fewlink card again"
     file_format = content.get("format") if isinstance(content, dict) else None
     if file_format != FORMAT:
         raise wrong_format(path, file_format, FORMAT, remedy)
@@ -369,12 +372,15 @@ def ask(
     If `whole`, the references stand for all known pairs of a relation of the graph.
     """
     question = References(tuple((head, tail) for head, tail in references.tolist()))
-    trust, fans, parts = replace(measure_trust(scorer, graph, question), whole=whole), HeadFans(graph), []
+    trust = replace(measure_trust(scorer, graph, question), whole=whole)
+    fans = HeadFans(graph)
+    parts = []
     asked = Question(relation, question.ids, heads.astype(np.int32), open_candidates(graph, question.ids))
     for head, part in zip(heads.tolist(), rank_tails(scorer, asked, top, question.known_tails), strict=True):
         right = np.isin(part.tails, known[head])
         features = row_features(part, fans[part.heads], trust)
-        found, shots = np.full(len(part), trust.share_found), np.full(len(part), 0 if whole else trust.shots)
+        found = np.full(len(part), trust.share_found)
+        shots = np.full(len(part), 0 if whole else trust.shots)
         parts.append(Sample(features, right, np.arange(len(part)) == 0, part.heads, found, shots))
     return Sample.joined(parts)
 
@@ -436,11 +442,14 @@ def low_trust(probabilities: np.ndarray, sample: Sample) -> tuple[float, np.ndar
     It is the highest threshold for which questions of low trust have clearly less than half the hit rate of the others;
     0 if there is none, or if there are few relations.
     """
-    first, right, weights = of_first(probabilities, sample), sample.right.astype(float), row_weights(sample)
+    first = of_first(probabilities, sample)
+    right = sample.right.astype(float)
+    weights = row_weights(sample)
     if len(np.unique(sample.groups)) >= MIN_RELATIONS:
         for least in np.arange(MOST_OF_LOW_TRUST, 0.0, -0.02):
             low = (sample.found <= LOW_TRUST_FOUND) & (first < least)
-            hidden, shown = sample.first & low, sample.first & ~low
+            hidden = sample.first & low
+            shown = sample.first & ~low
             if hidden.any() and shown.any():
                 hidden_hits = np.average(right[hidden], weights=weights[hidden])
                 shown_hits = np.average(right[shown], weights=weights[shown])
@@ -471,7 +480,8 @@ def by_references(probabilities: np.ndarray, sample: Sample) -> tuple[MeasuredEr
     found = []
     for fewest, below in zip((0, *FEWEST), (*FEWEST, math.inf), strict=True):
         rows = (sample.shots >= fewest) & (sample.shots < below)
-        part, own = sample.take(rows), probabilities[rows]
+        part = sample.take(rows)
+        own = probabilities[rows]
         if (count := len(np.unique(part.groups))) >= MIN_RELATIONS:
             found.append(MeasuredError(fewest, count, over_relations(own, part), chance(own, part)))
     return tuple(found)

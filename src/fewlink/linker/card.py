@@ -17,13 +17,13 @@ from fewlink import __version__
 from fewlink.core.metrics import labelled
 from fewlink.core.storage import read_json, without_sha256
 from fewlink.core.words import percent
-from fewlink.data import Benchmark
 from fewlink.evaluation import Evaluation
 from fewlink.graph import Graph
 from fewlink.graph.name_index import readable
 from fewlink.linker.calibration import ROUGH, Calibration
 from fewlink.linker.query import id_texts
 from fewlink.linker.trust import Bin
+from fewlink.tasks import Benchmark
 from fewlink.training import RunConfig
 from fewlink.training.folder import FIT, FIT_FORMAT
 
@@ -72,7 +72,8 @@ def saved_card(run: Path, benchmark: Benchmark, place: str, license: str) -> str
     if (run / CARD).is_file():
         text = (run / CARD).read_text("utf-8")
     else:
-        graph, tasks = benchmark.graph, [task for split in ("dev", "test", "train") for task in benchmark.split(split)]
+        graph = benchmark.graph
+        tasks = [task for split in ("dev", "test", "train") for task in benchmark.split(split)]
         pairs = tasks[0].pairs if tasks else graph.triples()[:4, [0, 2]]
         named = [(graph.entities[head], graph.entities[tail]) for head, tail in pairs[:4].tolist()]
         text = f"""{introduction(f"{model} on {benchmark.name}", place, named[:-1] or named, named[-1][0])}
@@ -137,7 +138,8 @@ def _introduction(benchmark: Benchmark, shots: int, config: RunConfig, run: Path
     """The first section, with a dev relation as the example."""
     tasks = benchmark.split("dev") or benchmark.split("test")
     pairs = tasks[0].pairs
-    references, head = id_texts(benchmark.graph, pairs[:shots]), benchmark.graph.entities[int(pairs[-1, 0])]
+    references = id_texts(benchmark.graph, pairs[:shots])
+    head = benchmark.graph.entities[int(pairs[-1, 0])]
     folder = run.resolve().name if run.is_absolute() else str(run)  # a shared card names no path of this machine
     return introduction(_plain(f"{config.settings.model} on {benchmark.name}"), folder, references, head)
 
@@ -145,13 +147,15 @@ def _introduction(benchmark: Benchmark, shots: int, config: RunConfig, run: Path
 def _figures(evaluations: Sequence[Evaluation]) -> Iterator[tuple[str, str, float]]:
     """The figures of the YAML header: a split, the name of a metric and its value."""
     for evaluation in evaluations:
-        protocol, micro = evaluation.protocol, evaluation.metrics()["micro"]
+        protocol = evaluation.protocol
+        micro = evaluation.metrics()["micro"]
         for label, name in METRICS.items():
             yield protocol.split, f"{label}, {protocol.shots} references, {protocol.candidates} candidates", micro[name]
 
 
 def _data(benchmark: Benchmark, config: RunConfig) -> str:
-    graph, tasks = benchmark.graph, benchmark.tasks
+    graph = benchmark.graph
+    tasks = benchmark.tasks
     counts = ", ".join(f"{len(tasks[split])} {split}" for split in ("train", "dev", "test"))
     return _bullets(
         f"benchmark {benchmark.name}, sha256 `{benchmark.fingerprint}`",
@@ -166,7 +170,8 @@ def _metrics(shots: int, evaluations: Sequence[Evaluation]) -> str:
     """The metrics of every protocol, overall and per relation."""
     rows = []
     for evaluation in evaluations:
-        protocol, metrics = evaluation.protocol, evaluation.metrics()
+        protocol = evaluation.protocol
+        metrics = evaluation.metrics()
         micro = [metrics["micro"][name] for name in METRICS.values()]
         rows.append([protocol.split, protocol.candidates, evaluation.queries, *micro, metrics["macro"]["mrr"]])
     text = [

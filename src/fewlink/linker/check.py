@@ -17,13 +17,13 @@ import numpy as np
 from fewlink.core.engine import Engine, ThisProcess
 from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import generator
-from fewlink.data import Benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.linker.evidence import COLUMNS, PathWorth, QueriedPairs, RelationEvidence
 from fewlink.linker.logistic import fit_logistic
 from fewlink.linker.query import find_relation
 from fewlink.linker.tables import Answers
+from fewlink.tasks import Benchmark
+from fewlink.tasks.training_graph import known_graph
 
 MAX_FITTED = 1000  # triples of a relation to fit weights to
 NEGATIVES = 3  # of each kind, for each of these triples and each of its ends
@@ -31,9 +31,12 @@ MIN_TRIPLES = 3  # of a relation that can be checked
 TYPICAL = 500  # triples of a relation of medium size
 MIN_RELATIONS = 12  # to fit the common weights to; if fewer are checked, others are added
 RELATION_RIDGE = 5.0  # penalty on the difference from the weights of all relations
-RIDGE, RELATION_ROWS = 1.0, 100.0  # penalty on the weights of all relations, and the rows that a relation counts as
+RIDGE = 1.0
+RELATION_ROWS = 100.0  # penalty on the weights of all relations, and the rows that a relation counts as
 MAX_DEVIATION = 5.0  # standard deviations from the mean; larger values are clipped
-TRUE, SAME_KIND, ANY_ENTITY = 0, 1, 2
+TRUE = 0
+SAME_KIND = 1
+ANY_ENTITY = 2
 WORDS = {
     "tail by head": "entities like the head have other tails",
     "head by tail": "entities like the tail have other heads",
@@ -95,8 +98,10 @@ def odd_triples(graph: Graph, checked: Sequence[OddTriples], top: int | None = N
     oddness = np.concatenate([each.oddness for each in checked]) if sizes else np.zeros(0)
     rows = []
     for place in np.argsort(-oddness, kind="stable")[:top].tolist():
-        odd, i = checked[of[place]], int(within[place])
-        head, tail = int(odd.heads[i]), int(odd.tails[i])
+        odd = checked[of[place]]
+        i = int(within[place])
+        head = int(odd.heads[i])
+        tail = int(odd.tails[i])
         rows.append(
             CheckedTriple(
                 oddness=float(odd.oddness[i]),
@@ -247,7 +252,8 @@ def _negatives(
 ) -> tuple[QueriedPairs, np.ndarray]:
     """Pairs with a replaced head or tail, and their kinds: another one of the relation, or any entity."""
     known = np.unique(pairs[:, 0] * entities + pairs[:, 1])
-    parts, kinds = [], []
+    parts = []
+    kinds = []
     for end in (1, 0):
         ends = np.unique(pairs[:, end])
         for kind in NEGATIVES * (SAME_KIND, ANY_ENTITY):
@@ -314,7 +320,9 @@ def _rows(read: RelationColumns, kind: int, scale: RelationWeights) -> tuple[np.
 def weigh(read: RelationColumns, fitted: RelationWeights) -> OddTriples:
     """The triples of a relation, the oddest first."""
     columns = read.columns[: len(read.pairs)]
-    chances, logits, scaled = fitted.chances(columns), fitted.logits(columns), fitted.scaled(columns)
+    chances = fitted.chances(columns)
+    logits = fitted.logits(columns)
+    scaled = fitted.scaled(columns)
     weights = fitted.weights[logits.argmin(1)]  # of the regression that finds the triple odder
     drawbacks = _drawbacks((scaled - np.median(scaled, 0)) * weights)
     order = np.argsort(chances, kind="stable")

@@ -23,14 +23,14 @@ from fewlink.core.errors import FewlinkError, InputError, json_shown
 from fewlink.core.storage import with_sha256, without_sha256, write_bytes
 from fewlink.curation.exports import MADE_WITH, csv_text
 from fewlink.curation.rows import Row as ExportRow
-from fewlink.data.candidates import by_similarity
-from fewlink.data.kinds import of_kind
 from fewlink.graph import Graph
 from fewlink.linker.calibration import Calibration
 from fewlink.linker.predictions import Prediction, Predictions
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
+from fewlink.tasks.candidates import by_similarity
+from fewlink.tasks.kinds import of_kind
 
 FORMAT = "fewlink-completion/2"
 HEADS_PER_BATCH = 32
@@ -74,7 +74,8 @@ def plausible_heads(graph: Graph, references: References) -> np.ndarray:
 
     Those without a known tail come first, then the others; within each, the most similar ones come first.
     """
-    heads, relation = answered_heads(references), references.relation
+    heads = answered_heads(references)
+    relation = references.relation
     own = -1
     if relation is not None:
         number = graph.relations.find(relation.name)
@@ -228,7 +229,8 @@ def check_out(out: Path) -> None:
 
 def _begin(out: Path, facts: Mapping[str, Any], count: int) -> dict[int, list[Row]]:
     """The batches, of `count`, that an interrupted run stored, by number; starts a file for them if there is none."""
-    part, first = unfinished(out), {"format": FORMAT, **facts}
+    part = unfinished(out)
+    first = {"format": FORMAT, **facts}
     check_out(out)
     if not part.exists():
         write_bytes(part, _line(first))

@@ -94,7 +94,8 @@ class Constraints:
     @functools.cached_property
     def known(self) -> np.ndarray:
         """The distinct known pairs (n, 2): the references and the pairs of the named relation."""
-        relation, pairs = self.references.relation, self.references.ids
+        relation = self.references.relation
+        pairs = self.references.ids
         return np.unique(pairs if relation is None else np.concatenate([pairs, relation.pairs()]), axis=0)
 
     def _problem(self, kind: str) -> str:
@@ -128,7 +129,8 @@ class Constraints:
     @functools.cached_property
     def _typed(self) -> np.ndarray:
         """The entities (n,), sorted, with a type that all tails of the references share."""
-        types, tails = self.graph.types, np.unique(self.references.ids[:, 1])
+        types = self.graph.types
+        tails = np.unique(self.references.ids[:, 1])
         if types is None:
             return np.zeros(0, np.int32)
         shared = set(types.of_entities(tails[:1]).tolist())
@@ -147,7 +149,8 @@ class Constraints:
 
     def allowed(self, head: int, candidates: np.ndarray) -> np.ndarray:
         """Whether each candidate (c,) may be a tail of a head: (c,) bool. Known tails may, rejected ones may not."""
-        kinds, (heads, tails) = self.kinds, self.known.T
+        kinds = self.kinds
+        heads, tails = self.known.T
         may = np.ones(len(candidates), bool)
         if "irreflexive" in kinds:
             may &= candidates != head
@@ -174,21 +177,26 @@ class Constraints:
         each head keeps at most k of its tails, without those chosen for another head.
         """
         kinds = self.kinds
-        heads, tails = pairs.heads.tolist(), pairs.tails.tolist()
+        heads = pairs.heads.tolist()
+        tails = pairs.tails.tolist()
         by_head: dict[int, int] = {}
         by_tail: dict[int, int] = {}
         chosen: set[tuple[int, int]] = set()
         kept = np.zeros(len(pairs), bool)
-        one_tail, one_head = "functional" in kinds or not overall, "inverse-functional" in kinds
+        one_tail = "functional" in kinds or not overall
+        one_head = "inverse-functional" in kinds
         for place in np.argsort(-key, kind="stable").tolist():
-            head, tail = heads[place], tails[place]
+            head = heads[place]
+            tail = tails[place]
             if pairs.known[place]:
                 kept[place] = True
                 continue
             twice = "symmetric" in kinds and overall and (tail, head) in chosen
             if (one_tail and head in by_head) or (one_head and tail in by_tail) or twice:
                 continue
-            by_head[head], by_tail[tail], kept[place] = tail, head, True
+            by_head[head] = tail
+            by_tail[tail] = head
+            kept[place] = True
             chosen.add((head, tail))
         if not overall:
             free = [not one_head or by_tail.get(t, h) == h for h, t in zip(heads, tails, strict=True)]

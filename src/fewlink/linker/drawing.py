@@ -14,12 +14,17 @@ from typing import NamedTuple
 
 from fewlink.core import words
 
-BOX, GAP = 126, 100  # pixels: the width of a node, and the shortest edge
+BOX = 126
+GAP = 100  # pixels: the width of a node, and the shortest edge
 LINE = 14  # pixels: the height of a line of text
-LETTER, WIDE_LETTER = 7.4, 12.5  # pixels: the width of a letter, and of an East Asian one
+LETTER = 7.4
+WIDE_LETTER = 12.5  # pixels: the width of a letter, and of an East Asian one
 MAX_LINES = 3  # of the name of a node, and of a relation
-SMALL, BOLD = 11 / 12, 1.1  # relative widths of small letters (relations, captions) and bold ones (both ends)
-ACCENT, AGAINST, RULE = "#3d85c6", "#c2703d", "rgba(128,128,128,.28)"
+SMALL = 11 / 12
+BOLD = 1.1  # relative widths of small letters (relations, captions) and bold ones (both ends)
+ACCENT = "#3d85c6"
+AGAINST = "#c2703d"
+RULE = "rgba(128,128,128,.28)"
 STYLE = (
     ".fewlink{font-size:13px;line-height:1.5;max-width:64rem;overflow-x:auto}"
     ".fewlink p{margin:.35em 0}.fewlink ul{margin:.35em 0;padding-left:1.3em}"
@@ -91,11 +96,13 @@ def path_graph(head: str, tail: str, paths: Sequence[DrawnPath]) -> str:
     tall = 10 + LINE * max([2, *(len(lines_of(name, BOX - 10, MAX_LINES)) for name in names)])
     over = LINE * max(len(_edge_lines(hop)) for path in paths for hop in path.hops)
     pitch = max(tall, over + tall / 2 + 6) + (LINE + 8 if any(path.caption for path in paths) else 8)
-    width, first = (steps + 1) * BOX + steps * GAP, max(over + 8, tall / 2 + 2)
+    width = (steps + 1) * BOX + steps * GAP
+    first = max(over + 8, tall / 2 + 2)
     heaviest = max([*(path.weight for path in paths), 1e-9])
     parts = []
     for row, (path, beside) in enumerate(zip(paths, later, strict=True)):
-        y, columns = first + row * pitch, len(path.hops) + beside
+        y = first + row * pitch
+        columns = len(path.hops) + beside
         middles = [BOX / 2 + (i + beside) / columns * (width - BOX) for i in range(len(path.hops) + 1)]
         for hop, start, end in zip(path.hops, middles, middles[1:], strict=False):
             parts.append(_edge(start + BOX / 2 + 2, end - BOX / 2 - 2, y, hop, 1.2 + max(path.weight, 0) / heaviest))
@@ -104,7 +111,8 @@ def path_graph(head: str, tail: str, paths: Sequence[DrawnPath]) -> str:
         if path.caption:
             (caption,) = lines_of(path.caption, (width - 2 * BOX - 16) / SMALL, 1)
             parts.append(_centred(width / 2, y + tall / 2 + LINE - 1, caption, 'font-size="11" opacity=".75"'))
-    top, bottom = first - tall / 2, first + (len(paths) - 1) * pitch + tall / 2
+    top = first - tall / 2
+    bottom = first + (len(paths) - 1) * pitch + tall / 2
     for x, name in ((BOX / 2, head), (width - BOX / 2, tail)):
         parts.append(_node(x, (top + bottom) / 2, bottom - top, name, end=True))
     high = bottom + (LINE + 4 if any(path.caption for path in paths) else 4)

@@ -86,8 +86,11 @@ class RelationEvidence:
     """The evidence of one relation of a graph, given its pairs (n, 2), for these and other pairs."""
 
     def __init__(self, graph: Graph, relation: int, pairs: np.ndarray) -> None:
-        self.graph, self.relation, self.pairs = graph, relation, pairs.astype(np.int64)
-        self.size, self.signed = len(graph.entities), 2 * len(graph.relations)
+        self.graph = graph
+        self.relation = relation
+        self.pairs = pairs.astype(np.int64)
+        self.size = len(graph.entities)
+        self.signed = 2 * len(graph.relations)
         self.inverse = (relation + len(graph.relations)) % self.signed
 
     def columns(self, asked: QueriedPairs, paths: Sequence[np.ndarray]) -> np.ndarray:
@@ -117,14 +120,16 @@ class RelationEvidence:
     def _edges(self, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The keys of edges of these entities, at most `MAX_EDGES` of each, and the entity of each edge."""
         graph = self.graph
-        begins, ends = graph.offsets[entities], graph.offsets[entities + 1]
+        begins = graph.offsets[entities]
+        ends = graph.offsets[entities + 1]
         at, owners = spans(begins, ends)
         many = (ends - begins)[owners]
         if (many > MAX_EDGES).any():  # keep evenly spaced ones
             place = at - begins[owners]
             step = place * MAX_EDGES // many
             kept = (many <= MAX_EDGES) | (step != (place - 1) * MAX_EDGES // many)
-            at, owners = at[kept], owners[kept]
+            at = at[kept]
+            owners = owners[kept]
         return graph.relation_ids[at].astype(np.int64) * self.size + graph.tail_ids[at], owners
 
     def _shared(self, pairs: np.ndarray) -> Shared:
@@ -134,7 +139,8 @@ class RelationEvidence:
         often = holders > 1
         number = np.cumsum(often) - 1
         kept = often[which]
-        own, owners = number[which[kept]], owners[kept]  # edges and entities, sorted by entity
+        own = number[which[kept]]
+        owners = owners[kept]  # edges and entities, sorted by entity
         begins = np.searchsorted(owners, np.arange(len(entities) + 1))
         at, rows = spans(begins[of], begins[of + 1])
         joint, counts = np.unique(own[at] * self.size + pairs[rows, 1], return_counts=True)
@@ -148,7 +154,8 @@ class RelationEvidence:
         keys, owners = self._edges(entities)
         places = _find(shared.edges, keys)
         kept = places >= 0
-        places, owners = places[kept], owners[kept]
+        places = places[kept]
+        owners = owners[kept]
         begins = np.searchsorted(owners, np.arange(len(entities) + 1))
         lengths = (begins[1:] - begins[:-1])[of]
         results = [np.zeros(len(of)) for _ in range(4)]
@@ -160,11 +167,13 @@ class RelationEvidence:
             if not len(at):
                 continue
             share, used = self._shares(asked.take(part[rows]), relation, shared, places[at])
-            rows, share = part[rows][used], share[used]
+            rows = part[rows][used]
+            share = share[used]
             if not len(rows):
                 continue
             firsts = np.flatnonzero(np.diff(rows, prepend=-1))
-            at_rows, number = rows[firsts], np.diff(firsts, append=len(rows))
+            at_rows = rows[firsts]
+            number = np.diff(firsts, append=len(rows))
             best = np.maximum.reduceat(share, firsts)
             results[0][at_rows] = np.sqrt(best)
             results[1][at_rows] = np.sqrt(np.add.reduceat(share, firsts) / number)
@@ -219,12 +228,15 @@ class RelationEvidence:
 
     def _slots(self, asked: QueriedPairs) -> list[np.ndarray]:
         """How typical of this relation the slots of the tail, the head and both together are: three columns (n,)."""
-        (table, _), worth, slots = slot_table(self.graph), self._slot_worth, self.graph.once(_slots_of)
+        table, _ = slot_table(self.graph)
+        worth = self._slot_worth
+        slots = self.graph.once(_slots_of)
         numbers = np.diff(slots.offsets)
         costs = np.minimum(numbers[asked.heads] * numbers[asked.tails], table.shape[1] ** 2)
         parts = []
         for part in np.split(np.arange(len(costs)), np.flatnonzero(np.diff(np.cumsum(costs) // MAX_ROWS)) + 1):
-            heads, tails = asked.heads[part], asked.tails[part]
+            heads = asked.heads[part]
+            tails = asked.tails[part]
             alone = [slots.sums(ends, worth.present[k]) + worth.missing[k] for k, ends in enumerate((tails, heads))]
             if costs[part].mean() * SPARSE_COST < table.shape[1] ** 2:
                 both = slots.pair_sums(heads, tails, worth.together)
@@ -243,7 +255,8 @@ class RelationEvidence:
         """
         degrees = self.graph.degrees
         from_heads = degrees[asked.heads] <= degrees[asked.tails]  # start at the end with fewer edges
-        kinds, owners = [], []
+        kinds = []
+        owners = []
         for forward in (True, False):
             of = np.flatnonzero(from_heads == forward)
             costs = degrees[(asked.heads if forward else asked.tails)[of]]
@@ -255,20 +268,28 @@ class RelationEvidence:
 
     def _walked(self, asked: QueriedPairs, forward: bool) -> list[tuple[np.ndarray, np.ndarray]]:
         """The kinds of paths of one edge and of two, with their pairs; the walk starts at heads, or else at tails."""
-        graph, signed = self.graph, self.signed
-        own, out_own, relation = asked, (asked.out_heads, asked.out_tails), self.relation
+        graph = self.graph
+        signed = self.signed
+        own = asked
+        out_own = (asked.out_heads, asked.out_tails)
+        relation = self.relation
         if not forward:
-            own, out_own, relation = asked.inverted(), (asked.out_tails, asked.out_heads), self.inverse
+            own = asked.inverted()
+            out_own = (asked.out_tails, asked.out_heads)
+            relation = self.inverse
         at, rows = graph.edges_of(own.heads)
-        first, middles = graph.relation_ids[at].astype(np.int64), graph.tail_ids[at].astype(np.int64)
+        first = graph.relation_ids[at].astype(np.int64)
+        middles = graph.tail_ids[at].astype(np.int64)
         direct = (middles == own.tails[rows]) & (first != relation)
         left_out = (first == relation) & (own.heads == out_own[0])[rows] & (middles == out_own[1][rows])
         one = first[direct] if forward else (first[direct] + signed // 2) % signed
-        one_of, (first, middles, rows) = rows[direct], (each[~left_out] for each in (first, middles, rows))
+        one_of = rows[direct]
+        first, middles, rows = (each[~left_out] for each in (first, middles, rows))
         keys, relations = graph.once(_edges_by_ends)
         wanted = own.tails[rows] * self.size + middles
         places, which = spans(*(np.searchsorted(keys, wanted, side) for side in ("left", "right")))
-        last, rows = relations[places].astype(np.int64), rows[which]
+        last = relations[places].astype(np.int64)
+        rows = rows[which]
         opposite = (relation + signed // 2) % signed
         left_out = (last == opposite) & (own.tails == out_own[1])[rows] & (middles[which] == out_own[0][rows])
         first, last, rows = (each[~left_out] for each in (first[which], last, rows))
@@ -306,10 +327,12 @@ class PathWorth(NamedTuple):
         """The evidence in the paths of pairs: three columns (n,). A counted pair does not count for itself."""
         places = _find(self.kinds, kinds)
         used = places >= 0
-        places, owners = places[used], owners[used]
+        places = places[used]
+        owners = owners[used]
         yes, no = self.joined[:, places]
         if right is not None and counted is not None:
-            yes, no = yes - (right & counted)[owners], no - (~right & counted)[owners]
+            yes = yes - (right & counted)[owners]
+            no = no - (~right & counted)[owners]
         worth = np.log((yes + SMOOTHING) / (self.pairs[0] + 1)) - np.log((no + SMOOTHING) / (self.pairs[1] + 1))
         worth = np.where(yes + no > 0, worth, 0.0)
         best = np.zeros(count)
@@ -327,7 +350,8 @@ def slot_table(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _slot_table(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    signed, types = 2 * len(graph.relations), graph.types
+    signed = 2 * len(graph.relations)
+    types = graph.types
     table = np.zeros((len(graph.entities), signed + (0 if types is None else len(types.names))), bool)
     table[graph.head_ids[graph.slot_starts], graph.relation_ids[graph.slot_starts]] = True
     if types is not None:
@@ -380,7 +404,8 @@ def _edges_by_ends(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _all_edge_keys(graph: Graph) -> np.ndarray:
-    signed, size = 2 * len(graph.relations), len(graph.entities)
+    signed = 2 * len(graph.relations)
+    size = len(graph.entities)
     keys: np.ndarray = (graph.head_ids.astype(np.int64) * signed + graph.relation_ids) * size + graph.tail_ids
     return keys
 

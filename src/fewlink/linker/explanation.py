@@ -19,14 +19,15 @@ from fewlink.linker.english import PARENTS
 from fewlink.linker.names import Entity, entity_of, hop, short_relation
 from fewlink.linker.paths import MAX_HOPS, direct_relations, distance, simple_path
 from fewlink.linker.phrases import without_kinds
-from fewlink.scorers import EMBEDDING, ExplainingScorer, Question, Reasons, Scorer, capabilities
+from fewlink.models.contract import EMBEDDING, ExplainingScorer, Question, Reasons, Scorer, capabilities
 
 MAX_MENTIONED = 3  # paths and neighbours in sentences
 MAX_LINES = 3  # after the first sentence, unless everything is wanted
 MAX_DRAWN = 4  # paths in a drawing
 MIN_WEIGHT = 0.005  # smaller contributions to the score are not mentioned
 CONVINCING = 0.2  # of the largest weight, and of the most references joined alike, that a convincing path has
-MIN_ALIKE, MIN_UNLIKE = 0.1, 0.5  # of the largest share that names add to be a reason: with a common word, without
+MIN_ALIKE = 0.1
+MIN_UNLIKE = 0.5  # of the largest share that names add to be a reason: with a common word, without
 MAX_DIRECT_EDGES = 3  # edges between head and tail in an explanation
 SEVERAL = 1.5  # tails for each head, on average, from which heads have several
 MAX_LISTED = 32  # references in an explanation, and references that paths are compared with
@@ -199,7 +200,8 @@ class Explanation:
         If `full`, everything: all paths, the neighbours, what the score loses without paths or references, and the
         score as the sum of its parts.
         """
-        lead, paths = self.sentence(), self._paths() if full else self._other_paths()
+        lead = self.sentence()
+        paths = self._paths() if full else self._other_paths()
         more = [*self._embedding(), *paths, *self._names(), *self._references(full)]
         if full or not self.paths:
             more += [*self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
@@ -215,7 +217,8 @@ class Explanation:
 
     def _lead(self) -> tuple[str, Path | None]:
         """The first sentence, and the path that it tells."""
-        head, tail = self.head.name, self.tail.name
+        head = self.head.name
+        tail = self.tail.name
         pair = self._pair(self.head, self.tail)
         if any((r.head, r.tail) == (self.head, self.tail) for r in self.references):
             return f"{pair} is one of {self._those()}.", None
@@ -246,7 +249,8 @@ class Explanation:
     def details(self) -> str:
         """HTML: the drawing, a bar for each part of the score, and sentences on everything else."""
         parts = self.parts()
-        low, high = min([0.0, *parts.values()]), max([0.0, *parts.values()])
+        low = min([0.0, *parts.values()])
+        high = max([0.0, *parts.values()])
         bars = [
             [Cell(drawing.escape(part)), Cell(drawing.bar(value, f"{value:+.2f}", low, high))]
             for part, value in parts.items()
@@ -377,7 +381,8 @@ class Explanation:
         share = self.shares.get(EMBEDDING, 0.0)
         if abs(share) < MIN_WEIGHT:
             return []
-        model, change = self._kind(EMBEDDING), f"{abs(share):.2f} {'higher' if share > 0 else 'lower'}"
+        model = self._kind(EMBEDDING)
+        change = f"{abs(share):.2f} {'higher' if share > 0 else 'lower'}"
         pair = self._pair(self.head, self.tail)
         if share > max(self._most(without=EMBEDDING), 0.0):
             return [f"{pair}: {model} counts most; it makes the score {change} and names no path."]
@@ -385,7 +390,8 @@ class Explanation:
 
     def _no_path(self) -> str:
         """Say that no path from the head counts, and what counts instead."""
-        head, tail = self.head.name, self.tail.name
+        head = self.head.name
+        tail = self.tail.name
         if self.distance == 0 and abs(self.shares.get("head", 0.0)) < MIN_WEIGHT:
             why = f"no path of up to {MAX_HOPS} steps joins them in the graph, so nothing about {head} counts"
         elif self.distance == 0:
@@ -493,10 +499,12 @@ def explain_pair(
     `relation` is the name of the references' relation. If `inverse`, pair and references are read from tail to head.
     """
     if isinstance(scorer, ExplainingScorer):
-        reasons, evidence = scorer.explain(references, head, tail, most), capabilities(scorer).evidence
+        reasons = scorer.explain(references, head, tail, most)
+        evidence = capabilities(scorer).evidence
     else:
         score = float(np.asarray(scorer(Question("", references, np.array([head]), np.array([tail]))))[0, 0])
-        reasons, evidence = Reasons(score), {}
+        reasons = Reasons(score)
+        evidence = {}
     graph = reasons.graph or graph
     compared = by_hash(references)[:MAX_LISTED]
     paths = []

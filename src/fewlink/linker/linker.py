@@ -14,8 +14,6 @@ import numpy as np
 from fewlink.core.engine import Engine, ThisProcess
 from fewlink.core.errors import FewlinkError, shown
 from fewlink.curation.learning import LearningScorer
-from fewlink.data import Benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.graph.source import Reading
 from fewlink.linker import drawing, saving
 from fewlink.linker.adjustment import ProjectReading
@@ -73,7 +71,9 @@ from fewlink.linker.trust import (
     measure_trust,
     no_percentages,
 )
-from fewlink.scorers import GraphScorer, Question, Recalibration, RelationScorer, Scorer, capabilities
+from fewlink.models.contract import GraphScorer, Question, Recalibration, RelationScorer, Scorer, capabilities
+from fewlink.tasks import Benchmark
+from fewlink.tasks.training_graph import known_graph
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
@@ -82,7 +82,8 @@ TRUST_CACHE_SIZE = 64  # queries
 LIST_CACHE_SIZE = 16  # queries whose candidates and constraints are cached
 MANY_HEADS = 10  # of a question, from which it is noted if most have no known tail
 HIDING_CACHE_SIZE = 4  # relations of the graph that the model is cached without
-POOL_FACTOR, MIN_POOL = 100, 10_000  # pairs kept for constraints between pairs: this multiple of k, and at least this
+POOL_FACTOR = 100
+MIN_POOL = 10_000  # pairs kept for constraints between pairs: this multiple of k, and at least this
 T = TypeVar("T")
 
 
@@ -249,7 +250,8 @@ class Linker:
             names=capabilities(self.scorer).reads_names,
         )
         if (other.scorer.name, other.step) == (self.scorer.name, self.step):  # the run was not fitted again meanwhile
-            other.calibration, other.shots = self.calibration, self.shots
+            other.calibration = self.calibration
+            other.shots = self.shots
         return other
 
     def with_project(self, file: str | Path, name: str | None = None) -> Self:
@@ -358,7 +360,8 @@ class Linker:
         If `inverse`, the score is that of the head as an answer for the tail, as in `heads`.
         """
         query = self.resolve(references, relation=relation, shots=shots, inverse=inverse)
-        head_id, tail_id = self.names.find(head, "head", "head"), self.names.find(tail, "tail", "tail")
+        head_id = self.names.find(head, "head", "head")
+        tail_id = self.names.find(tail, "tail", "tail")
         ends = (tail_id, head_id) if inverse else (head_id, tail_id)
         return self.explain_pair(query.references, *ends)
 
@@ -392,7 +395,9 @@ class Linker:
         `engine` (`fewlink.core.engine.engine_of`) has workers that share the heads, by default this process; the pairs
         do not depend on it.
         """
-        top, k, file = check_count(top, "top"), check_count(k), None if out is None else Path(out)
+        top = check_count(top, "top")
+        k = check_count(k)
+        file = None if out is None else Path(out)
         if file is not None:
             check_out(file)
         query = self.resolve(
@@ -407,11 +412,13 @@ class Linker:
         )
         if heads is None:
             query = dataclasses.replace(query, heads=tuple(plausible_heads(self.graph, query.references).tolist()))
-        trust, open_heads = self.trust(query), self.constraints(query).open_heads(np.array(query.heads, np.int32))
+        trust = self.trust(query)
+        open_heads = self.constraints(query).open_heads(np.array(query.heads, np.int32))
         if min_probability > 0:
             check_probabilities(self.calibration, trust)
         facts = {**self._facts(query, relation), "top": top, "k": k, "min_probability": min_probability}
-        pool, answered = self._pool(query), answered_heads(query.references)
+        pool = self._pool(query)
+        answered = answered_heads(query.references)
 
         def best(pairs: RankedPairs) -> RankedPairs:
             by_merit = self.best_pairs(query, pairs, trust, len(pairs))
@@ -447,7 +454,9 @@ class Linker:
 
     def _facts(self, query: Query, relation: str | None) -> dict[str, Any]:
         """Everything that determines the pairs of a completion: stored batches are reused only if it is the same."""
-        able, heads, tails = capabilities(self.scorer), np.array(query.heads, np.int32), self.candidates(query)
+        able = capabilities(self.scorer)
+        heads = np.array(query.heads, np.int32)
+        tails = self.candidates(query)
         references = query.references
         known = set() if references.relation is None else set(map(tuple, references.relation.pairs().tolist()))
         facts = {
@@ -484,7 +493,8 @@ class Linker:
         `described` maps the name of a new relation to its references. A triple of the graph is no evidence for itself.
         `on_relation` is called with the number of described relations done.
         """
-        head_id, tail_id = self.names.find(head, "head", "head"), self.names.find(tail, "tail", "tail")
+        head_id = self.names.find(head, "head", "head")
+        tail_id = self.names.find(tail, "tail", "tail")
         fits = {}
         for name, pairs in (described or {}).items():
             fits[name] = described_fit(self.scorer, self.graph, self.find_references(pairs), head_id, tail_id)
@@ -517,7 +527,8 @@ class Linker:
         self._check_heads(query)
         trust = self.trust(query)
         batches = batches_of(query.heads)
-        rank, name = functools.partial(self._rank_part, query, trust), functools.partial(batch_name, batches)
+        rank = functools.partial(self._rank_part, query, trust)
+        name = functools.partial(batch_name, batches)
         kept = max(self._pool(query), MIN_POOL)
         ranked = list[RankedPairs]()
         for pairs in (engine or ThisProcess()).in_order(rank, batches, name, on_heads):
@@ -555,7 +566,8 @@ class Linker:
         the field of the name, for a name that the graph lacks. Heads can be left out and added to the query later.
         """
         notes: list[str] = []
-        adjustment, answered = None, frozenset[int]()
+        adjustment = None
+        answered = frozenset[int]()
         if self.project is not None:
             notes += self.project.notes(adjusted=not inverse)
             references = [*(references or ()), *self.project.references] or None
@@ -639,7 +651,8 @@ class Linker:
 
         An embedding model that was trained on the known pairs may be mixed in, unless the query chose a few of them.
         """
-        relation, scorer = references.relation, self.scorer
+        relation = references.relation
+        scorer = self.scorer
         if relation is None or not relation.in_graph or not isinstance(scorer, GraphScorer):
             return scorer
         model = _cached(self._hiding, relation.name, lambda: scorer.without(relation.name), HIDING_CACHE_SIZE)
@@ -652,7 +665,8 @@ class Linker:
     def unseen_by(self, references: References) -> tuple[Scorer, int | None]:
         """The part of the model that was not trained on the references, and the relation that it does not see in the
         graph."""
-        model, relation = self.model_for(references), references.relation
+        model = self.model_for(references)
+        relation = references.relation
         if isinstance(model, RelationScorer):
             model = model.untrained()
         if model is self.scorer or relation is None or relation.number < 0:  # a task is not in the graph
@@ -693,7 +707,8 @@ class Linker:
         references = dataclasses.replace(query.references, rejected=())
 
         def measure() -> Trust:
-            (model, hidden), asked = self.unseen_by(references), references
+            model, hidden = self.unseen_by(references)
+            asked = references
             if model is not self.scorer and asked.relation is not None:
                 asked = dataclasses.replace(asked, relation=asked.relation.hidden())
             candidates = None if query.candidates == "open" else self.candidates(query)
@@ -708,7 +723,8 @@ class Linker:
         `across_heads`, they are the best pairs of all heads, by probability, which depends on the `trust`.
         """
         self.graph.check_files()
-        used, references = self.constraints(query), query.references
+        used = self.constraints(query)
+        references = query.references
         heads = np.array(query.heads, np.int32)
         question = Question(
             relation=references.relation.name if references.relation else "",
@@ -742,7 +758,8 @@ class Linker:
 
     def rank_batch(self, queries: Sequence[Query], trust: Trust | None = None) -> list[RankedPairs]:
         """`rank` for several queries of one `Query.batch_key`, in one call: their heads are scored together."""
-        first, deepest = queries[0], max(queries, key=lambda query: query.k)
+        first = queries[0]
+        deepest = max(queries, key=lambda query: query.k)
         if first.across_heads:
             pairs = self.rank(deepest, trust)
             return [pairs.take(np.arange(min(self._pool(query), len(pairs)))) for query in queries]
@@ -833,7 +850,8 @@ class Linker:
         if self.calibration is not None and base is not None and len(pairs):
             first = (base / self._chances(query, pairs))[(pairs.ranks < 2) & (base > 0)]
             why = "" if base.any() else SINGLE if pairs.alone.all() else NO_PATH
-            mean, changed = float(first.mean()) if len(first) else 0.0, self._recalibration(query)
+            mean = float(first.mean()) if len(first) else 0.0
+            changed = self._recalibration(query)
             note = self.calibration.note(trust, mean, why.format("the heads"), changed.error if changed else None)
         percentages_shown = note is not None and note.shown
         explained = set(query.explained(pairs.heads).tolist())
@@ -879,7 +897,8 @@ class Linker:
         notes = []
         for heads, why in ((pairs.heads[~pairs.alone], NO_PATH), (pairs.heads[pairs.alone], SINGLE)):
             if len(heads):
-                first, others = self.names.quoted(int(heads[0])), len(np.unique(heads)) - 1
+                first = self.names.quoted(int(heads[0]))
+                others = len(np.unique(heads)) - 1
                 notes.append(no_percentages(why.format(f"{first} and {others:,} more" if others else first)))
         return notes
 
@@ -906,7 +925,8 @@ class Linker:
         return [f"percentages assume that each {one} has a {end}, but {heads} have none in the graph"]
 
     def _notes(self, query: Query, pairs: RankedPairs) -> list[str]:
-        used, heads = self.constraints(query), np.array(query.heads, np.int32)
+        used = self.constraints(query)
+        heads = np.array(query.heads, np.int32)
         notes = [*query.notes, *used.notes(heads, self.candidates(query))]
         if not query.across_heads:
             for head in np.setdiff1d(used.open_heads(heads), pairs.heads).tolist():
@@ -918,7 +938,8 @@ class Linker:
         """Explain the score of a pair of ids, which is read from tail to head if the references are inverse."""
         model = self.model_for(references)
         relation = references.relation.readable_name() if references.relation else None
-        ids, inverse = references.ids, references.inverse
+        ids = references.ids
+        inverse = references.inverse
         explanation = explain_pair(model, self.graph, ids, head, tail, inverse=inverse, relation=relation)
         if not references.rejected:
             return explanation

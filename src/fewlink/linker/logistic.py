@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-MAX_STEPS, TOLERANCE = 100, 1e-10  # of Newton's method
+MAX_STEPS = 100
+TOLERANCE = 1e-10  # of Newton's method
 
 
 def fit_logistic(
@@ -24,7 +25,8 @@ def fit_logistic(
     weights = centre.copy()
 
     def loss(at: np.ndarray) -> float:
-        logits, apart = features @ at + offsets, at - centre
+        logits = features @ at + offsets
+        apart = at - centre
         return float((counts * (np.logaddexp(0, logits) - right * logits)).sum() + ridge / 2 * apart @ apart)
 
     for _ in range(MAX_STEPS):
@@ -32,7 +34,8 @@ def fit_logistic(
         gradient = features.T @ (counts * (predicted - right)) + ridge * (weights - centre)
         hessian = (features.T * (counts * predicted * (1 - predicted))) @ features + ridge * np.eye(len(weights))
         step = np.linalg.solve(hessian, gradient)
-        before, size = loss(weights), 1.0
+        before = loss(weights)
+        size = 1.0
         while size > TOLERANCE and loss(weights - size * step) > before:
             size /= 2
         weights = weights - size * step

@@ -287,7 +287,8 @@ class Names:
 
         A neighbour in a relation that its namesakes do not share comes before those that they share.
         """
-        graph, hints = self.graph, self.types_of(entity)[:2]
+        graph = self.graph
+        hints = self.types_of(entity)[:2]
         edges = np.stack(self._edges(entity), axis=1)
         if len(edges):
             others = [np.stack(self._edges(other), axis=1) for other in self.namesakes(entity)]

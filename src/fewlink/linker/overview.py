@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fewlink.data import Benchmark
-from fewlink.data.kinds import of_kind
 from fewlink.linker.query import Relation
+from fewlink.tasks import Benchmark
+from fewlink.tasks.kinds import of_kind
 
 MAX_COMPARED_PAIRS = 1_000  # of a relation, to choose an example from
 

@@ -37,7 +37,8 @@ def simple_path(graph: Graph, head: int, relations: Sequence[int], tail: int) ->
         ends = np.unique(graph.tail_ids[at[graph.relation_ids[at] == relation]])
         last = place == len(relations) - 1
         reached.append(np.intersect1d(ends, [tail]) if last else np.setdiff1d(ends, [head, tail]))
-    count, visited = len(graph.relations), 0
+    count = len(graph.relations)
+    visited = 0
 
     def back(walked: list[int]) -> list[int]:
         """Extend a path, from its tail backwards, to the head."""

@@ -93,7 +93,8 @@ def _plain(words: str) -> str:
 
 def _as_verb(words: Sequence[str]) -> str | None:
     """A relation that says what its head does: "uses", "runs on", "has part", "won", "may modify"."""
-    text, (first, *others) = " ".join(words), words
+    text = " ".join(words)
+    first, *others = words
     if first in AUXILIARIES:
         return _with_auxiliary(first, others)
     for place in range(1, len(words) - 1):
@@ -127,7 +128,9 @@ def _with_auxiliary(first: str, others: Sequence[str]) -> str | None:
 
 def _as_state(words: Sequence[str]) -> str | None:
     """A relation that says what its head is: "is part of", "is made by", "is a member of", "is in season"."""
-    text, (first, *others), last = " ".join(words), words, words[-1]
+    text = " ".join(words)
+    first, *others = words
+    last = words[-1]
     if first.endswith("ly") and others:
         state = _as_state(others) if _is_past(others[0]) else None
         return state and f"is {first} {state.partition(' ')[2]}"
@@ -220,7 +223,9 @@ def sentence_of(start: str, hops: Sequence[Hop]) -> str | None:
     predicates = [predicate_of(hop.words) for hop in hops]
     if not 0 < len(hops) <= LONGEST or not all(predicates):
         return None
-    text, here, told = "", start, ""  # `told`: how the sentence ended on the entity that the next step leaves
+    text = ""
+    here = start
+    told = ""  # `told`: how the sentence ended on the entity that the next step leaves
     for place, (hop, predicate) in enumerate(zip(hops, predicates, strict=True)):
         assert predicate is not None
         inverse = hop.inverse and hop.words not in english.BOTH_WAYS

@@ -162,7 +162,8 @@ class Predictions(Sequence[Prediction]):
 
     def _repr_html_(self) -> str:
         rows = self.rows[:SHOWN]
-        calibrated, known = any(row.probability is not None for row in rows), any(row.known for row in rows)
+        calibrated = any(row.probability is not None for row in rows)
+        known = any(row.known for row in rows)
         asked, found = ("tail", "head") if self.inverse else ("head", "tail")
         columns = {asked: "", "rank": "fl-number", found: ""} | ({"probability": ""} if calibrated else {})
         columns |= {"score": "fl-number"} | ({"known": ""} if known else {})

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from fewlink.core.errors import FewlinkError, UnknownName, did_you_mean
-from fewlink.data import Benchmark, Task, candidates_of
-from fewlink.data.candidates import likely_tails, open_candidates
 from fewlink.graph import Graph
 from fewlink.graph.name_index import fold, readable
 from fewlink.linker.names import Names
+from fewlink.tasks import Benchmark, Task, candidates_of
+from fewlink.tasks.candidates import likely_tails, open_candidates
 
 if TYPE_CHECKING:
     from fewlink.linker.adjustment import Adjustment
@@ -127,7 +127,8 @@ class References:
 
     def with_rejected(self, rejected: Iterable[tuple[int, int]], names: Names, notes: list[str]) -> References:
         """Add rejected pairs, with a note; raise if a pair is also a reference."""
-        distinct, true = tuple(dict.fromkeys(rejected)), set(self.pairs)
+        distinct = tuple(dict.fromkeys(rejected))
+        true = set(self.pairs)
         for head, tail in distinct:
             if (head, tail) in true:
                 pair = f"{names.quoted(head)} → {names.quoted(tail)}"
@@ -337,7 +338,8 @@ def candidate_ids(
     "open": tails that resemble those of the references; "full": the range of the relation; "all": every entity; any
     other text: the members of a type.
     """
-    graph, relation = benchmark.graph, references.relation
+    graph = benchmark.graph
+    relation = references.relation
     if not isinstance(candidates, str):
         return np.array(candidates, np.int32)
     if candidates == "open":

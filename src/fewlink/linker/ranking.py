@@ -12,7 +12,7 @@ import torch
 from fewlink.core.errors import ScoreError
 from fewlink.core.metrics import realistic_rank
 from fewlink.core.threads import parallel_map
-from fewlink.scorers import Question, Scorer, SeveralQuestionsScorer, capabilities
+from fewlink.models.contract import Question, Scorer, SeveralQuestionsScorer, capabilities
 
 MAX_MARGIN = 6.0
 BACKGROUND = 50  # the rank, at most, whose score stands for wrong tails, even if a head has several right ones
@@ -59,15 +59,20 @@ class RankedPairs:
         The rows of a head are consecutive, and keep their order.
         """
         scores = self.scores + by
-        ranks, log_softmax, margins = scores.copy(), scores.copy(), scores.copy()
+        ranks = scores.copy()
+        log_softmax = scores.copy()
+        margins = scores.copy()
         begins = np.flatnonzero(np.diff(self.heads, prepend=-1))
         for rows in np.split(np.arange(len(scores)), begins[1:]) if len(scores) else []:
             own = scores[rows]
             unlisted = max(1 - float(np.exp(self.log_softmax[rows]).sum()), 0.0)  # share of the softmax before
             before = self.scores[rows[0]] - self.log_softmax[rows[0]]
             total = np.logaddexp(_log_sum_exp(own), before + np.log(unlisted) if unlisted else -np.inf)
-            above, equal = (own[:, None] < own).sum(1), (own[:, None] == own).sum(1) - 1
-            ranks[rows], log_softmax[rows], margins[rows] = realistic_rank(above, equal), own - total, _margin(own)
+            above = (own[:, None] < own).sum(1)
+            equal = (own[:, None] == own).sum(1) - 1
+            ranks[rows] = realistic_rank(above, equal)
+            log_softmax[rows] = own - total
+            margins[rows] = _margin(own)
         leads = self.leads + by
         return replace(self, scores=scores, ranks=ranks, log_softmax=log_softmax, margins=margins, leads=leads)
 
@@ -92,10 +97,12 @@ def rank_tails(
     `allowed` maps a head and the candidates (c,) to whether each of them competes (c,); by default all do.
     """
     for place, scores in score_heads(scorer, question):
-        head, candidates = int(question.heads[place]), question.candidates
+        head = int(question.heads[place])
+        candidates = question.candidates
         if allowed is not None:
             may = allowed(head, candidates)
-            candidates, scores = candidates[may], scores[may]
+            candidates = candidates[may]
+            scores = scores[may]
         yield rank_head(head, candidates, scores, known_tails(head), k, with_known)
 
 
@@ -146,7 +153,8 @@ def rank_head(
     rivals = scores[~is_known]
     columns = np.arange(len(candidates)) if with_known else np.flatnonzero(~is_known)
     best = columns[_top(scores[columns], k)]
-    values, known_best = scores[best], is_known[best]
+    values = scores[best]
+    known_best = is_known[best]
     top = np.sort(rivals[rivals >= values.min()]) if len(values) else rivals[:0]
     below, up_to = (np.searchsorted(top, values, side) for side in ("left", "right"))
     ranks = realistic_rank(len(top) - up_to, up_to - below - ~known_best)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fewlink.core.seeds import generator
-from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.linker.check import (
     MIN_RELATIONS,
@@ -30,7 +29,8 @@ from fewlink.linker.evidence import QueriedPairs, slot_table, slot_weights
 from fewlink.linker.query import References
 from fewlink.linker.ranking import score_heads
 from fewlink.linker.tables import Answers
-from fewlink.scorers import Question, Scorer
+from fewlink.models.contract import Question, Scorer
+from fewlink.tasks.candidates import open_candidates
 
 GOOD_FIT = 0.5  # if no relation reaches it or is known, a note says so
 MAX_READ = 20  # relations whose evidence is read for a pair
@@ -91,7 +91,9 @@ class RelationFinder:
     """Ranks the relations of a graph for pairs; the evidence of each relation is read once."""
 
     def __init__(self, graph: Graph, max_read: int = MAX_READ, seed: int = 0) -> None:
-        self.graph, self.max_read, self.seed = graph, max_read, seed
+        self.graph = graph
+        self.max_read = max_read
+        self.seed = seed
         self.counts = np.bincount(graph.triples()[:, 1], minlength=len(graph.relations))
         self._read: dict[int, RelationReading] = {}
         self._fitted: dict[int, RelationWeights] = {}
@@ -108,7 +110,8 @@ class RelationFinder:
     def plausible(self, head: int, tail: int, known: Sequence[int] = ()) -> list[int]:
         """The known relations from head to tail, and those that suit the kinds of both best."""
         table, _ = slot_table(self.graph)
-        scores, count = np.zeros(len(self.counts)), len(self.counts)
+        scores = np.zeros(len(self.counts))
+        count = len(self.counts)
         for (weights, base), end, own in zip(self._kinds, (head, tail), (0, count), strict=True):
             worth = weights @ table[end] + base
             scores += np.sign(worth) * np.sqrt(np.abs(worth)) + HAS_RELATION * table[end, own : own + count]
@@ -150,7 +153,8 @@ def _kind_weights(graph: Graph) -> list[tuple[np.ndarray, np.ndarray]]:
         for relation in range(len(graph.relations)):
             members = graph.slots[relation + shift]
             if len(members):  # a pair without the relation lacks its slot, which is left out
-                own, counts = [relation + shift], table[members].sum(0)
+                own = [relation + shift]
+                counts = table[members].sum(0)
                 weights[relation], base[relation] = slot_weights(graph, counts, len(members), own)
         result.append((weights, base))
     return result

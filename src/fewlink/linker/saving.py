@@ -22,17 +22,17 @@ from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra
 from fewlink.core.storage import is_folder_of, new_folder, open_folder, read_folder, write_bytes
 from fewlink.core.words import listed
-from fewlink.data import CATALOGUE, Benchmark, open_benchmark
-from fewlink.data.benchmark import FORMAT as BENCHMARK_FORMAT
-from fewlink.data.catalogue import check_source, open_graph
-from fewlink.data.nell_layout import is_layout
-from fewlink.data.training_graph import known_graph
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 from fewlink.graph.source import Reading
 from fewlink.linker.card import CARD, UNKNOWN_LICENSE, saved_card
+from fewlink.models.contract import GraphScorer, Scorer
 from fewlink.models.trail.family import FAMILY as TRAIL
 from fewlink.models.trail.text import open_text_model, read_descriptions, text_vectors
-from fewlink.scorers import GraphScorer, Scorer
+from fewlink.tasks import CATALOGUE, Benchmark, open_benchmark
+from fewlink.tasks.benchmark import FORMAT as BENCHMARK_FORMAT
+from fewlink.tasks.catalogue import check_source, open_graph
+from fewlink.tasks.nell_layout import is_layout
+from fewlink.tasks.training_graph import known_graph
 from fewlink.training import RunConfig, is_run, open_run, runs_in
 from fewlink.training import run as training_run
 from fewlink.training.checkpoints import load_best, save_best
@@ -42,7 +42,8 @@ from fewlink.training.run import Deployed, vectors_of
 FORMAT = "fewlink-pretrained/1"
 RELIABILITY = "reliability.svg"
 T = TypeVar("T")
-HUB, HUB_NAME = "hub:", re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+HUB = "hub:"
+HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -184,7 +185,8 @@ def graph_of(
     reading: Reading | None = None,
 ) -> Benchmark:
     """Open a file of triples, a compiled graph or a benchmark; the other arguments belong to a file of triples."""
-    path, named = Path(source), str(source) in CATALOGUE
+    path = Path(source)
+    named = str(source) in CATALOGUE
     check_source(source)
     formats = (BENCHMARK_FORMAT, GRAPH_FORMAT)
     if not named and path.is_dir() and not is_layout(path) and not any(is_folder_of(path, each) for each in formats):

@@ -14,18 +14,20 @@ import numpy as np
 
 from fewlink.core.metrics import realistic_rank
 from fewlink.core.seeds import by_hash
-from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.graph.components import joined
 from fewlink.linker.predictions import TrustNote
 from fewlink.linker.query import References, Relation
 from fewlink.linker.ranking import RankedPairs, score_questions
-from fewlink.scorers import EvidenceScorer, Question, Scorer
+from fewlink.models.contract import EvidenceScorer, Question, Scorer
+from fewlink.tasks.candidates import open_candidates
 
-IN_TURN, MAX_IN_TURN = 5, 2  # of up to five references, the first two are held out one after the other
+IN_TURN = 5
+MAX_IN_TURN = 2  # of up to five references, the first two are held out one after the other
 TOGETHER = 16  # of more, up to sixteen, evenly spaced, are held out at once
 BINS = 10
-NO_PATH, SINGLE = "no path joins {} to the references", "there is a single candidate for {}"
+NO_PATH = "no path joins {} to the references"
+SINGLE = "there is a single candidate for {}"
 FOUND_RANK = 10  # the last rank at which a reference counts as found
 HARDLY_ANY = 0.1  # share of heads with several tails up to which heads have one
 
@@ -134,7 +136,8 @@ def measure_trust(
     references that are left. A tail that is not a candidate has an infinite rank. `hidden` is the relation of the graph
     that the scorer does not see. It does not choose candidates either, because it joins the pairs that are held out.
     """
-    pairs, relation = by_hash(references.ids), references.relation
+    pairs = by_hash(references.ids)
+    relation = references.relation
     tails, heads = (open_candidates(graph, each, hidden) for each in (pairs, pairs[:, ::-1]))
     known = relation is not None and (relation.number >= 0 or relation.trained)
     whole = relation is not None and not known and is_whole(len(pairs), relation)
@@ -151,7 +154,8 @@ def measure_trust(
     for places, question, rows in zip(sets, questions, found, strict=False):
         scores_of = dict(zip(question.heads.tolist(), rows, strict=True))
         for head, tail in pairs[places].tolist():
-            scores, among = scores_of[head], question.candidates
+            scores = scores_of[head]
+            among = question.candidates
             rivals = scores[~np.isin(among, references.known_tails(head))]
             score = scores[among == tail]  # (1,), or (0,) if the tail is not a candidate
             rank = realistic_rank((rivals > score).sum(), (rivals == score).sum()) if len(score) else np.inf
@@ -221,15 +225,18 @@ class HeadFans:
     """
 
     def __init__(self, graph: Graph, hidden: int | None = None) -> None:
-        self.graph, self.hidden = graph, hidden
+        self.graph = graph
+        self.hidden = hidden
 
     def __getitem__(self, heads: np.ndarray) -> np.ndarray:
         own, which = np.unique(heads, return_inverse=True)
         firsts, counts, owners = self.graph.slots_of(own)
         if self.hidden is not None:
             kept = self.graph.relation_ids[firsts] % len(self.graph.relations) != self.hidden
-            counts, owners = counts[kept], owners[kept]
-        slots, edges = np.bincount(owners, minlength=len(own)), np.bincount(owners, counts, len(own))
+            counts = counts[kept]
+            owners = owners[kept]
+        slots = np.bincount(owners, minlength=len(own))
+        edges = np.bincount(owners, counts, len(own))
         return np.asarray(np.log(np.maximum(edges, 1) / np.maximum(slots, 1)))[which]
 
 
@@ -271,7 +278,8 @@ def _columns(pairs: RankedPairs, fans: np.ndarray, trust: Trust) -> Columns:
     if trust.whole:
         odds = log_odds(pairs.log_softmax)
         return {"constant": 1.0, "whole": 1.0, "log odds, whole": odds, "found first, whole": _found_first(trust)}
-    found, outside = (trust.found() + 0.5) / (trust.tested + 1), trust.ranks.count(np.inf)
+    found = (trust.found() + 0.5) / (trust.tested + 1)
+    outside = trust.ranks.count(np.inf)
     few = max(0.0, 1 - float(np.log(max(trust.candidates, 1)) / np.log(MANY_CANDIDATES)))
     return {
         "constant": 1.0,
@@ -318,7 +326,8 @@ def log_odds(log_softmax: np.ndarray) -> np.ndarray:
 
 def _found_first(trust: Trust) -> float:
     """The log odds that a held-out reference has rank 1, shrunk towards 0 if few were tested."""
-    found, tested = trust.found(1), trust.tested
+    found = trust.found(1)
+    tested = trust.tested
     return float(np.log((found + 0.5) / (tested - found + 0.5)) * tested / (tested + PRIOR))
 
 

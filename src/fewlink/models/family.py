@@ -18,10 +18,10 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.memory import Parts
 from fewlink.core.recipes import Recipe, Vectors, model_of, recipe, recipe_texts
 from fewlink.core.settings import Settings
-from fewlink.data.benchmark import Benchmark
 from fewlink.graph import Graph
+from fewlink.models.contract import Scorer
 from fewlink.models.settings import ModelSettings
-from fewlink.scorers import Scorer
+from fewlink.tasks.benchmark import Benchmark
 
 Reporter = Callable[[dict[str, Any]], None]
 
@@ -40,7 +40,8 @@ class PretrainedVectors(Protocol):
 class NoVectors:
     """Stands for the vectors of models that read the graph alone."""
 
-    model, dim = "none", 0
+    model = "none"
+    dim = 0
 
     def digest(self) -> str:
         return ""

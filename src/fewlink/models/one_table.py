@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import Vectors
-from fewlink.data.benchmark import Benchmark
-from fewlink.embeddings import Embeddings
-from fewlink.embeddings.table import check_fits
+from fewlink.models.embeddings import Embeddings
+from fewlink.models.embeddings.table import check_fits
 from fewlink.models.family import PretrainedVectors, Reporter, SettingsT, TrainedFamily
 from fewlink.models.vectors import fold_in, pretrain, pretraining_settings, trained_already
+from fewlink.tasks.benchmark import Benchmark
 
 
 def references_seen(vectors: Embeddings) -> int:

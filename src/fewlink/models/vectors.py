@@ -20,12 +20,12 @@ from torch import Tensor
 from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors, recipe
 from fewlink.core.storage import exists, locked
-from fewlink.data.benchmark import Benchmark
-from fewlink.data.training_graph import training_triples
-from fewlink.embeddings import Embeddings, EmbeddingSettings, train
-from fewlink.embeddings.checkpoint import remove_state
 from fewlink.graph import Graph
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings, train
+from fewlink.models.embeddings.checkpoint import remove_state
 from fewlink.models.family import Reporter
+from fewlink.tasks.benchmark import Benchmark
+from fewlink.tasks.training_graph import training_triples
 
 UNSTATED = {"with_references": 0}  # facts of folders that do not state them
 SWEEPS = 3  # more than one, to reach new entities whose neighbours are all new
@@ -130,7 +130,8 @@ def fold_in(table: Embeddings, graph: Graph, entities: int, relations: int, late
 
     The rows of task relations, which follow those of the background, stay last.
     """
-    table, triples = table.single_precision(), torch.from_numpy(graph.triples().astype(np.int64))
+    table = table.single_precision()
+    triples = torch.from_numpy(graph.triples().astype(np.int64))
     kinds = _folded_relations(table, triples, entities, relations, later)
     more = len(graph.entities) - entities
     vectors = torch.cat([table.entities, table.entities.mean(0, keepdim=True).expand(more, -1)])
@@ -142,15 +143,19 @@ def fold_in(table: Embeddings, graph: Graph, entities: int, relations: int, late
 
 def _folded_entities(table: Embeddings, triples: Tensor, old: int) -> Tensor:
     """The vectors (E, d), where those from `old` on are predicted by their edges (n, 3)."""
-    rule, half = table.interaction, len(table.relations) // 2
-    vectors, placed = table.entities.clone(), torch.arange(len(table.entities)) < old
+    rule = table.interaction
+    half = len(table.relations) // 2
+    vectors = table.entities.clone()
+    placed = torch.arange(len(table.entities)) < old
     length = vectors[:old].norm(dim=1).mean()
     heads, kinds, tails = triples.T
-    forward, backward = table.relations[:half], table.relations[half:]
+    forward = table.relations[:half]
+    backward = table.relations[half:]
     ways = [(heads, rows[kinds], tails) for rows in (forward, rule.inverse(backward))]
     ways += [(tails, rows[kinds], heads) for rows in (backward, rule.inverse(forward))]
     for _ in range(SWEEPS):
-        total, count = torch.zeros_like(vectors), vectors.new_zeros(len(vectors))
+        total = torch.zeros_like(vectors)
+        count = vectors.new_zeros(len(vectors))
         for known, rows, new in ways:
             used = placed[known] & (new >= old)
             total.index_add_(0, new[used], rule.query(vectors[known[used]], rows[used]))
@@ -167,7 +172,8 @@ def _folded_entities(table: Embeddings, triples: Tensor, old: int) -> Tensor:
 def _folded_relations(table: Embeddings, triples: Tensor, entities: int, old: int, later: int) -> Tensor:
     """The rows of relations, with `later` new ones after the first `old`, in both directions."""
     half = len(table.relations) // 2
-    forward, backward = table.relations[:half], table.relations[half:]
+    forward = table.relations[:half]
+    backward = table.relations[half:]
     known = triples[(triples[:, [0, 2]] < entities).all(1)]
     rows = [_folded_relation(table, known[known[:, 1] == number]) for number in range(old, old + later)]
     new = torch.stack(rows) if rows else forward[:0]
@@ -181,7 +187,8 @@ def _folded_relation(table: Embeddings, triples: Tensor) -> Tensor:
     mean = table.relations.mean(0)
     if not len(triples) or table.model not in (BY_DISTANCE, "complex", "distmult"):
         return mean
-    heads, tails = table.entities[triples[:, 0]], table.entities[triples[:, 2]]
+    heads = table.entities[triples[:, 0]]
+    tails = table.entities[triples[:, 2]]
     if table.model == BY_DISTANCE:
         return (tails - heads).mean(0)
     joined = table.interaction.query(tails, table.interaction.inverse(heads)).mean(0)  # t ⊙ conj(h)

@@ -129,7 +129,8 @@ def counts_before(chosen: Tensor) -> Tensor:
 
 def _joined(offsets: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
     """The members of some groups, one group after the other, and where each group begins among them, int32."""
-    begins, ends = offsets[groups].numpy(), offsets[groups + 1].numpy()
+    begins = offsets[groups].numpy()
+    ends = offsets[groups + 1].numpy()
     joined = np.append(0, np.cumsum(ends - begins)).astype(np.int32)
     return torch.from_numpy(spans(begins.astype(np.int64), ends)[0]), torch.from_numpy(joined)
 
@@ -140,12 +141,16 @@ def _power(edges: RowEdges, name: str, power: float, dtype: torch.dtype) -> Tens
 
 
 def _chunks(row_edges: RowEdges) -> list[Chunk]:
-    edges_of, pairs_of = row_edges.edges, row_edges.pairs
-    count, chunks, first = len(pairs_of) - 1, [], 0
+    edges_of = row_edges.edges
+    pairs_of = row_edges.pairs
+    count = len(pairs_of) - 1
+    chunks = []
+    first = 0
     wanted = torch.arange(CHUNK, len(edges_of) + CHUNK, CHUNK, dtype=torch.int32, device=pairs_of.device)
     for last in torch.searchsorted(pairs_of, wanted).clamp(max=count).tolist():
         if (end := last if last > first else min(first + 1, count)) > first:
-            begin, stop = int(pairs_of[first]), int(pairs_of[end])
+            begin = int(pairs_of[first])
+            stop = int(pairs_of[end])
             edges = edges_of[begin : stop + 1]
             span = slice(int(edges[0]), int(edges[-1]))
             pairs = pairs_of[first : end + 1] - begin
@@ -295,7 +300,8 @@ def _inverse_edges(graph: Graph) -> np.ndarray:
     at, back = (np.empty(graph.triple_count, np.int64) for _ in range(2))
     at[graph.positions[forward]], back[graph.positions[~forward]] = np.flatnonzero(forward), np.flatnonzero(~forward)
     inverse = np.empty(len(forward), np.int64)
-    inverse[at], inverse[back] = back, at
+    inverse[at] = back
+    inverse[back] = at
     return inverse
 
 
@@ -334,16 +340,19 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int, visible: np.n
     inverse, neither walks nor edges are of the others.
     """
     reached, mass, taken = _from_sources(graph, np.unique(np.asarray(sources, np.int64)), most_edges, visible)
-    expanded, left = np.zeros(0, np.int64), most_edges
+    expanded = np.zeros(0, np.int64)
+    left = most_edges
     for rounds in range(ROUNDS):
         waiting = ~np.isin(reached, expanded)
-        nodes, weight = reached[waiting], mass[waiting]
+        nodes = reached[waiting]
+        weight = mass[waiting]
         size = graph.degrees_of(nodes, visible)
         order = np.argsort(-weight / np.maximum(size, 1), kind="stable")
         order = order[size[order] <= SHARE * most_edges]
         limit = left if rounds == ROUNDS - 1 else left * (rounds + 1) / ROUNDS
         order = order[np.cumsum(size[order]) <= limit]
-        nodes, weight = nodes[order], weight[order]
+        nodes = nodes[order]
+        weight = weight[order]
         firsts, counts, owners = graph.slots_of(nodes, visible)
         if not len(firsts):
             break
@@ -356,7 +365,8 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int, visible: np.n
         everyone = np.concatenate([reached, graph.tail_ids[some.edges]])
         both, which = np.unique(everyone, return_inverse=True)
         mass = np.bincount(which, np.concatenate([mass, shares]))
-        reached, expanded = both, np.concatenate([expanded, nodes])
+        reached = both
+        expanded = np.concatenate([expanded, nodes])
     return _part_of(graph, reached, taken)
 
 
@@ -380,18 +390,19 @@ def _part_of(graph: Graph, reached: np.ndarray, taken: list[Taken]) -> GraphPart
     """The part with these edges, each with its inverse and once, and the entities `reached` and at their ends."""
     nothing = Taken(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
     edges, heads, fan_out = (np.concatenate(columns) for columns in zip(nothing, *taken, strict=True))
-    relations, tails, fan_in = (
-        graph.relation_ids[edges].astype(np.int64),
-        graph.tail_ids[edges],
-        fan_in_of(graph, edges),
-    )
-    nodes, signed = distinct(np.concatenate([reached, heads, tails])), 2 * len(graph.relations)
-    heads, tails = np.searchsorted(nodes, heads), np.searchsorted(nodes, tails)
+    relations = graph.relation_ids[edges].astype(np.int64)
+    tails = graph.tail_ids[edges]
+    fan_in = fan_in_of(graph, edges)
+    nodes = distinct(np.concatenate([reached, heads, tails]))
+    signed = 2 * len(graph.relations)
+    heads = np.searchsorted(nodes, heads)
+    tails = np.searchsorted(nodes, tails)
     both = np.concatenate([heads, tails]), np.concatenate([tails, heads])
     relations = np.concatenate([relations, (relations + signed // 2) % signed])
     keys = (both[0] * signed + relations) * len(nodes) + both[1]
     _, once = np.unique(keys, return_index=True)
-    out, into = np.concatenate([fan_out, fan_in]), np.concatenate([fan_in, fan_out])
+    out = np.concatenate([fan_out, fan_in])
+    into = np.concatenate([fan_in, fan_out])
     ends = both[0][once], relations[once], both[1][once]
     table = EdgeTable.of_edges(*ends, out[once], into[once], nodes=len(nodes), relations_count=signed)
     return GraphPart(nodes, table)
@@ -409,13 +420,16 @@ def _from_sources(
 ) -> tuple[np.ndarray, np.ndarray, list[Taken]]:
     """The sources and the entities that edges of rare relations join to those with very many edges, (n,); the share of
     walks that begins at each, (n,); and these edges, of each such source."""
-    reached, mass = sources, np.full(len(sources), 1 / len(sources))
-    few, taken = int(SHARE * most_edges / len(sources)), []
+    reached = sources
+    mass = np.full(len(sources), 1 / len(sources))
+    few = int(SHARE * most_edges / len(sources))
+    taken = []
     for source in sources[graph.degrees_of(sources, visible) > SHARE * most_edges].tolist():
         firsts, counts, _ = graph.slots_of(np.array([source]), visible)
         rare = np.argsort(counts, kind="stable")
         some = Taken.of(firsts[rare], counts[rare], np.full(len(rare), source), few)
         new = np.setdiff1d(distinct(graph.tail_ids[some.edges]), reached, assume_unique=True)
-        reached, mass = np.append(reached, new), np.append(mass, np.full(len(new), mass[0] / max(few, 1)))
+        reached = np.append(reached, new)
+        mass = np.append(mass, np.full(len(new), mass[0] / max(few, 1)))
         taken.append(some)
     return reached, mass, taken

@@ -34,8 +34,10 @@ def _row_sums(
     x, w, first, second, fan_out, fan_in, rows, begins, ends, slots, base, out, partial, tasks, relations,
     QUERIES: tl.constexpr, WIDTH: tl.constexpr, BLOCKS: tl.constexpr, EDGES: tl.constexpr, BASE: tl.constexpr,
 ):  # fmt: skip
-    segment, task = tl.program_id(0), tl.program_id(1)
-    begin, end = tl.load(begins + segment), tl.load(ends + segment)
+    segment = tl.program_id(0)
+    task = tl.program_id(1)
+    begin = tl.load(begins + segment)
+    end = tl.load(ends + segment)
     column = tl.arange(0, WIDTH)[None, None, :]
     tile = tl.arange(0, QUERIES)[None, :, None] * WIDTH + column
     total = tl.zeros([EDGES, QUERIES, WIDTH], tl.float32)
@@ -55,7 +57,8 @@ def _row_sums(
         total += state * (weight * _edge_constants(a, b, column, WIDTH, BLOCKS))
     result = tl.sum(total, 0)
     flat = tl.arange(0, QUERIES)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    row, slot = tl.load(rows + segment), tl.load(slots + segment)
+    row = tl.load(rows + segment)
+    slot = tl.load(slots + segment)
     if slot < 0:
         place = (row * tasks + task) * QUERIES * WIDTH + flat
         if BASE:
@@ -70,8 +73,10 @@ def _relation_sums(
     x, y, first, second, fan_out, fan_in, begins, ends, partial, tasks,
     QUERIES: tl.constexpr, WIDTH: tl.constexpr, BLOCKS: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
-    segment, task = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    begin, end = tl.load(begins + segment), tl.load(ends + segment)
+    segment = tl.program_id(0).to(tl.int64)
+    task = tl.program_id(1)
+    begin = tl.load(begins + segment)
+    end = tl.load(ends + segment)
     column = tl.arange(0, WIDTH)[None, None, :]
     tile = tl.arange(0, QUERIES)[None, :, None] * WIDTH + column
     total = tl.zeros([EDGES, QUERIES, WIDTH], tl.float32)
@@ -95,7 +100,8 @@ def _relation_sums(
 def _add_partials(partial, firsts, rows, base, out, numbers, BLOCK: tl.constexpr, BASE: tl.constexpr):
     which = tl.program_id(0)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    begin, end = tl.load(firsts + which), tl.load(firsts + which + 1)
+    begin = tl.load(firsts + which)
+    end = tl.load(firsts + which + 1)
     total = tl.zeros([BLOCK], tl.float32)
     for at in range(begin, end):
         total += tl.load(partial + at * numbers + column, mask=column < numbers, other=0.0)
@@ -107,7 +113,8 @@ def _add_partials(partial, firsts, rows, base, out, numbers, BLOCK: tl.constexpr
 
 def row_sums(order: EdgeOrder, x: Tensor, w: Tensor, rows: int, blocks: int, base: Tensor | None = None) -> Tensor:
     """out[row] = base[row] + Σ c ⊙ w[second] ⊙ x[first]: (rows, tasks, queries, width)."""
-    x, w = x.contiguous(), w.contiguous()
+    x = x.contiguous()
+    w = w.contiguous()
     _, tasks, queries, width = x.shape
     segments = order.segments
     out = x.new_empty(rows, tasks, queries, width)
@@ -125,7 +132,8 @@ def row_sums(order: EdgeOrder, x: Tensor, w: Tensor, rows: int, blocks: int, bas
 
 def relation_sums(order: EdgeOrder, x: Tensor, y: Tensor, relations: int, blocks: int) -> Tensor:
     """Σ over the edges of each relation and all queries of c ⊙ x[first] ⊙ y[second]: (tasks, relations, width)."""
-    x, y = x.contiguous(), y.contiguous()
+    x = x.contiguous()
+    y = y.contiguous()
     _, tasks, queries, width = x.shape
     segments = order.segments
     partial = x.new_empty(len(segments.rows), tasks, width, dtype=torch.float32)
@@ -174,7 +182,8 @@ def _update(
     at = row[:, None] * WIDTH + column[None, :]
     there = (row < rows)[:, None]
     square = column[:, None] * WIDTH + column[None, :]
-    state, sums = tl.load(x + at, mask=there, other=0.0), tl.load(s + at, mask=there, other=0.0)
+    state = tl.load(x + at, mask=there, other=0.0)
+    sums = tl.load(s + at, mask=there, other=0.0)
     _, y, _ = _normed(state, sums, tl.load(from_state + square), tl.load(from_sums + square), EXACT, EPS, WIDTH)
     moved = state.to(tl.float32) + tl.maximum(y * tl.load(gain + column)[None, :], 0.0)
     tl.store(out + at, moved.to(out.dtype.element_ty), mask=there)
@@ -188,16 +197,19 @@ def _update_gradients(
     program = tl.program_id(0)
     column = tl.arange(0, WIDTH)
     square = column[:, None] * WIDTH + column[None, :]
-    weight_state, weight_sums = tl.load(from_state + square), tl.load(from_sums + square)
+    weight_state = tl.load(from_state + square)
+    weight_sums = tl.load(from_sums + square)
     gains = tl.load(gain + column).to(tl.float32)
     precision: tl.constexpr = "ieee" if EXACT else "tf32"
-    total_state, total_sums = tl.zeros([WIDTH, WIDTH], tl.float32), tl.zeros([WIDTH, WIDTH], tl.float32)
+    total_state = tl.zeros([WIDTH, WIDTH], tl.float32)
+    total_sums = tl.zeros([WIDTH, WIDTH], tl.float32)
     total_gain = tl.zeros([WIDTH], tl.float32)
     for block in range(program, tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row = block.to(tl.int64) * ROWS + tl.arange(0, ROWS)
         at = row[:, None] * WIDTH + column[None, :]
         there = (row < rows)[:, None]
-        state, sums = tl.load(x + at, mask=there, other=0.0), tl.load(s + at, mask=there, other=0.0)
+        state = tl.load(x + at, mask=there, other=0.0)
+        sums = tl.load(s + at, mask=there, other=0.0)
         g = tl.load(grad + at, mask=there, other=0.0).to(tl.float32)
         squashed, y, scale = _normed(state, sums, weight_state, weight_sums, EXACT, EPS, WIDTH)
         passed = tl.where(y * gains[None, :] > 0, g, 0.0)
@@ -217,13 +229,16 @@ def _update_gradients(
     tl.store(by_gain + program * WIDTH + column, total_gain)
 
 
-ROWS, EPS = 64, 1e-5
+ROWS = 64
+EPS = 1e-5
 
 
 def update(x: Tensor, s: Tensor, from_state: Tensor, from_sums: Tensor, gain: Tensor) -> Tensor:
     """x + ReLU(gain ⊙ norm(x · A + asinh(s) · B)), rows of the last dimension normalised to mean 0 and variance 1."""
-    out, width = torch.empty_like(x), x.shape[-1]
-    rows, exact = x.numel() // width, x.dtype == torch.float32
+    out = torch.empty_like(x)
+    width = x.shape[-1]
+    rows = x.numel() // width
+    exact = x.dtype == torch.float32
     _update[(triton.cdiv(rows, ROWS),)](
         x, s, from_state, from_sums, gain, out, rows, WIDTH=width, ROWS=ROWS, EXACT=exact, EPS=EPS
     )
@@ -234,10 +249,12 @@ def update_gradients(
     x: Tensor, s: Tensor, from_state: Tensor, from_sums: Tensor, gain: Tensor, grad: Tensor
 ) -> tuple[Tensor, ...]:
     """The gradients of `update` by each of its arguments."""
-    width, exact = x.shape[-1], x.dtype == torch.float32
+    width = x.shape[-1]
+    exact = x.dtype == torch.float32
     rows = x.numel() // width
     programs = min(PROGRAMS, triton.cdiv(rows, ROWS))
-    by_x, by_s = torch.empty_like(x), torch.empty_like(s)
+    by_x = torch.empty_like(x)
+    by_s = torch.empty_like(s)
     by_state, by_sums = gain.new_empty(2, programs, width, width)
     by_gain = gain.new_empty(programs, width)
     _update_gradients[(programs,)](
@@ -256,17 +273,22 @@ class Layer(torch.autograd.Function):
         ctx: Any, x: Tensor, w: Tensor, weights: Tensor, from_state: Tensor, from_sums: Tensor, gain: Tensor,
         extra: ExtraEdges, edges: EdgeTable, blocks: int,
     ) -> Tensor:  # fmt: skip
-        x, w = x.contiguous(), w.contiguous()
+        x = x.contiguous()
+        w = w.contiguous()
         a, b = (weight.to(x.dtype).contiguous() for weight in (from_state, from_sums))
         sums = extra.add_(row_sums(edges.by_tail, x, w, edges.nodes, blocks), x, weights)
         ctx.save_for_backward(x, w, sums, weights, a, b, gain)
-        ctx.extra, ctx.edges, ctx.blocks = extra, edges, blocks
+        ctx.extra = extra
+        ctx.edges = edges
+        ctx.blocks = blocks
         return update(x, sums, a, b, gain)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, w, sums, weights, a, b, gain = ctx.saved_tensors
-        extra, edges, blocks = ctx.extra, ctx.edges, ctx.blocks
+        extra = ctx.extra
+        edges = ctx.edges
+        blocks = ctx.blocks
         by_x, by_sums, by_a, by_b, by_gain = update_gradients(x, sums, a, b, gain, grad.contiguous())
         by_x = extra.add_(
             row_sums(edges.by_head, by_sums, w, edges.nodes, blocks, by_x), by_sums, weights, transposed=True

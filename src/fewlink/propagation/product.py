@@ -86,9 +86,11 @@ def relation_sums(x: Tensor, y: Tensor, edges: EdgeTable, norms: Norms = Norms.F
     """
     if (kernels := kernels_for(x)) is not None:
         return kernels.relation_sums(edges.by_relation, x, y, edges.relations, norms.value)  # type: ignore[no-any-return]
-    order, (_, tasks, _, width) = edges.by_relation, x.shape
+    order = edges.by_relation
+    _, tasks, _, width = x.shape
     kept = _rows_with_states(x).index_select(0, order.first) & _rows_with_states(y).index_select(0, order.second)
-    at, offsets = kept.nonzero().squeeze(1), counts_before(kept)[order.offsets]
+    at = kept.nonzero().squeeze(1)
+    offsets = counts_before(kept)[order.offsets]
     products = x.new_empty(len(at), tasks, width)
     for part in _parts(len(at), x):
         both = _rows(x, order.first[at[part]]) * _rows(y, order.second[at[part]])  # (e, tasks, queries, width)
@@ -144,7 +146,8 @@ def _sums(edges: EdgeTable, x: Tensor, w: Tensor, norms: Norms, *, transposed: b
     order = edges.by_head if transposed else edges.by_tail
     if (kernels := kernels_for(x)) is not None:
         return kernels.row_sums(order, x, w, edges.nodes, norms.value)  # type: ignore[no-any-return]
-    out, tasks = torch.empty_like(x), max(1, SIDE_BY_SIDE // max(1, x.shape[2] * x.shape[3]))
+    out = torch.empty_like(x)
+    tasks = max(1, SIDE_BY_SIDE // max(1, x.shape[2] * x.shape[3]))
     for own, weights, found in zip(x.split(tasks, 1), w.split(tasks), out.split(tasks, 1), strict=True):
         row_edges = order.row_edges(transposed)
         if x.device.type == "cpu":  # a GPU would have to wait for the count
@@ -221,7 +224,8 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, edges: EdgeTable, norms: Norms) -> Tensor:
         ctx.save_for_backward(x, w)
-        ctx.edges, ctx.norms = edges, norms
+        ctx.edges = edges
+        ctx.norms = norms
         return _sums(edges, x, w, norms)
 
     @staticmethod
@@ -245,7 +249,8 @@ class _Asinh(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        size, square = x.abs(), x * x
+        size = x.abs()
+        square = x * x
         result: Tensor = size.addcdiv_(square, square.add(1).sqrt_().add_(1)).log1p_().copysign_(x)
         return result
 

@@ -138,7 +138,8 @@ class Batcher(Generic[Q]):
         self._last_turn[client] = next(self._turns)
         if len(self._last_turn) > MAX_CLIENTS:
             del self._last_turn[next(iter(self._last_turn))]
-        batch, rows = [first], first.question.rows
+        batch = [first]
+        rows = first.question.rows
         for entry in sorted(waiting, key=lambda entry: entry.job.due):
             if entry is not first and entry.question.key == first.question.key:
                 rows += entry.question.rows
@@ -156,7 +157,8 @@ class Batcher(Generic[Q]):
             answers = self.answer([entry.question for entry in batch])
         except Exception as error:  # sent to every client of the call
             answers = [error] * len(batch)
-        seconds, rows = time.monotonic() - began, sum(entry.question.rows for entry in batch)
+        seconds = time.monotonic() - began
+        rows = sum(entry.question.rows for entry in batch)
         with contextlib.suppress(RuntimeError):  # the event loop is closed, so nobody is waiting
             for entry, answer in zip(batch, answers, strict=True):
                 share = seconds * entry.question.rows / rows

@@ -51,7 +51,8 @@ class LingeringTransport:
     """
 
     def __init__(self, transport: asyncio.Transport, protocol: TimedProtocol) -> None:
-        self._transport, self._protocol = transport, protocol
+        self._transport = transport
+        self._protocol = protocol
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -65,11 +65,13 @@ def groups_of(graph: Graph, entity: int, text: str = "") -> list[tuple[int, np.n
     begin, end = graph.offsets[entity : entity + 2].tolist()
     typed = text.strip().casefold()
     edges = slice(begin, min(end, begin + MAX_SEARCHED_EDGES) if typed else end)
-    relations, others = graph.relation_ids[edges], graph.tail_ids[edges]
+    relations = graph.relation_ids[edges]
+    others = graph.tail_ids[edges]
     if typed:
         ends = zip(relations.tolist(), others.tolist(), strict=True)
         matches = np.array([typed in edge_text(graph, relation, other) for relation, other in ends], bool)
-        relations, others = relations[matches], others[matches]
+        relations = relations[matches]
+        others = others[matches]
     numbers, begins = np.unique(relations, return_index=True)
     return list(zip(numbers.tolist(), np.split(others, begins[1:]), strict=False))
 
@@ -98,7 +100,8 @@ def group_facts(
     linker: Linker, entity: int, relation: int, others: np.ndarray, first: int, count: int
 ) -> dict[str, Any]:
     """A relation of an entity and some of its neighbours (n,) in it, those with the most edges first."""
-    graph, types_of = linker.graph, linker.names.types_of
+    graph = linker.graph
+    types_of = linker.names.types_of
     order = np.argsort(-graph.degrees_of(others), kind="stable")
     inverse, forward = divmod(relation, len(graph.relations))
     ends = (int(others[0]), entity) if inverse else (entity, int(others[0]))

@@ -22,7 +22,9 @@ class ApiError(Exception):
         headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.code, self.headers = status, code, headers
+        self.status = status
+        self.code = code
+        self.headers = headers
         content = {"code": code, "message": message, "field": field, "suggestions": list(suggestions) or None}
         self.content = {"error": {key: value for key, value in content.items() if value is not None}}
 

@@ -16,7 +16,7 @@ from fewlink.linker.constraints import KINDS
 from fewlink.linker.names import Names, entity_of
 from fewlink.linker.overview import overview
 from fewlink.linker.query import References
-from fewlink.scorers import capabilities
+from fewlink.models.contract import capabilities
 from fewlink.server.schema import ServerSettings
 
 MAX_LISTED_RELATIONS = 2_000  # in /about
@@ -78,7 +78,8 @@ def entities(linker: Linker, typed: str, limit: int) -> list[dict[str, str]]:
 
 def relations(linker: Linker, typed: str, first: int, count: int, order: str) -> dict[str, Any]:
     """A page of the relations whose names contain the typed text, each with a pair and how complete it seems."""
-    graph, text = linker.graph, typed.strip().casefold()
+    graph = linker.graph
+    text = typed.strip().casefold()
     found = [
         one
         for one in overview(linker.benchmark)
@@ -112,7 +113,8 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
     The example of the README comes first if the graph has its entities, then test, dev and train relations. A graph
     without tasks offers its own relations, which have no references beside their known pairs.
     """
-    graph, names = linker.graph, linker.names
+    graph = linker.graph
+    names = linker.names
     offered = functools.partial(offer, names)
     known = [end for pair in README_REFERENCES for end in pair] + README_HEADS
     if all(len(names.matches(name)) == 1 for name in known):
@@ -136,7 +138,8 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
         )
     relation = facts[number % len(facts)].relation
     pairs = relation.pairs()
-    references, rest = pairs[: linker.shots], pairs[linker.shots :]
+    references = pairs[: linker.shots]
+    rest = pairs[linker.shots :]
     heads = list(dict.fromkeys(rest[:, 0].tolist()))[:EXAMPLE_HEADS]
     if relation.in_graph:
         references = references[:0]

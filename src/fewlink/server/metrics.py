@@ -72,7 +72,9 @@ class ObservingMiddleware:
     """The outermost middleware: measures each request and logs it."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log: AccessLog | None = None) -> None:
-        self.app, self.metrics, self.log = app, metrics, log
+        self.app = app
+        self.metrics = metrics
+        self.log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -80,7 +82,8 @@ class ObservingMiddleware:
             return
         caller = Caller((scope.get("client") or ("",))[0])
         began = time.perf_counter()
-        status, size = CLIENT_GONE, 0
+        status = CLIENT_GONE
+        size = 0
 
         async def observed(message: Message) -> None:
             nonlocal status, size

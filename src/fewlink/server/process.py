@@ -36,7 +36,8 @@ RESPONSE_SECONDS = 2.0  # to send the last responses when the server stops, afte
 EXIT_SECONDS = 4.0  # a stopping process exits so long after `ServerSettings.drain`, whatever its threads do
 FIRST_PASSED_FILE = 3  # SD_LISTEN_FDS_START
 EXIT_CODE = 143  # the shell's code for SIGTERM
-M_TRIM_THRESHOLD, M_ARENA_MAX = -1, -8  # parameters of mallopt, from malloc.h
+M_TRIM_THRESHOLD = -1
+M_ARENA_MAX = -8  # parameters of mallopt, from malloc.h
 MAX_ARENAS = 2
 TRIM_BYTES = 64 << 20
 TRIM_SECONDS = 20.0  # after which freed memory goes back to the system again
@@ -151,7 +152,8 @@ def worker_config(options: ServeOptions, settings: ServerSettings) -> str:
 def read_worker_config(environment: Mapping[str, str]) -> tuple[ServeOptions, ServerSettings]:
     """The options and settings that `serve` put into the environment."""
     config = json.loads(environment[WORKER_VARIABLE])
-    options, limits = config["options"], config["settings"]
+    options = config["options"]
+    limits = config["settings"]
     options["extensions"] = tuple(options["extensions"])
     limits["references"] = tuple(map(tuple, limits["references"]))
     limits["hosts"] = None if limits["hosts"] is None else frozenset(limits["hosts"])

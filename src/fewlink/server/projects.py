@@ -21,7 +21,6 @@ from fewlink.curation.learning import learn, units_of
 from fewlink.curation.next_pair import suggest
 from fewlink.curation.schema import Decision, Event
 from fewlink.curation.store import ProjectFile
-from fewlink.data.training_graph import known_graph
 from fewlink.linker import Linker
 from fewlink.linker.adjustment import lacking_note
 from fewlink.linker.constraints import Constraints
@@ -46,6 +45,7 @@ from fewlink.server.schema import (
     UndoRequest,
 )
 from fewlink.server.service import Service, adjusted, adjustment_facts, shared_names
+from fewlink.tasks.training_graph import known_graph
 
 READ_DECISIONS = "fewlink.curation.imports:read_fields"
 SUGGESTED_TAILS = 50  # of each head
@@ -203,7 +203,8 @@ class Projects:
         pairs: dict[str, list[tuple[int, int]]] = {"reference": [], "accepted": [], "rejected": []}
         states = self.file.decisions(number)
         for state in states:
-            head, tail = find(state.head), find(state.tail)
+            head = find(state.head)
+            tail = find(state.tail)
             if head is None or tail is None:
                 lacking.append(state.pair)
             else:

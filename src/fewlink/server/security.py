@@ -121,7 +121,8 @@ class SecurityMiddleware:
         """Raise if a page of another site sent a request that may change something or take long."""
         if method in SAFE_METHODS:
             return
-        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        origin = headers.get("origin")
+        site = headers.get("sec-fetch-site")
         authority = (origin or "").partition("://")[2]
         if shared:
             foreign = origin is not None and self.settings.hosts is not None
@@ -151,9 +152,13 @@ class SecurityMiddleware:
 
     async def read_body(self, scope: MutableMapping[str, Any], receive: Receive) -> Receive:
         """Read the whole body and return a `receive` for it; raise if the body is too large."""
-        limit, what, advice = self.settings.body, "body", "split it into several requests"
+        limit = self.settings.body
+        what = "body"
+        advice = "split it into several requests"
         if self.settings.upload and scope["path"] in FILE_PATHS:
-            limit, what, advice = self.settings.upload, "file", "start a server for it with fewlink serve FILE"
+            limit = self.settings.upload
+            what = "file"
+            advice = "start a server for it with fewlink serve FILE"
         length = Headers(scope=scope).get("content-length", "0")
         too_large = ApiError(413, "too-large", f"the {what} is larger than {limit:,} bytes: {advice}")
         if length.isdecimal() and int(length[:20]) > limit:

@@ -18,20 +18,20 @@ from fewlink.core import child
 from fewlink.core.errors import UnknownName
 from fewlink.core.threads import SharedCores
 from fewlink.curation.schema import Decision
-from fewlink.data.candidates import by_similarity
 from fewlink.linker import Explanation, Linker
 from fewlink.linker.adjustment import Adjustment, adjustment_of
 from fewlink.linker.complete import answered_heads, plausible_heads
 from fewlink.linker.query import Query, References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
-from fewlink.scorers import capabilities
+from fewlink.models.contract import capabilities
 from fewlink.server.admission import Admission, Job
 from fewlink.server.batching import Batcher, Work, run_each
 from fewlink.server.errors import ApiError
 from fewlink.server.lookups import offer, types_of
 from fewlink.server.schema import ExplainRequest, PredictRequest, ServerSettings
 from fewlink.server.sharing import KeptRankings, SharedAnswers, split_by_head
+from fewlink.tasks.candidates import by_similarity
 
 T = TypeVar("T")
 FIRST_TURN_HEADS = 8  # before the pace of a request is known
@@ -134,7 +134,8 @@ class Resolver:
                 rejected=[(head, tail) for head, tail in request.rejected],
                 inverse=request.inverse,
             )
-            head, tail = names.find(request.head, "head", "head"), names.find(request.tail, "tail", "tail")
+            head = names.find(request.head, "head", "head")
+            tail = names.find(request.tail, "tail", "tail")
         asked, answer = (tail, head) if request.inverse else (head, tail)
         return ExplainTurn(query.references, asked, answer)
 
@@ -437,7 +438,8 @@ class Service:
         predictions = self.linker.predictions(query, pairs, trust)
         notes = list(predictions.notes)
         if not query.constraints:  # no note about the default constraint
-            used, heads = self.linker.constraints(query), np.array(query.heads, np.int32)
+            used = self.linker.constraints(query)
+            heads = np.array(query.heads, np.int32)
             default = used.notes(heads, self.linker.candidates(query))
             notes = [note for note in notes if note not in default]
         shown = predictions.trust is not None and predictions.trust.shown

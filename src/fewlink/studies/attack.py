@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fewlink.core.errors import choose
-from fewlink.data.carving import FrozenGraph
 from fewlink.models.published import PUBLISHED, model_of
 from fewlink.studies import later_links
 from fewlink.studies.attack_tables import stored_tables
 from fewlink.studies.plan import Plan
 from fewlink.studies.study import Study, StudyOutput
 from fewlink.studies.workspace import Workspace
+from fewlink.tasks.carving import FrozenGraph
 
 
 def show(plan: Plan, workspace: Workspace) -> StudyOutput:

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fewlink.data.carving import FrozenGraph
 from fewlink.evaluation.ranks import read_ranks
 from fewlink.evaluation.records import Record, RecordStore
 from fewlink.models.published import PUBLISHED
 from fewlink.studies.later_links import ALL, BUILT_IN, CHANCES, FIRST, NAME, SURE, frozen_attack
 from fewlink.studies.tables import Table, figure
+from fewlink.tasks.carving import FrozenGraph
 
 PREDECESSOR = "trail-0.2-without-attack"
 ORDER = ("popularity", "rules", "complex", "ultra", "trix", PREDECESSOR, "trail-0.2-shipped", BUILT_IN)

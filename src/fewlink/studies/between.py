@@ -24,7 +24,8 @@ NOTE = "micro: mean over pairs; macro: mean over relations; at most 100 pairs of
 def show(plan: Plan, workspace: Workspace) -> StudyOutput:
     """A table of all relations, and one of each relation's MRR."""
     records = _finished(plan, workspace)
-    rows, by_relation = [], []
+    rows = []
+    by_relation = []
     for ranked_by in RANKED_BY:
         for model in plan.models:
             seeds = [r for r in records if (r.model, r.ranked_by) == (model, ranked_by)]
@@ -70,7 +71,9 @@ def run(plan: Plan, workspace: Workspace) -> None:
 
 def _scorers(plan: Plan, model: str, seeds: list[int], workspace: Workspace) -> Iterator[tuple[int, Prepared]]:
     """The scorer of each seed: prepared, with built-in weights, or trained."""
-    family, settings, shots = family_of(model), plan.settings_of(model), plan.shots[0]
+    family = family_of(model)
+    settings = plan.settings_of(model)
+    shots = plan.shots[0]
     if isinstance(family, BaselineFamily):
         for seed in seeds:
             own = settings.replace(device=workspace.device) if settings else None

@@ -206,7 +206,8 @@ class BarChart(Chart):
         names = list(dict.fromkeys(name for cells in self.rows.values() for name in cells))
         styles = self.styles or _numbered(names)
         places: dict[str, list[tuple[float, float, float]]] = {name: [] for name in names}
-        middles, at = [], 0.0
+        middles = []
+        at = 0.0
         for cells in self.rows.values():
             middles.append(at + (len(cells) - 1) / 2)
             for name in (name for name in names if name in cells):

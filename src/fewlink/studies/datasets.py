@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.studies.plan import Plan
 from fewlink.studies.study import Study, StudyOutput
 from fewlink.studies.tables import Table
 from fewlink.studies.workspace import Workspace
+from fewlink.tasks.benchmark import SPLITS, Benchmark
 
 COUNTS = ("entities", "triples", "relations", "tasks", *SPLITS)
 NOTE = "triples: in the background; relations: background and task relations; tasks: the sum of the three splits"

@@ -10,7 +10,6 @@ from fewlink import __version__
 from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.core.memory import command_line
 from fewlink.core.seeds import derive, generator
-from fewlink.data.benchmark import Task
 from fewlink.evaluation.maps import PairMap
 from fewlink.models.settings import ModelSettings
 from fewlink.studies.charts import ScatterChart
@@ -19,6 +18,7 @@ from fewlink.studies.plan import Plan
 from fewlink.studies.study import Study, StudyOutput
 from fewlink.studies.tables import Table, figure
 from fewlink.studies.workspace import Workspace
+from fewlink.tasks.benchmark import Task
 
 MAX_PAIRS = 200  # of true pairs, and of false pairs
 PERPLEXITY = 30.0
@@ -51,7 +51,8 @@ def pending(plan: Plan, workspace: Workspace) -> list[str]:
 
 def run(plan: Plan, workspace: Workspace) -> None:
     """Train the models whose maps are missing, and compute the maps."""
-    benchmark, shots = workspace.data, plan.shots[0]
+    benchmark = workspace.data
+    shots = plan.shots[0]
     for model, relations in _missing(plan, workspace).items():
         settings = plan.settings_of(model)
         if not isinstance(settings, ModelSettings):

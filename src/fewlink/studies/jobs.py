@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from fewlink.core.progress import duration
 from fewlink.core.recipes import same_settings
 from fewlink.core.settings import Settings
-from fewlink.data.benchmark import Benchmark
-from fewlink.data.candidates import PAPER_SIZE
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.examples import example_predictions
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import Record, make_record
 from fewlink.models import family_of, trained_family
+from fewlink.models.cached import CachedScorer
 from fewlink.models.family import BaselineFamily, Prepared
 from fewlink.models.settings import ModelSettings
-from fewlink.scorers.cached import CachedScorer
 from fewlink.studies.plan import Plan
 from fewlink.studies.workspace import Workspace
+from fewlink.tasks.benchmark import Benchmark
+from fewlink.tasks.candidates import PAPER_SIZE
 from fewlink.training.metrics_log import read_metrics
 from fewlink.training.run import RunConfig, open_run
 from fewlink.training.trainer import Watch, train_runs
@@ -51,12 +51,14 @@ class Job:
 
 def pending_jobs(plan: Plan, workspace: Workspace) -> list[Job]:
     """The jobs of a plan that have missing records, in the order to run them."""
-    benchmark, store = workspace.data, workspace.store
+    benchmark = workspace.data
+    store = workspace.store
     pairs = min((len(task.pairs) for split in plan.splits for task in benchmark.split(split)), default=0)
     possible = [k for k in plan.shots if k < pairs]
     jobs = []
     for model in plan.models:
-        family, settings = family_of(model), plan.settings_of(model)
+        family = family_of(model)
+        settings = plan.settings_of(model)
         for shots in [possible] if family.any_shots else [[k] for k in possible]:
             missing = {}
             for seed in range(plan.seeds if family.seeded else 1):
@@ -136,7 +138,8 @@ def _kind(device: str) -> str:
 
 
 def _measure(job: Job, seed: int, prepared: Prepared, workspace: Workspace) -> None:
-    benchmark, scorer = workspace.data, CachedScorer(prepared.scorer)
+    benchmark = workspace.data
+    scorer = CachedScorer(prepared.scorer)
     facts = {"benchmark": benchmark.name, "data_sha256": benchmark.fingerprint, "model": job.model}
     for protocol in job.protocols[seed]:
         evaluation = evaluate(benchmark, scorer, protocol)

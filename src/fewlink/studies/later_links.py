@@ -16,10 +16,6 @@ import numpy as np
 
 from fewlink.core.metrics import realistic_rank
 from fewlink.core.seeds import generator
-from fewlink.data.benchmark import Benchmark, Task
-from fewlink.data.carving import FrozenGraph, freeze
-from fewlink.data.catalogue import attack_dates, attack_graph
-from fewlink.embeddings import EmbeddingSettings
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import Record, make_record
@@ -31,11 +27,15 @@ from fewlink.linker.trust import HeadFans, measure_trust
 from fewlink.models.baselines.embedding import EmbeddingScorer, train_baseline
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.baselines.links import link_settings, train_links
+from fewlink.models.contract import Question, Scorer
+from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.published import PUBLISHED
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
-from fewlink.scorers import Question, Scorer
+from fewlink.tasks.benchmark import Benchmark, Task
+from fewlink.tasks.carving import FrozenGraph, freeze
+from fewlink.tasks.catalogue import attack_dates, attack_graph
 
 NAME = "attack-2023"  # of the benchmark in records
 LAST_DAY = "2023-12-31"  # of the frozen graph
@@ -44,7 +44,8 @@ CREATED = ("_runs_on_platform", "_serves_tactic", "_in_sector", "technique_impac
 FEWEST = 15  # later links of an evaluated relation
 FIRST = 20  # answers that an analyst reads
 SURE = 0.8  # the probability of a sure answer
-COMPLEX_DIM, COMPLEX_N3 = 100, 0.03  # the latter as the search on the frozen graph chose it
+COMPLEX_DIM = 100
+COMPLEX_N3 = 0.03  # the latter as the search on the frozen graph chose it
 CHANCES = ("sure", "sure_right", "first", "first_right", "expected")
 ALL = 0  # shots of a record: all known pairs are references
 
@@ -85,8 +86,12 @@ def rank_later(
     calibration: Calibration | None = None,
 ) -> LaterRanks:
     """Rank the tails of the later links (n, 2) of a relation; pairs known on the last day do not compete."""
-    heads, range_ = np.unique(later[:, 0]), task.range
-    ranks, listed, counts, ranked = [], [], [], []
+    heads = np.unique(later[:, 0])
+    range_ = task.range
+    ranks = []
+    listed = []
+    counts = []
+    ranked = []
     given = References(tuple((h, t) for h, t in references.tolist()))
     for place, scores in score_heads(scorer, Question(task.name, references, heads.astype(np.int32), range_)):
         head = int(heads[place])
@@ -94,7 +99,8 @@ def rank_later(
         unknown = ~np.isin(range_, task.known_tails.get(head, ()))
         others = scores[unknown & ~np.isin(range_, new)]
         for tail in new.tolist():
-            own, every = scores[range_ == tail][0], scores[unknown]
+            own = scores[range_ == tail][0]
+            every = scores[unknown]
             ranks.append(realistic_rank((others > own).sum(), (others == own).sum()))
             listed.append(realistic_rank((every > own).sum(), (every == own).sum() - 1))
             counts.append(len(others) + 1)
@@ -160,8 +166,10 @@ def rank_relation(
     name: str, model: str, setting: Setting, relation: str, frozen: FrozenGraph, place: Place
 ) -> LaterRanks:
     """Rank the later links of one relation with one model."""
-    task, later = frozen.task(relation), frozen.later[relation]
-    references, calibration = setting.references(task), None
+    task = frozen.task(relation)
+    later = frozen.later[relation]
+    references = setting.references(task)
+    calibration = None
     as_references = setting.shots or model in ("trail", *PUBLISHED)  # to them, all pairs as references are the relation
     graph = frozen.hidden(relation) if as_references else frozen.graph
     if model == "trail":
@@ -208,7 +216,8 @@ def _link_complex(frozen: FrozenGraph, work: Path, device: str) -> Scorer:
 
 def measure(name: str, model: str, setting: Setting, frozen: FrozenGraph, place: Place) -> tuple[Record, Any]:
     """Evaluate a model; return its record and the ranks of its queries."""
-    begin, answers = time.monotonic(), {}
+    begin = time.monotonic()
+    answers = {}
     for relation in frozen.later:
         answers[relation] = rank_relation(name, model, setting, relation, frozen, place)
     tasks = [each.tasks for each in answers.values()]

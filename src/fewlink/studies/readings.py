@@ -31,12 +31,11 @@ from fewlink.core.errors import FewlinkError, choose
 from fewlink.core.progress import duration, progress, set_quiet
 from fewlink.core.recipes import Vectors, same_settings
 from fewlink.core.storage import exists, new_folder, read_folder
-from fewlink.data.benchmark import Benchmark
-from fewlink.embeddings import Embeddings
-from fewlink.embeddings.table import save_tensors
 from fewlink.evaluation.curves import CurvePoint, ReadingCurve
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models import trained_family
+from fewlink.models.embeddings import Embeddings
+from fewlink.models.embeddings.table import save_tensors
 from fewlink.models.family import RunState
 from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun, shared_settings
 from fewlink.models.fsrl.settings import FewShotSettings
@@ -46,6 +45,7 @@ from fewlink.studies.plan import OTHER, Figures, Plan, published_figures
 from fewlink.studies.study import Study, StudyOutput
 from fewlink.studies.tables import COLUMNS, Table, figure, spread
 from fewlink.studies.workspace import Workspace
+from fewlink.tasks.benchmark import Benchmark
 from fewlink.training.trainer import deterministic
 
 BEST = "best"  # the change that stands for the best change of each question, by dev
@@ -98,7 +98,9 @@ def resolve(plan: Plan, name: str) -> Resolved:
         bases = [each for each, reading in plan.readings.items() if reading.model]
         raise FewlinkError(f"reading '{name}' must be a base ({', '.join(bases)}) and changes, joined by +")
     recipe = trained_family(base.model).recipe(base.model)
-    settings, vectors, ranking = recipe.settings, recipe.vectors.as_dict(), Ranking("paper", "first")
+    settings = recipe.settings
+    vectors = recipe.vectors.as_dict()
+    ranking = Ranking("paper", "first")
     for reading in (base, *changes):
         settings = settings.adjusted(reading.settings)
         vectors |= reading.vectors
@@ -184,7 +186,8 @@ def _plain(vectors: Vectors) -> dict[str, Any]:
 
 
 def show(plan: Plan, workspace: Workspace) -> StudyOutput:
-    stored, fingerprint = workspace.store.read(ReadingCurve), workspace.benchmark.fingerprint
+    stored = workspace.store.read(ReadingCurve)
+    fingerprint = workspace.benchmark.fingerprint
     found = [
         (title, reading, own)
         for title, reading in readings_of(plan, stored, fingerprint)
@@ -290,7 +293,8 @@ def _verdict(found: Found, split: str) -> str:
 
 
 def pending(plan: Plan, workspace: Workspace) -> list[str]:
-    stored, fingerprint = workspace.store.read(ReadingCurve), workspace.benchmark.fingerprint
+    stored = workspace.store.read(ReadingCurve)
+    fingerprint = workspace.benchmark.fingerprint
     lines = []
     for _, reading in readings_of(plan, stored, fingerprint):
         finished = {curve.seed for curve in curves_of(plan, reading, stored, fingerprint)}
@@ -308,7 +312,8 @@ def run(plan: Plan, workspace: Workspace) -> None:
         engine: Engine = ThisProcess()
         inside = workspace
         if workspace.processes > 1:
-            engine, inside = Processes(workspace.processes, min_seconds=0), workspace.without_reporters()
+            engine = Processes(workspace.processes, min_seconds=0)
+            inside = workspace.without_reporters()
         tables = list({job.vectors: job for job in jobs}.values())
         for _ in engine.run(Worker(inside, _vectors), [[job] for job in tables]):
             pass
@@ -345,7 +350,8 @@ def _title(group: Sequence[Job]) -> str:
 
 def _jobs(plan: Plan, workspace: Workspace) -> list[Job]:
     """The runs to train. Readings with the same settings and vectors share a run with the steps of the longest."""
-    stored, fingerprint = workspace.store.read(ReadingCurve), workspace.data.fingerprint
+    stored = workspace.store.read(ReadingCurve)
+    fingerprint = workspace.data.fingerprint
     rankings: dict[tuple[FewShotSettings, Vectors], list[Ranking]] = {}
     steps: dict[tuple[FewShotSettings, Vectors], int] = {}
     for _, reading in readings_of(plan, stored, fingerprint):
@@ -379,14 +385,16 @@ def _groups(jobs: Sequence[Job], device: str) -> list[list[Job]]:
 
 def evaluation_steps(settings: FewShotSettings) -> list[int]:
     """The steps to evaluate at: every `evaluate_every` steps, every fifth of that before the first, and at the end."""
-    every, steps = settings.evaluate_every, settings.steps
+    every = settings.evaluate_every
+    steps = settings.steps
     early = range(max(1, every // EARLY), every, max(1, every // EARLY))
     return sorted({step for step in (*early, *range(every, steps, every)) if step < steps} | {steps})
 
 
 def _run_group(group: Sequence[Job], workspace: Workspace) -> None:
     """Train a group of jobs, or continue it, and store the curves."""
-    benchmark, title = workspace.data, _title(group)
+    benchmark = workspace.data
+    title = _title(group)
     vectors = {job.vectors: _vectors(job, workspace) for job in group}
     progress_of = GroupProgress(workspace.work / "readings" / _digest(group, benchmark))
     with deterministic(workspace.device), _tf32():
@@ -477,7 +485,8 @@ def _is_finite(learner: FewShotLearner, run: int) -> bool:
 
 def _evaluate(learner: FewShotLearner, run: int, job: Job, benchmark: Benchmark, step: int) -> Iterator[CurvePoint]:
     """The point of a run at a step for each way to rank."""
-    scorer, settings = learner.scorer(run), job.settings
+    scorer = learner.scorer(run)
+    settings = job.settings
     for ranking in job.rankings:
         figures = {}
         for split in ("dev", "test"):
@@ -506,7 +515,8 @@ class GroupProgress:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._saved_at, self._seconds = time.monotonic(), 0.0  # of the last save, and how long it took
+        self._saved_at = time.monotonic()
+        self._seconds = 0.0  # of the last save, and how long it took
 
     def load(self, learner: FewShotLearner, group: Sequence[Job]) -> tuple[int, Points]:
         """The step and the points so far; the learner gets its state. 0 and no points if nothing is saved."""

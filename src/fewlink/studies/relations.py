@@ -13,7 +13,9 @@ from fewlink.studies.workspace import Workspace
 
 def show(plan: Plan, workspace: Workspace) -> StudyOutput:
     """Show a table for each set of candidates, and a chart for the last one."""
-    records, shots, benchmark = finished_records(plan, workspace), plan.shots[0], workspace.benchmark.name
+    records = finished_records(plan, workspace)
+    shots = plan.shots[0]
+    benchmark = workspace.benchmark.name
     output = [tables.by_relation(records, plan.models, candidates=c, shots=shots) for c in plan.candidates]
     published = _published(plan, benchmark)
     if published.rows:

@@ -32,7 +32,8 @@ FIGURE = re.compile(r"[*`]*[+−-]?[\d,]*\.?\d+( ± [\d.]+)?[*`]*")
 
 def write_report(folder: Path, out: Path, published: Mapping[str, Published] | None = None) -> None:
     """Write the report of all results in a folder; `published` has the paper's figures by benchmark."""
-    folder, out = Path(folder), Path(out)
+    folder = Path(folder)
+    out = Path(out)
     if not folder.is_dir():
         raise FewlinkError(f"{folder} does not exist: give a folder of records, which fewlink evaluate creates")
     if out.is_dir():

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fewlink.core.errors import FewlinkError
-from fewlink.data import open_benchmark
 from fewlink.studies.jobs import pending_jobs, run_jobs
 from fewlink.studies.plan import Plan, Rivals
 from fewlink.studies.study import Study, StudyOutput
 from fewlink.studies.tables import leaderboard
 from fewlink.studies.workspace import Workspace
+from fewlink.tasks import open_benchmark
 
 
 class Gap(NamedTuple):

@@ -28,7 +28,8 @@ from fewlink.studies.tables import COLUMNS, Published, Table, moments, select, v
 GREY = len(COLOURS) - 1  # the last colour
 MAX_LINES = GREY  # models in a line chart, each with its own colour
 MAX_EXAMPLES = 4  # of a model, for right and wrong answers each
-OTHERS, DEV = "Test with other candidates", "Dev, for choosing settings"
+OTHERS = "Test with other candidates"
+DEV = "Dev, for choosing settings"
 Styles = Mapping[str, int]
 
 
@@ -244,7 +245,8 @@ def _by_relation(records: Sequence[Record], protocol: MainProtocol, leaders: Seq
     if len(rows) < 2:
         return Section("By relation")
     limit = max(mean + deviation for cells in rows.values() for mean, deviation in cells.values())
-    names, half = list(rows), (len(rows) + 1) // 2
+    names = list(rows)
+    half = (len(rows) + 1) // 2
     drawn = []
     for number, some in enumerate((names[:half], names[half:]), 1):
         shown = {name: rows[name] for name in some}
@@ -264,7 +266,8 @@ def _by_shots(
     by_metric = {
         metric: tables.by_shots(records, key, candidates=protocol.candidates) for metric, key in COLUMNS.items()
     }
-    shown, count = _drawn_by_shots(records, protocol, ranking), len(by_metric["MRR"].rows)
+    shown = _drawn_by_shots(records, protocol, ranking)
+    count = len(by_metric["MRR"].rows)
     if not shown:
         return Section("By number of references")
     on_test = select(records, split="test", candidates=protocol.candidates, references="first")

@@ -10,8 +10,8 @@ from fewlink.core.storage import write_json
 from fewlink.evaluation.curves import CurvePoint, LearningCurve
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.stored import read_result
+from fewlink.models.contract import Scorer
 from fewlink.models.settings import ModelSettings
-from fewlink.scorers import Scorer
 from fewlink.studies.charts import Chart, LineChart, step_lines
 from fewlink.studies.jobs import run_models
 from fewlink.studies.plan import Plan
@@ -53,7 +53,9 @@ def run(plan: Plan, workspace: Workspace) -> None:
 
 def _curve_watch(plan: Plan, workspace: Workspace) -> Watch:
     """A function that evaluates a run on dev and test and adds the point to its learning curve."""
-    benchmark, shots, candidates = workspace.data, plan.shots[0], plan.candidates[0]
+    benchmark = workspace.data
+    shots = plan.shots[0]
+    candidates = plan.candidates[0]
 
     def watch(run: Path, step: int, scorer: Scorer) -> None:
         figures = {}

@@ -16,7 +16,8 @@ from fewlink.models import families
 from fewlink.models.family import BaselineFamily
 
 PROTOCOLS = ("paper", "full", "open")
-LEADERBOARD_CANDIDATES, LEADERBOARD_SHOTS = ("full", "paper", "open"), (1, 3, 5)
+LEADERBOARD_CANDIDATES = ("full", "paper", "open")
+LEADERBOARD_SHOTS = (1, 3, 5)
 COLUMNS = labelled("mrr", "hits@10", "hits@5", "hits@1")
 Published = Mapping[str, Mapping[str, Mapping[str, float]]]  # model -> split -> metric -> figure
 

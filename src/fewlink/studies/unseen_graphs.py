@@ -50,14 +50,13 @@ from fewlink.core.memory import command_line, hardware
 from fewlink.core.progress import duration, progress, tell
 from fewlink.core.seeds import generator
 from fewlink.core.storage import read_json, write_bytes
-from fewlink.data.benchmark import Task, sorted_pairs
-from fewlink.data.candidates import Candidates, candidates_of
-from fewlink.embeddings import EmbeddingSettings, train
 from fewlink.evaluation.evaluator import rank_queries
 from fewlink.graph import Graph, compile_graph
 from fewlink.models.baselines.embedding import EmbeddingScorer
 from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
 from fewlink.models.baselines.links import link_settings
+from fewlink.models.contract import Question, Scorer
+from fewlink.models.embeddings import EmbeddingSettings, train
 from fewlink.models.published import PUBLISHED
 from fewlink.models.trail.learner import network_of
 from fewlink.models.trail.names import NAME_RELATIONS
@@ -67,16 +66,21 @@ from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, shipped
 from fewlink.models.weights import check_weights
-from fewlink.scorers import Question, Scorer
 from fewlink.studies.unseen_tables import ALL, COLUMNS, FORMAT, OF_ONE_TAIL, OTHERS, OWN, SIZES, Figure, stored_tables
+from fewlink.tasks.benchmark import Task, sorted_pairs
+from fewlink.tasks.candidates import Candidates, candidates_of
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import RunConfig
 
 SEED = 0  # of everything that is drawn
-FEWEST, RELATIONS, ASKED = 20, 30, 50
+FEWEST = 20
+RELATIONS = 30
+ASKED = 50
 BASE = 3  # references that skewed sets begin with
 FEWEST_OTHERS = 5
-OWN_BEST, CURATED, FEWEST_CURATED = 10, 64, 20
+OWN_BEST = 10
+CURATED = 64
+FEWEST_CURATED = 20
 TOGETHER = 5  # relations that are hidden side by side from a model that is trained
 BATCH = 1000  # examples of a step of training
 NAME_EVIDENCE = ("same", "contain", "vectors")  # what TRAIL reads of names
@@ -181,7 +185,8 @@ def curve_of(graph: Graph, scorer: Scorer, hidden: Hidden) -> Rows:
 def skewed_rows(graph: Graph, scorer: Scorer, hidden: Hidden) -> Rows:
     """Rows of three references, and of three with ten or thirty of one tail, for pairs with other tails; and of three
     with the ten that the scorer finds first. Sets that the relation has too few pairs for are left out."""
-    base, rest = hidden.pool[:BASE], hidden.pool[BASE:]
+    base = hidden.pool[:BASE]
+    rest = hidden.pool[BASE:]
     tails, counts = np.unique(rest[:, 1], return_counts=True)
     one = rest[rest[:, 1] == tails[counts.argmax()]]
     others = hidden.asked[hidden.asked[:, 1] != one[0, 1]]
@@ -216,7 +221,8 @@ class Reader(NamedTuple):
     on: Callable[[Graph], Callable[[Hidden], Scorer]]
 
     def measure(self, graph: Graph, hidden: Sequence[Hidden], advance: Advanced) -> dict[str, Rows]:
-        rows, scorer_of = {}, self.on(graph)
+        rows = {}
+        scorer_of = self.on(graph)
         for number, each in enumerate(hidden, 1):
             scorer = scorer_of(each)
             rows[each.name] = {**curve_of(graph, scorer, each), **skewed_rows(graph, scorer, each)}
@@ -308,7 +314,8 @@ def without_evidence(scorer: TrailScorer, without: Sequence[str]) -> TrailScorer
 def published_model(model: str, file: Path, device: str) -> Reader:
     """ULTRA or TRIX with the weights of a file."""
     family = PUBLISHED[model]
-    checkpoint, name = family.read(file), family.name_of(file)
+    checkpoint = family.read(file)
+    name = family.name_of(file)
     network = checkpoint.network().to(device)
 
     def on(graph: Graph) -> Callable[[Hidden], Scorer]:
@@ -457,11 +464,14 @@ def run(
                 todo.append((each, listed))
     todo.sort(key=lambda pair: pair[1].triples.stat().st_size)
     work = [listed.triples.stat().st_size for _, listed in todo]
-    begin, done = time.monotonic(), 0
+    begin = time.monotonic()
+    done = 0
     tell(f"{len(todo)} of {len(planned) * len(graphs)} records to make, in {results}")
     with progress("unseen graphs", sum(work)) as advance:
         for (each, listed), size in zip(todo, work, strict=True):
-            title, before, started = f"{each.label} on {listed.name}", done, time.monotonic()
+            title = f"{each.label} on {listed.name}"
+            before = done
+            started = time.monotonic()
 
             def told(share: float, title: str = title, before: int = before, size: int = size) -> None:
                 reached = before + share * size

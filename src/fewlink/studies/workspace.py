@@ -12,10 +12,10 @@ from typing import NamedTuple
 from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import PER_RUN_SETTINGS
 from fewlink.core.settings import Settings
-from fewlink.data import open_benchmark
-from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.records import RecordStore
 from fewlink.models.family import Reporter
+from fewlink.tasks import open_benchmark
+from fewlink.tasks.benchmark import Benchmark
 
 
 class StoredBenchmark(NamedTuple):

@@ -17,11 +17,12 @@ from torch import Tensor
 from fewlink.core import storage
 from fewlink.core.errors import InputError, reading
 from fewlink.core.storage import exists, new_folder, open_folder, read_folder, read_json, write_json
-from fewlink.embeddings.table import save_tensors
+from fewlink.models.embeddings.table import save_tensors
 from fewlink.training.folder import BEST, CONFIG, LAST, REMEDY, STATE, check_belongs, config_content, run_id
 
 FORMAT = "fewlink-checkpoint/1"
-WEIGHTS, OPTIMIZER = "weights.safetensors", "optimizer.safetensors"
+WEIGHTS = "weights.safetensors"
+OPTIMIZER = "optimizer.safetensors"
 FORMER = "former.safetensors"  # weights in use until the configuration names the ones that replace them
 MAX_READS = 5  # `best/` may be replaced after `last/` was read
 LOSSES_IN_0_2 = ("loss", "rank_loss", "reconstruction_loss")  # a list in states written by version 0.2

@@ -16,9 +16,13 @@ from fewlink.core.storage import exists, locked, locked_inside, read_json, with_
 
 CONFIG = "config.json"
 EMBEDDINGS = "embeddings"
-LAST, BEST = "last", "best"  # checkpoints
+LAST = "last"
+BEST = "best"  # checkpoints
 STATE = "state.json"  # in a checkpoint
-CALIBRATION, FIT, BENCHMARK, DEPLOYED = "calibration.json", "fit.json", "benchmark", "serving"
+CALIBRATION = "calibration.json"
+FIT = "fit.json"
+BENCHMARK = "benchmark"
+DEPLOYED = "serving"
 FIT_FORMAT = "fewlink-fit/3"
 REMEDY = "restore the folder of this run, or train again in another folder"
 OPTIONAL = {  # files and folders that a run may have, and the remedy if one is lost
@@ -87,7 +91,8 @@ def check_complete(run: Path, *names: str) -> None:
 
 def check_belongs(manifest: Mapping[str, Any], run: Path, folder: Path) -> None:
     """Raise if a folder inside a run folder was written for another run."""
-    own, other = run_id(run), manifest.get("run")
+    own = run_id(run)
+    other = manifest.get("run")
     if own and other and own != other:
         raise InputError(folder, f"belongs to another run ({other}, not {own}): restore the folder of this run")
 

@@ -31,13 +31,13 @@ from fewlink.core.storage import (
     without_sha256,
     write_json,
 )
-from fewlink.data.benchmark import SPLITS, Benchmark
-from fewlink.data.catalogue import open_benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.models import family_of, trained_family
+from fewlink.models.contract import Scorer
 from fewlink.models.family import BaselineFamily, PretrainedVectors, TrainedFamily
 from fewlink.models.settings import ModelSettings
-from fewlink.scorers import Scorer
+from fewlink.tasks.benchmark import SPLITS, Benchmark
+from fewlink.tasks.catalogue import open_benchmark
+from fewlink.tasks.training_graph import known_graph
 from fewlink.training.checkpoints import has_checkpoint, load_best
 from fewlink.training.folder import (
     BENCHMARK,
@@ -99,7 +99,8 @@ class RunConfig:
 
     @classmethod
     def of(cls, benchmark: Benchmark, vectors: PretrainedVectors, settings: ModelSettings) -> RunConfig:
-        graph, family = benchmark.graph, trained_family(settings.model)
+        graph = benchmark.graph
+        family = trained_family(settings.model)
         return cls(
             settings,
             {
@@ -178,7 +179,8 @@ class RunConfig:
     def check_continues(self, run: Path, wanted: RunConfig) -> None:
         """Raise unless `wanted` continues this run; more steps or patience and another device are allowed."""
         self.check_same_benchmark(run, wanted.benchmark["fingerprint"])
-        own, other = self.embeddings["sha256"], wanted.embeddings["sha256"]
+        own = self.embeddings["sha256"]
+        other = wanted.embeddings["sha256"]
         if own != other:
             raise _trained_differently(run, "with other embeddings", f"{self.embeddings['model']} vectors", own, other)
         wanted_facts = json.loads(json.dumps(wanted.parts))  # JSON has lists where Python has tuples
@@ -197,7 +199,8 @@ class RunConfig:
 
     def check_same_settings(self, run: Path, wanted: ModelSettings) -> None:
         """Raise unless these settings continue this run."""
-        before, after = self.settings.as_dict(), wanted.as_dict()
+        before = self.settings.as_dict()
+        after = wanted.as_dict()
         if before["model"] != after["model"]:
             raise FewlinkError(f"{run} is a run of {before['model']}, not of {after['model']}: choose another folder")
         for name, value in after.items():
@@ -293,7 +296,8 @@ def is_run(folder: Path) -> bool:
 
 def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
     """The benchmark of a run, opened from `bench` or from `benchmark_source`."""
-    trained_on, source = RunConfig.read(run).benchmark, benchmark_source(run)
+    trained_on = RunConfig.read(run).benchmark
+    source = benchmark_source(run)
     try:
         benchmark = open_benchmark(bench or source)
     except FewlinkError as error:
@@ -325,7 +329,8 @@ def benchmark_source(run: Path) -> str:
 
 def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> Scorer:
     """The best model of a run as a scorer, on the graph that it was trained on or on an extension of it."""
-    folder, device = Path(folder), use_device(device)
+    folder = Path(folder)
+    device = use_device(device)
     config = RunConfig.read(folder)
     extended = config.graph["fingerprint"] in benchmark.extended_from
     if extended:
@@ -363,7 +368,8 @@ def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, de
             raise InputError(folder / CONFIG, f"answers with {name}, which is not a learning-free scorer: fit again")
         whole = Benchmark(benchmark.name, known_graph(benchmark), {split: [] for split in SPLITS})
         return baseline.prepare(name, whole, None, shots=config.settings.shots).scorer
-    family, settings = config.family, config.settings.replace(device=device)
+    family = config.family
+    settings = config.settings.replace(device=device)
     weights, _ = load_best(folder)
     memory.ensure(settings.model, family.memory(benchmark.graph, vectors, settings), device)
     return family.scorer(benchmark, vectors, settings, weights, run=folder)
@@ -375,7 +381,8 @@ def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) 
     A run without a checkpoint may start again with other settings. The configuration of a run that continues is written
     when its checkpoint has been loaded.
     """
-    embeddings, has_config = run / EMBEDDINGS, (run / CONFIG).exists()
+    embeddings = run / EMBEDDINGS
+    has_config = (run / CONFIG).exists()
     continues = has_config and has_checkpoint(run)
     if continues:
         RunConfig.read(run).check_continues(run, wanted)

@@ -13,13 +13,13 @@ from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.progress import tell
 from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors
 from fewlink.core.storage import exists
-from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.carving import carve_any
-from fewlink.data.catalogue import is_benchmark
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.models import trained_family, training_recipe
 from fewlink.models.family import PretrainedVectors, Reporter, TrainedFamily
 from fewlink.models.settings import ModelSettings
+from fewlink.tasks import Benchmark, open_benchmark
+from fewlink.tasks.carving import carve_any
+from fewlink.tasks.catalogue import is_benchmark
 from fewlink.training.checkpoints import has_checkpoint
 from fewlink.training.folder import BENCHMARK, EMBEDDINGS
 from fewlink.training.run import RunConfig, benchmark_of, check_folder, check_may_train, is_run
@@ -213,7 +213,8 @@ def _open_or_carve(source: Source, settings: ModelSettings, out: Path) -> Benchm
         return source
     if not Path(source).is_file() or is_benchmark(Path(source)):
         return open_benchmark(source)
-    report, folder = CompileReport(), out / BENCHMARK
+    report = CompileReport()
+    folder = out / BENCHMARK
     try:
         graph = compile_graph([Path(source)], literals="keep", report=report)
     except InputError as error:

@@ -24,13 +24,13 @@ from torch import Tensor
 from fewlink.core import distributed, memory
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import progress, silent
-from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models import trained_family
+from fewlink.models.contract import Scorer
 from fewlink.models.family import PretrainedVectors, RunState
 from fewlink.models.settings import ModelSettings
 from fewlink.models.weights import check_weights
-from fewlink.scorers import Scorer
+from fewlink.tasks.benchmark import Benchmark
 from fewlink.training.checkpoints import State, load_last, load_state, recover, save_best, save_last
 from fewlink.training.folder import locked_run
 from fewlink.training.metrics_log import MetricsLog, truncate_metrics
@@ -131,7 +131,9 @@ class Trainer:
     def __init__(
         self, benchmark: Benchmark, vectors: PretrainedVectors, settings: ModelSettings, seeds: Sequence[int]
     ) -> None:
-        self.benchmark, self.settings, self.seeds = benchmark, settings, seeds
+        self.benchmark = benchmark
+        self.settings = settings
+        self.seeds = seeds
         self.learner = trained_family(settings.model).learner(benchmark, vectors, settings, seeds)
         self.states = [State() for _ in seeds]
         self.logs: dict[int, MetricsLog] = {}
@@ -156,13 +158,15 @@ class Trainer:
 
         The progress is saved into the run folders at least once a minute.
         """
-        settings, state = self.settings, self.states[0]
+        settings = self.settings
+        state = self.states[0]
         first = state.since.get("step", state.step)
         end = min(settings.steps, (first // settings.evaluate_every + 1) * settings.evaluate_every)
         sums, training_seconds, sampling_seconds = self._train(runs, first, end)
         for run, state in enumerate(self.states):
             began = time.perf_counter()
-            state.step, state.since = end, {}
+            state.step = end
+            state.since = {}
             figures = self.evaluate(run)
             evaluation_seconds = time.perf_counter() - began
             state.seconds += training_seconds + evaluation_seconds
@@ -186,7 +190,9 @@ class Trainer:
 
         All three count from step `first`, that of the last evaluation, even if the run was interrupted since then.
         """
-        settings, step, since = self.settings, self.states[0].step, self.states[0].since
+        settings = self.settings
+        step = self.states[0].step
+        since = self.states[0].since
         sampling_seconds = since.get("sampling", 0.0)
         saved_at = time.perf_counter()
         began = saved_at - since.get("seconds", 0.0)
@@ -233,7 +239,9 @@ class Trainer:
         figures = evaluate(self.benchmark, self.learner.scorer(run), protocol).metrics()["micro"]
         last_is_best = trained_family(self.settings.model).last_is_best
         if last_is_best or not state.best or figures["mrr"] > state.best["mrr"]:
-            state.best_step, state.best, state.waited = state.step, figures, 0
+            state.best_step = state.step
+            state.best = figures
+            state.waited = 0
         else:
             state.waited += 1
         return figures
@@ -244,7 +252,8 @@ class Trainer:
             return
         for index, (seed, state) in enumerate(zip(self.seeds, self.states, strict=True)):
             began = time.perf_counter()
-            run, (weights, moments) = runs[seed], self.learner.state(index)
+            run = runs[seed]
+            weights, moments = self.learner.state(index)
             save_last(run, weights, moments, state)
             if state.is_best:
                 save_best(run, weights, state.step)
@@ -338,7 +347,8 @@ def _result(run: Path, state: State, settings: ModelSettings) -> RunResult:
 def deterministic(device: str) -> Iterator[None]:
     """Make torch deterministic on the CPU; restore its mode and its random generators afterwards."""
     options: Any = torch.utils.deterministic
-    mode, fills_memory = torch.get_deterministic_debug_mode(), options.fill_uninitialized_memory
+    mode = torch.get_deterministic_debug_mode()
+    fills_memory = options.fill_uninitialized_memory
     with torch.random.fork_rng(devices=[] if device == "cpu" else [torch.device(device)]):
         if device == "cpu":
             options.fill_uninitialized_memory = False

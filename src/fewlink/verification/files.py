@@ -13,12 +13,12 @@ from fewlink.core.errors import InputError, reading
 from fewlink.core.storage import read_json, sha256_file
 from fewlink.curation import schema
 from fewlink.curation.store import APPLICATION, MAGIC
-from fewlink.embeddings import checkpoint as state
 from fewlink.evaluation import ranks
 from fewlink.evaluation.records import Record, kind_of
 from fewlink.evaluation.stored import each_line
 from fewlink.fitting import record as fit_record
 from fewlink.linker import calibration
+from fewlink.models.embeddings import checkpoint as state
 from fewlink.models.trail import built_in, shipped
 from fewlink.training.folder import FIT_FORMAT, run_id
 from fewlink.verification.report import Verified

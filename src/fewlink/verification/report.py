@@ -12,7 +12,9 @@ from safetensors import SafetensorError
 
 from fewlink.core.errors import FewlinkError, InputError, describe
 
-WHOLE, DAMAGED, UNKNOWN = "whole", "damaged", "unknown"
+WHOLE = "whole"
+DAMAGED = "damaged"
+UNKNOWN = "unknown"
 
 
 @dataclass

@@ -16,16 +16,16 @@ from typing import Any
 
 from fewlink.core.errors import InputError, reading
 from fewlink.core.storage import MANIFEST, open_folder, read_json, sha256_file
-from fewlink.data import benchmark as benchmarks
-from fewlink.data.benchmark import Benchmark
-from fewlink.embeddings import table
-from fewlink.embeddings.convert import check_finite
 from fewlink.evaluation import ranks
 from fewlink.evaluation.records import kind_of
 from fewlink.fitting import record as fit_record
 from fewlink.graph import graph as graphs
 from fewlink.graph.graph import Graph
 from fewlink.linker import calibration, saving
+from fewlink.models.embeddings import table
+from fewlink.models.embeddings.convert import check_finite
+from fewlink.tasks import benchmark as benchmarks
+from fewlink.tasks.benchmark import Benchmark
 from fewlink.training import checkpoints, metrics_log, run
 from fewlink.training.folder import (
     BENCHMARK,
@@ -191,7 +191,8 @@ def _run(found: Verified, path: Path) -> None:
     found.files += 1
     if config is None:
         if not (path / CONFIG).exists():
-            found.problems, found.unclear = [], [f"{path}: has no {CONFIG}, so training or fitting has not begun"]
+            found.problems = []
+            found.unclear = [f"{path}: has no {CONFIG}, so training or fitting has not begun"]
         return
     found.kind = f"{found.kind} of {config.settings.model}"
     for name in (EMBEDDINGS, "best", "last", DEPLOYED, BENCHMARK):
@@ -210,7 +211,8 @@ def _run(found: Verified, path: Path) -> None:
     found.check(lambda: Deployed.open(path))
     for name in OPTIONAL:
         found.check(lambda name=name: check_complete(path, name))  # type: ignore[misc]
-    calibrated, metrics = path / CALIBRATION, path / metrics_log.METRICS
+    calibrated = path / CALIBRATION
+    metrics = path / metrics_log.METRICS
     for file, read in (
         (calibrated, lambda: calibration.open_calibration(calibrated, config.id)),
         (path / FIT, lambda: fit_record.read_record(path)),

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from fewlink.core.errors import FewlinkError
-from fewlink.data import open_benchmark
-from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines import links
 from fewlink.models.baselines.embedding import EmbeddingScorer, train_baseline
 from fewlink.models.baselines.links import link_settings, train_links
-from fewlink.models.baselines.tuning import tune
+from fewlink.models.contract import Question
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings
 from fewlink.models.family import Reporter
-from fewlink.scorers import Question
+from fewlink.tasks import open_benchmark
+from fewlink.training.tuning import tune
 
 BENCHMARK = open_benchmark("umls")
 QUICK = EmbeddingSettings(model="distmult", dim=16, epochs=3, negatives=32, batch_size=512, n3=0.0)

@@ -12,7 +12,7 @@ from tests.conftest import ENTITIES, graph_of, id_graph, id_triples
 
 from fewlink.core.errors import UnknownName
 from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
-from fewlink.scorers import Question, best_tails
+from fewlink.models.contract import Question, best_tails
 
 GRAPH = graph_of("a r b", "a r c", "b q c", "d r b", "e q e")
 EVERY = np.arange(5, dtype=np.int32)

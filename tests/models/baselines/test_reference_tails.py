@@ -13,7 +13,7 @@ from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
 from fewlink.graph import Graph
 from fewlink.models.baselines.learning_free import ReferenceTailsScorer
-from fewlink.scorers import Question
+from fewlink.models.contract import Question
 
 Edge = tuple[int, int]
 

@@ -13,7 +13,7 @@ from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
 from fewlink.models.baselines import learning_free
 from fewlink.models.baselines.learning_free import ANY_EDGE, ANY_PATH, DEGREE, SAME_TAIL, RulesScorer
-from fewlink.scorers import Question
+from fewlink.models.contract import Question
 
 entities = st.integers(0, ENTITIES - 1)
 Walks = dict[tuple[int, ...], list[int]]

@@ -14,7 +14,7 @@ from tests.training.runs import small, umls, vectors
 from torch import Tensor
 from torch.func import functional_call
 
-from fewlink.data.candidates import open_candidates
+from fewlink.models.contract import Question
 from fewlink.models.fsrl.adaptation import AdaptingScorer, adapted_model, held_out
 from fewlink.models.fsrl.compositions import COMPOSITIONS, build
 from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun
@@ -22,7 +22,7 @@ from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.scorers import Question
+from fewlink.tasks.candidates import open_candidates
 from fewlink.training.trainer import train_run
 
 both = pytest.mark.parametrize("name", ["fsrl-maml", "fsrl-anil"])

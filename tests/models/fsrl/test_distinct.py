@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.models.fsrl.oracle import normal, parameters_of, random_surroundings, surroundings_of
 from torch import Tensor
 
+from fewlink.models.contract import Question
 from fewlink.models.fsrl import distinct as distinct_room
 from fewlink.models.fsrl.compositions import COMPOSITIONS, build
 from fewlink.models.fsrl.distinct import distinct
 from fewlink.models.fsrl.exact import ExactEncoder, encode_all
 from fewlink.models.fsrl.scorer import FewShotScorer
-from fewlink.scorers import Question
 
 every_precision = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 few_values = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1.5, 1e-30, 3e30, float("inf")])

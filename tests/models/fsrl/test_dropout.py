@@ -8,6 +8,7 @@ import torch
 from tests.models.fsrl.oracle import ask, close, has_any, normal, parameters_of, random_surroundings
 from torch import Tensor, nn
 
+from fewlink.models.contract import Question
 from fewlink.models.fsrl.compositions import COMPOSITIONS, build
 from fewlink.models.fsrl.encoder import (
     AttentiveNeighbours,
@@ -20,7 +21,6 @@ from fewlink.models.fsrl.exact import encode_all
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.pair import Concatenation, FeedForward
 from fewlink.models.fsrl.scorer import FewShotScorer
-from fewlink.scorers import Question
 
 ENCODERS = [AttentiveNeighbours, MeanNeighbours, OwnAndNeighbours, ProjectedMean, ReleasedNeighbours]
 SURROUNDINGS = random_surroundings(2, 4, 4)

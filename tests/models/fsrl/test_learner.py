@@ -12,11 +12,11 @@ from tests.training.runs import doubled, everything, lines_of, saved, small, tim
 from tests.training.runs import quick as quick
 
 from fewlink.core.errors import FewlinkError
-from fewlink.data import candidates, competing_tails
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.fsrl.compositions import COMPOSITIONS
 from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun, sampler
 from fewlink.models.fsrl.settings import FewShotSettings
+from fewlink.tasks import candidates, competing_tails
 from fewlink.training import RunConfig, train_runs
 from fewlink.training import trainer as trainer_room
 from fewlink.training.trainer import Trainer, train_run

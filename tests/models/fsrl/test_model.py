@@ -20,9 +20,9 @@ from tests.models.fsrl.oracle import (
 )
 from torch import Tensor
 
-from fewlink.data import Benchmark, open_benchmark
-from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate, evaluator, rank_split
+from fewlink.models.contract import Question
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.fsrl import exact
 from fewlink.models.fsrl.aggregator import EveryReference, MeanPooling
 from fewlink.models.fsrl.compositions import COMPOSITIONS, build
@@ -33,7 +33,7 @@ from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.pair import Concatenation
 from fewlink.models.fsrl.scorer import FewShotScorer
-from fewlink.scorers import Question
+from fewlink.tasks import Benchmark, open_benchmark
 
 every_model = pytest.mark.parametrize("name", COMPOSITIONS)
 

@@ -8,8 +8,8 @@ from tests.conftest import graph_of, id_graph
 from tests.models.fsrl.oracle import close, normal
 
 from fewlink.core.errors import FewlinkError
-from fewlink.embeddings import Embeddings
-from fewlink.embeddings.table import check_fits
+from fewlink.models.embeddings import Embeddings
+from fewlink.models.embeddings.table import check_fits
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 
 GRAPH = graph_of("a r b", "a q c", "b q c")  # a 0, b 1, c 2; r 0, q 1, their inverses 2 and 3

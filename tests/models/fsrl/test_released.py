@@ -9,13 +9,13 @@ import torch
 from tests.models.fsrl.oracle import ask, close, surroundings_of
 from torch import Tensor
 
+from fewlink.models.contract import Question
 from fewlink.models.fsrl.compositions import build
 from fewlink.models.fsrl.encoder import ReleasedNeighbours
 from fewlink.models.fsrl.exact import encode_all
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.scorer import FewShotScorer
-from fewlink.scorers import Question
 
 HALF = math.atanh(0.5)
 TANH_1, TANH_2 = math.tanh(1), math.tanh(2)

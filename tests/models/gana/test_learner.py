@@ -12,7 +12,7 @@ from tests.models.metar.test_learner import brief
 from tests.training.runs import quick, umls, vectors
 
 from fewlink.core.errors import FewlinkError
-from fewlink.embeddings import Embeddings
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.gana.family import FAMILY, assemble
 from fewlink.models.gana.model import GANA
 from fewlink.models.gana.settings import GANASettings

@@ -9,12 +9,12 @@ from tests.conftest import id_graph
 from tests.models.gana import literal
 from torch import Tensor
 
-from fewlink.embeddings import Embeddings
+from fewlink.models.contract import Question
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.gana.model import GANA, gradient_metas, project
 from fewlink.models.gana.scorer import GANAScorer
 from fewlink.models.metar.model import gradient_meta
-from fewlink.scorers import Question
 
 DIM, SHOTS, FALSE, QUERIES, BATCH, ENTITIES = 4, 3, 2, 3, 4, 12
 EDGES = [(h, h % 3, 5 + (3 * h) % 6) for h in range(6)] + [(6, 1, 7), (2, 2, 9)]  # entity 11 has none

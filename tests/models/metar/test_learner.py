@@ -17,12 +17,9 @@ from tests.conftest import Fewlink, written
 from tests.training.runs import lines_of, quick, saved, timeless, umls, vectors
 
 from fewlink.core.errors import FewlinkError
-from fewlink.data import Benchmark
-from fewlink.data.append import append_triples
-from fewlink.data.episodes import ContrastedEpisodes
-from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import trained_family
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import NoVectors
 from fewlink.models.gana.scorer import GANAScorer
 from fewlink.models.gana.settings import GANASettings
@@ -31,6 +28,9 @@ from fewlink.models.metar.family import FAMILY, assemble
 from fewlink.models.metar.learner import MetaLearner
 from fewlink.models.metar.scorer import MetaRScorer
 from fewlink.models.metar.settings import IN_TRAIN, MODELS, MetaRSettings
+from fewlink.tasks import Benchmark
+from fewlink.tasks.append import append_triples
+from fewlink.tasks.episodes import ContrastedEpisodes
 from fewlink.training import RunResult, open_run
 from fewlink.training.trainer import train_run
 

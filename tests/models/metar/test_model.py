@@ -9,9 +9,9 @@ from tests.conftest import id_graph
 from tests.models.metar import literal
 from torch import Tensor
 
+from fewlink.models.contract import Question
 from fewlink.models.metar.model import MetaR, RelationMeta, distances, gradient_meta, hinge
 from fewlink.models.metar.scorer import MetaRScorer
-from fewlink.scorers import Question
 
 DIM, SHOTS, FALSE, QUERIES, BATCH, ENTITIES = 4, 3, 2, 5, 6, 12
 

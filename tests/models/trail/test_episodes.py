@@ -11,7 +11,6 @@ import torch
 from tests.conftest import benchmark_of, id_graph
 from tests.training.runs import umls
 
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.trail.episodes import (
     HIDDEN,
@@ -24,6 +23,7 @@ from fewlink.models.trail.episodes import (
 )
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.settings import TrailSettings
+from fewlink.tasks.training_graph import known_graph
 
 SETTINGS = TrailSettings(relations=3, queries=6, candidates=40, most_references=64)
 STEPS = range(0, 200, 5)

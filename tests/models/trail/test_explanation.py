@@ -14,16 +14,16 @@ from tests.models.trail.cases import network_of
 from torch import Tensor
 from torch.nn.functional import layer_norm, relu
 
-from fewlink.data import open_benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
+from fewlink.models.contract import ExplainingScorer, Question, Reasons, best_tails
 from fewlink.models.trail.explanation import EVIDENCE, MOST_HOPS, find_paths, ordered_paths, path_along, removal_of
 from fewlink.models.trail.network import EPS, HEAD, Shape, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.removal import Pair, hops
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
-from fewlink.scorers import ExplainingScorer, Question, Reasons, best_tails
+from fewlink.tasks import open_benchmark
+from fewlink.tasks.training_graph import known_graph
 
 NOTHING = np.zeros(0, np.int64)
 

@@ -22,20 +22,20 @@ from tests.conftest import Fewlink, benchmark_of, id_graph, task_of, town_lines,
 from tests.training.runs import lines_of, quick, saved, timeless, umls, vectors
 
 from fewlink.core.errors import FewlinkError
-from fewlink.data import Benchmark
-from fewlink.data.append import append_triples
-from fewlink.data.folds import fold_benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.graph import Graph
 from fewlink.models import trained_family
+from fewlink.models.contract import Question
 from fewlink.models.family import NoVectors, RunState
 from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.family import FAMILY, graphs_of
 from fewlink.models.trail.learner import RAW, TrailLearner
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
-from fewlink.scorers import Question
+from fewlink.tasks import Benchmark
+from fewlink.tasks.append import append_triples
+from fewlink.tasks.folds import fold_benchmark
+from fewlink.tasks.training_graph import known_graph
 from fewlink.training import RunConfig, RunResult, open_run
 from fewlink.training.trainer import train_run
 

@@ -12,12 +12,8 @@ from tests.models.trail.cases import random_graph
 from tests.models.trail.test_scorer import SHAPE, network_of
 
 from fewlink.core.errors import FewlinkError
-from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
-from fewlink.models.trail.mixture import MixedRelationScorer, MixedScorer, Mixture
-from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trail.scorer import TrailScorer
-from fewlink.scorers import (
+from fewlink.models.contract import (
     ExplainingGraphScorer,
     ExplainingScorer,
     Question,
@@ -25,6 +21,10 @@ from fewlink.scorers import (
     RelationScorer,
     capabilities,
 )
+from fewlink.models.embeddings import Embeddings
+from fewlink.models.trail.mixture import MixedRelationScorer, MixedScorer, Mixture
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.scorer import TrailScorer
 
 ENTITIES, RELATIONS, DIM = 25, 4, 6
 

@@ -11,13 +11,13 @@ from tests.conftest import id_graph
 from tests.models.trail.cases import network_of, random_graph
 from tests.models.trail.test_scorer import SHAPE, by_network, question_of, scorer_of
 
+from fewlink.models.contract import Question
 from fewlink.models.trail import nearby
 from fewlink.models.trail import scorer as module
 from fewlink.models.trail.nearby import LEAST, Near, Surroundings, Worth
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.propagation.edges import EdgeTable
-from fewlink.scorers import Question
 
 # 0 -r0- 1 -r0- 2 -r1- 3, and 4 to 9 joined to 1 by r1
 CHAIN = [(0, 0, 1), (1, 0, 2), (2, 1, 3), *((leaf, 1, 1) for leaf in range(4, 10))]

@@ -14,6 +14,7 @@ import torch
 from tests.models.trail.cases import network_of, random_graph
 
 from fewlink.core.errors import FewlinkError
+from fewlink.models.contract import Question, Reasons
 from fewlink.models.trail import answering
 from fewlink.models.trail import scorer as module
 from fewlink.models.trail.network import Shape, Tasks
@@ -24,7 +25,6 @@ from fewlink.propagation import edges as edges_module
 from fewlink.propagation import product as product_module
 from fewlink.propagation.edges import RowEdges
 from fewlink.propagation.product import Norms, row_sums
-from fewlink.scorers import Question, Reasons
 
 SHAPE = Shape(width=16, layers=4, relation_layers=2)
 GIB = 1 << 30

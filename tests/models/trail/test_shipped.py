@@ -15,9 +15,9 @@ from safetensors.torch import save
 from tests.conftest import graph_of
 
 from fewlink.core.errors import InputError
-from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import shipped_models
+from fewlink.models.contract import Question
 from fewlink.models.trail.built_in import CHECKSUMS, built_in_file
 from fewlink.models.trail.network import Shape, TrailNetwork
 from fewlink.models.trail.shipped import (
@@ -28,7 +28,7 @@ from fewlink.models.trail.shipped import (
     shipped_scorer,
     write_weights,
 )
-from fewlink.scorers import Question
+from fewlink.tasks import open_benchmark
 
 BUILT_IN = files("fewlink") / "builtin"
 SMALL = Shape(width=8, layers=2, relation_layers=1)

@@ -19,9 +19,9 @@ from tests.models.trix.test_network import SMALL, network_of
 from tests.models.ultra.test_family import EVERYTHING, by_network, question_of
 from tests.models.ultra.test_family import weights_file as ultra_file
 
-from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import checkpoint_models
+from fewlink.models.contract import Question
 from fewlink.models.family import NoVectors
 from fewlink.models.published import PUBLISHED, model_of
 from fewlink.models.trail.read_graph import ReadGraph
@@ -31,7 +31,7 @@ from fewlink.models.trix.scorer import TrixScorer
 from fewlink.models.trix.settings import TrixSettings
 from fewlink.models.ultra import propagation
 from fewlink.models.ultra.learner import PublishedLearner
-from fewlink.scorers import Question
+from fewlink.tasks.training_graph import known_graph
 from fewlink.training import RunConfig, open_run
 from fewlink.training.trainer import train_run
 

@@ -20,9 +20,9 @@ from tests.models.ultra.test_network import SMALL, network_of
 from tests.training.runs import lines_of, saved, timeless
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import checkpoint_models
+from fewlink.models.contract import Question
 from fewlink.models.family import NoVectors
 from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.read_graph import ReadGraph
@@ -32,7 +32,7 @@ from fewlink.models.ultra.learner import PublishedLearner
 from fewlink.models.ultra.network import Shape, Tasks
 from fewlink.models.ultra.scorer import UltraScorer
 from fewlink.models.ultra.settings import UltraSettings
-from fewlink.scorers import Question
+from fewlink.tasks.training_graph import known_graph
 from fewlink.training import RunConfig, RunResult, open_run
 from fewlink.training.trainer import train_run
 

@@ -9,10 +9,10 @@ import numpy as np
 from pydantic import Field
 
 from fewlink.core.settings import Device, Settings
-from fewlink.data import Benchmark
 from fewlink.graph import Graph
+from fewlink.models.contract import Question
 from fewlink.models.family import BaselineFamily, Prepared, Reporter
-from fewlink.scorers import Question
+from fewlink.tasks import Benchmark
 
 
 class ProfileSettings(Settings):

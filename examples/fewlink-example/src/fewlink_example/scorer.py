@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fewlink.graph import Graph
-from fewlink.scorers import Question
+from fewlink.models.contract import Question
 
 
 class CommonNeighbours:

@@ -17,7 +17,8 @@ from fewlink.core.threads import torch_threads
 
 MAX_LOSSES = 3  # workers that may end in one batch
 ITEMS_AT_PLACE = 4  # of a sample
-SAMPLE_SECONDS, SAMPLE_SHARE = 1.0, 0.01  # that a sample takes at least: seconds, and share of the expected ones
+SAMPLE_SECONDS = 1.0
+SAMPLE_SHARE = 0.01  # that a sample takes at least: seconds, and share of the expected ones
 MAX_SAMPLE_ITEMS = 256  # or a fortieth of all, if that is less
 
 Batch = Sequence[Any]
@@ -42,7 +43,8 @@ class Engine(ABC):
     """Runs batches of work. `on_estimate` is called before the start with the expected seconds and the workers."""
 
     def __init__(self, workers: int, on_estimate: Callable[[float, int], None] | None = None) -> None:
-        self.workers, self.on_estimate = workers, on_estimate
+        self.workers = workers
+        self.on_estimate = on_estimate
 
     def run(
         self, work: Work, batches: Sequence[Batch], name: Name = batch_name, weight: Weight = equal_weight
@@ -74,7 +76,8 @@ class Engine(ABC):
         weight: Weight = equal_weight,
     ) -> Generator[Any, None, None]:
         """Yield the results of all batches in their order. `on_items` is called with the number of items done."""
-        found, done = dict[int, Any](), 0
+        found = dict[int, Any]()
+        done = 0
         with contextlib.closing(self.run(work, batches, name, weight)) as results:
             for following in range(len(batches)):
                 while following not in found:
@@ -113,7 +116,8 @@ class Sample:
     def of(cls, work: Work, batches: Sequence[Batch], workers: int, weight: Weight = equal_weight) -> Sample:
         """A sample that takes long enough to tell the pace; with several workers, this process has one thread, too."""
         items = [item for batch in batches for item in batch]
-        most, places = min(MAX_SAMPLE_ITEMS, len(items) // 40), 1
+        most = min(MAX_SAMPLE_ITEMS, len(items) // 40)
+        places = 1
         with torch_threads(1) if workers > 1 else contextlib.nullcontext():
             while True:
                 begins = [(2 * place + 1) * len(items) // (2 * places) for place in range(places)]

@@ -56,7 +56,8 @@ class DaskCluster(Engine):
 
     def _run(self, work: Work, batches: Sequence[Batch], name: Name, sample: Sample | None, tell: Tell) -> Results:
         job = f"fewlink-{uuid.uuid4().hex}"
-        waiting, losses = collections.deque(range(len(batches))), collections.Counter[int]()
+        waiting = collections.deque(range(len(batches)))
+        losses = collections.Counter[int]()
         running: dict[str, int] = {}
         with self._client() as client:
             client.register_plugin(Job(packed(work)), name=job)

@@ -53,7 +53,8 @@ class Processes(Engine):
         if len(batches) < 2 or (sample is not None and self._is_short(batches, sample)):
             yield from ThisProcess()._run(work, batches, name, sample, tell)
             return
-        waiting, losses = collections.deque(range(len(batches))), collections.Counter[int]()
+        waiting = collections.deque(range(len(batches)))
+        losses = collections.Counter[int]()
         pickled = packed(work)
         processes = [WorkerProcess(pickled) for _ in range(min(self.workers, len(batches)))]
         try:
@@ -69,7 +70,8 @@ class Processes(Engine):
                     return
                 for connection in multiprocessing.connection.wait(list(busy)):
                     process = busy[connection]  # type: ignore[index]
-                    number, process.batch = process.batch, None
+                    number = process.batch
+                    process.batch = None
                     assert number is not None
                     try:
                         result = process.result()

@@ -153,7 +153,8 @@ def _watched(path: Path) -> Iterator[tuple[Path, bool, Callable[[], bool]]]:
 
     While a manifest is open, the manifest of a later version cannot get its inode number.
     """
-    place, held = place_of(path), False
+    place = place_of(path)
+    held = False
     with ExitStack() as kept:
         before = _inode(place / MANIFEST)
         try:

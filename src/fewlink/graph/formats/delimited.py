@@ -58,7 +58,8 @@ def read_delimited(source: Source, file: IO[bytes], separator: bytes) -> Iterato
         peeked = Peeked(cast("IO[bytes]", Utf8OfUtf16(source, peeked.as_file(), encoding)))
     if b"\r" in peeked.peek() and b"\n" not in peeked.peek():
         peeked = Peeked(cast("IO[bytes]", LineFeeds(peeked.as_file())))
-    begin, text = peeked.peek(), peeked.as_file()
+    begin = peeked.peek()
+    text = peeked.as_file()
     if RESULTS_HEADER.match(begin):
         return read_results(source, text, "TSV")
     if JSON_LINE.match(begin):
@@ -163,7 +164,9 @@ def _without_empty_lines(raw: bytes) -> bytes:
 def _split_whole(raw: bytes, dialect: Dialect) -> Block | None:
     """Split all lines at once; None if a line has other columns, or a field of its triple is empty or not UTF-8."""
     data = np.frombuffer(raw, np.uint8)
-    separator, width, places = dialect.separator, dialect.layout.width, list(dialect.layout.places or ())
+    separator = dialect.separator
+    width = dialect.layout.width
+    places = list(dialect.layout.places or ())
     ends = _field_ends(data, separator)
     if not len(ends):
         return Block([], np.zeros((0, 3), np.int32))
@@ -217,7 +220,8 @@ def _quoted_rows(source: Source, chunks: Iterator[bytes], dialect: Dialect) -> I
     lines = (text for raw in chunks for text in raw.decode("utf-8", "surrogateescape").split("\n")[:-1])
     ahead: deque[str] = deque()  # lines that were read for a row that turned out shorter
     number = source.line + 1
-    mark, width = dialect.separator.decode(), dialect.layout.width
+    mark = dialect.separator.decode()
+    width = dialect.layout.width
     while (first := ahead.popleft() if ahead else next(lines, None)) is not None:
         if '"' not in first:
             yield number, dialect.split(first.encode("utf-8", "surrogateescape"))

@@ -93,7 +93,8 @@ def utf_16_of(begin: bytes) -> str | None:
         return UTF_16[begin[:2]]
     whole = len(begin) // 2
     for encoding, offset in (("utf-16-le", 1), ("utf-16-be", 0)):
-        zeros, others = begin[offset : 2 * whole : 2], begin[1 - offset : 2 * whole : 2]
+        zeros = begin[offset : 2 * whole : 2]
+        others = begin[1 - offset : 2 * whole : 2]
         if whole >= 4 and zeros.count(0) > 0.8 * whole and not others.count(0):
             return encoding
     return None
@@ -103,7 +104,8 @@ class Utf8OfUtf16(io.RawIOBase):
     """A file in UTF-16, as UTF-8."""
 
     def __init__(self, source: Source, file: IO[bytes], encoding: str) -> None:
-        self.source, self.file = source, file
+        self.source = source
+        self.file = file
         self.decoder = codecs.getincrementaldecoder(encoding)()
 
     def readable(self) -> bool:

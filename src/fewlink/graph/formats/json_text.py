@@ -29,8 +29,11 @@ class JsonText:
         self.file = file
         self.decode = codecs.getincrementaldecoder("utf-8")().decode
         self.scan = json.JSONDecoder(object_pairs_hook=unique_keys).raw_decode
-        self.text, self.at, self.ended = "", 0, False
-        self.line, self.counted = 1, 0  # the line of a place in `text`
+        self.text = ""
+        self.at = 0
+        self.ended = False
+        self.line = 1
+        self.counted = 0  # the line of a place in `text`
 
     def next(self) -> str:
         """The next character that is not white space; empty at the end."""
@@ -129,7 +132,9 @@ class JsonText:
         raw = self.file.read(size)
         self.ended = not raw
         self.line_number()
-        self.text, self.at, self.counted = self.text[self.at :], 0, 0
+        self.text = self.text[self.at :]
+        self.at = 0
+        self.counted = 0
         try:
             self.text += self.decode(raw, self.ended)
         except UnicodeDecodeError:

@@ -88,7 +88,8 @@ def _plain_batches(file: IO[bytes], begin: int, columns: list[str]) -> Iterator[
         size += parts[-1].nbytes
         if size > BLOCK_BYTES or at_once * len(parts) >= BLOCK_ROWS:
             yield from pyarrow.Table.from_batches(parts).combine_chunks().to_batches()
-            parts, size = [], 0
+            parts = []
+            size = 0
     if parts:
         yield from pyarrow.Table.from_batches(parts).combine_chunks().to_batches()
 

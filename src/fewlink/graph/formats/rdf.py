@@ -62,7 +62,8 @@ def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Blo
             if not plain and count != raw.count(b"\n") and count != _statement_lines(source, raw):
                 raise ValueError("a statement that is not on one line")
         except PARSER_ERRORS:
-            terms.fields, terms.literals = [], 0
+            terms.fields = []
+            terms.literals = 0
             for line, text in source.lines(raw):
                 try:
                     terms.read(pyoxigraph.parse(input=text + b"\n", format=format))
@@ -92,7 +93,10 @@ def _read_plain_lines(source: Source, terms: RdfTerms, raw: bytes) -> bool:
     except PARSER_ERRORS:
         wrong = True
     if wrong:
-        terms.fields, terms.size, terms.literals, terms.count = [], 0, 0, count
+        terms.fields = []
+        terms.size = 0
+        terms.literals = 0
+        terms.count = count
         return False
     terms.fields = list(itertools.chain.from_iterable(found))
     source.good = True
@@ -161,7 +165,8 @@ class Terms:
     def __init__(self, source: Source) -> None:
         if source.report.labels is None:
             source.report.labels = {}
-        self.source, self.labels = source, source.report.labels
+        self.source = source
+        self.labels = source.report.labels
         self.keep_literals = source.reading.keep_literals
         self.fields: list[bytes] = []
         self.size = 0  # bytes of the fields
@@ -179,7 +184,9 @@ class Terms:
         """Return the triples read since the last call, and add their literals to the report."""
         block = Block.of(self.fields)
         self.source.report.literals += self.literals
-        self.fields, self.size, self.literals = [], 0, 0
+        self.fields = []
+        self.size = 0
+        self.literals = 0
         return block
 
     def add_label(self, subject: bytes, value: str, language: str) -> None:
@@ -199,13 +206,15 @@ class RdfTerms(Terms):
         import pyoxigraph
 
         super().__init__(source)
-        self.literal, self.blank_node = pyoxigraph.Literal, pyoxigraph.BlankNode
+        self.literal = pyoxigraph.Literal
+        self.blank_node = pyoxigraph.BlankNode
         self.unnamed: dict[str, bytes] = {}
         self.count = 0  # of statements
 
     def read(self, quads: Iterable[Any], max_fields: int = 1 << 62, max_bytes: int = 1 << 62) -> bool:
         """Add triples to `fields` until it has `max_fields` or over `max_bytes`; return False after the last."""
-        literal, name = self.literal, self.name
+        literal = self.literal
+        name = self.name
         for quad in quads:
             self.count += 1
             if isinstance(quad.object, literal) and self._is_left_out(quad):
@@ -224,7 +233,8 @@ class RdfTerms(Terms):
 
     def _is_left_out(self, quad: Any) -> bool:
         """Whether a triple with a literal is a label, which is stored, or another one that is not kept."""
-        relation, text = quad.predicate.value, quad.object.value
+        relation = quad.predicate.value
+        text = quad.object.value
         if relation in LABELS:
             self.add_label(self.name(quad.subject), text, quad.object.language or "")
         elif self.keep_literals:
@@ -279,11 +289,16 @@ class Nesting:
     """The depth of brackets in a text that is read piece by piece."""
 
     def __init__(self, source: Source, brackets: Brackets, line: int = 0) -> None:
-        self.source, self.path, self.brackets, self.line = source, source.path, brackets, line
+        self.source = source
+        self.path = source.path
+        self.brackets = brackets
+        self.line = line
         self.steps = np.zeros(256, np.int32)  # by byte
-        self.steps[list(brackets.opening)], self.steps[list(brackets.closing)] = 1, -1
+        self.steps[list(brackets.opening)] = 1
+        self.steps[list(brackets.closing)] = -1
         self.depth = 0
-        self.strings, self.longest = 0, 0
+        self.strings = 0
+        self.longest = 0
 
     def checked(self, file: IO[bytes]) -> Iterator[bytes]:
         """Yield the pieces of a file; raise before brackets are too deep, or a token is too long."""
@@ -345,7 +360,8 @@ class Pieces(io.RawIOBase):
             return self.rest + b"".join(self.pieces)
         if not self.rest:
             self.rest = next(self.pieces, b"")
-        content, self.rest = self.rest[:size], self.rest[size:]
+        content = self.rest[:size]
+        self.rest = self.rest[size:]
         return content
 
 
@@ -358,15 +374,20 @@ class CheckedXml(Peeked):
 
     def __init__(self, source: Source, file: IO[bytes]) -> None:
         super().__init__(file)
-        self.source, self.path, self.declared = source, source.path, dict[str, str]()
+        self.source = source
+        self.path = source.path
+        self.declared = dict[str, str]()
         self.problem: tuple[str, int] | None = None
         self.ended = False
-        self.count, self.elements, self.depth = 0, 0, 0
+        self.count = 0
+        self.elements = 0
+        self.depth = 0
         self.parser = xml.parsers.expat.ParserCreate(namespace_separator=" ")
         self.parser.buffer_text = self.parser.ordered_attributes = True
         self.parser.EntityDeclHandler = lambda name, of_dtd, text, *_: self.declared.setdefault(name, text or "")
         self.parser.StartNamespaceDeclHandler = lambda _, namespace: self._check_prefix("namespace", namespace)
-        self.parser.StartElementHandler, self.parser.EndElementHandler = self.begin_element, self.end_element
+        self.parser.StartElementHandler = self.begin_element
+        self.parser.EndElementHandler = self.end_element
 
     def read(self, size: int = -1, /) -> bytes:
         if self.ended:

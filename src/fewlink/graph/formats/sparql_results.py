@@ -167,7 +167,8 @@ def _json_term(value: Mapping[str, Any]) -> Term:
     kind = {"typed-literal": "literal"}.get(value["type"], value["type"])
     if kind == "triple":
         return Term(kind, _triple_text(*(_json_term(value["value"][part]) for part in PARTS)))
-    text, language = value["value"], value.get("xml:lang", "")
+    text = value["value"]
+    language = value.get("xml:lang", "")
     if kind not in ("uri", "bnode", "literal") or not isinstance(text, str) or not isinstance(language, str):
         raise ValueError
     return Term(kind, text, language)
@@ -191,7 +192,9 @@ class _ResultsXml(CheckedXml):
         self.parts: list[Part] = []
         self.variables: list[str] = []
         self.solution: dict[str, Term] = {}
-        self.variable, self.language, self.text = "", "", list[str]()
+        self.variable = ""
+        self.language = ""
+        self.text = list[str]()
         self.stack: list[Term] = []  # of terms inside the current binding
         self.parser.CharacterDataHandler = self.text.append
 

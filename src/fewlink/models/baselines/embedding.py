@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from fewlink.core.errors import FewlinkError
-from fewlink.data.benchmark import Benchmark
-from fewlink.data.training_graph import training_triples
-from fewlink.embeddings import INTERACTIONS, Embeddings, EmbeddingSettings, train
+from fewlink.models.contract import Question
+from fewlink.models.embeddings import INTERACTIONS, Embeddings, EmbeddingSettings, train
 from fewlink.models.family import BaselineFamily, Prepared, Reporter
-from fewlink.scorers import Question
+from fewlink.tasks.benchmark import Benchmark
+from fewlink.tasks.training_graph import training_triples
 
 
 class EmbeddingScorer:

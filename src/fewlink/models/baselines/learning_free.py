@@ -11,12 +11,12 @@ import numpy as np
 from fewlink.core.errors import choose
 from fewlink.core.seeds import derive, scramble
 from fewlink.core.settings import Settings
-from fewlink.data.benchmark import Benchmark
 from fewlink.graph import Graph
 from fewlink.graph.groups import spans
+from fewlink.models.contract import Question, Scorer
 from fewlink.models.family import BaselineFamily, Prepared, Reporter
 from fewlink.models.registry import SCORERS, load_entry_point, plugin_error
-from fewlink.scorers import Question, Scorer
+from fewlink.tasks.benchmark import Benchmark
 
 DIGITS = 9  # equal scores must tie, in whatever order their terms are added
 
@@ -86,7 +86,8 @@ class ReferenceTailsScorer:
     def _profiles(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Unit vectors of relation counts, one for each entity: entities, relations and values other than zero."""
         first = self.graph.slot_starts
-        entities, relations = self.graph.head_ids[first], self.graph.relation_ids[first]
+        entities = self.graph.head_ids[first]
+        relations = self.graph.relation_ids[first]
         values = np.log1p(np.diff(first, append=len(self.graph.head_ids)))
         norms = np.sqrt(np.bincount(entities, values**2, minlength=len(self.graph.entities)))
         return entities, relations, values / norms[entities]
@@ -97,11 +98,13 @@ class ReferenceTailsScorer:
         at, owners = graph.edges_of(tails)
         of_edges = weights[owners] / np.sqrt(np.maximum(graph.degrees[tails[owners]], 1))
         keys, which = np.unique(graph.relation_ids[at].astype(np.int64) << 32 | graph.tail_ids[at], return_inverse=True)
-        relations, middles = keys >> 32, keys & 0xFFFFFFFF
+        relations = keys >> 32
+        middles = keys & 0xFFFFFFFF
         back = np.where(relations < width, relations + width, relations - width)
         edges, edge_owners = spans(graph.offsets[middles], graph.offsets[middles + 1])
         same = graph.relation_ids[edges] == back[edge_owners]
-        edges, edge_owners = edges[same], edge_owners[same]
+        edges = edges[same]
+        edge_owners = edge_owners[same]
         sharing = np.bincount(edge_owners, minlength=len(keys))
         worth = np.bincount(which, of_edges, minlength=len(keys)) / np.log1p(np.maximum(sharing, 1))
         total = np.bincount(graph.tail_ids[edges], worth[edge_owners], minlength=len(graph.entities))
@@ -118,11 +121,13 @@ class RulesScorer:
     name = "rules"
 
     def __init__(self, graph: Graph, seed: int = 0) -> None:
-        self.graph, self.signed = graph, 2 * len(graph.relations)
+        self.graph = graph
+        self.signed = 2 * len(graph.relations)
         self.tie_breakers = DEGREE * np.log1p(graph.degrees)
 
     def __call__(self, question: Question) -> np.ndarray:
-        heads, candidates = question.heads, question.candidates
+        heads = question.heads
+        candidates = question.candidates
         column_of = np.full(len(self.graph.entities), -1, np.int64)
         column_of[candidates] = np.arange(len(candidates))
         scores = np.tile(self.tie_breakers[candidates], (len(heads), 1))
@@ -151,11 +156,13 @@ class RulesScorer:
 
     def _two_hops(self, references: np.ndarray) -> np.ndarray:
         """The distinct two-hop paths of each reference, as keys: walked from the end that has fewer edges."""
-        half, swapped = self.signed // 2, np.diff(self.graph.degrees[references])[:, 0] < 0
+        half = self.signed // 2
+        swapped = np.diff(self.graph.degrees[references])[:, 0] < 0
         begins, ends = np.where(swapped[:, None], references[:, ::-1], references).T
         at, owners = self.graph.edges_of(begins)
         last, legs = self._between(self.graph.tail_ids[at], ends[owners])
-        first, owners = self.graph.relation_ids[at][legs], owners[legs]
+        first = self.graph.relation_ids[at][legs]
+        owners = owners[legs]
         back = swapped[owners]
         paths = np.where(back, (last + half) % self.signed, first).astype(np.int64) * self.signed
         paths += np.where(back, (first + half) % self.signed, last)
@@ -188,7 +195,8 @@ class RulesScorer:
         """All walks of one and of two hops: the index of the head, the end, and the worth of each."""
         graph = self.graph
         at, owners = graph.edges_of(heads)
-        first, middles = graph.relation_ids[at], graph.tail_ids[at]
+        first = graph.relation_ids[at]
+        middles = graph.tail_ids[at]
         path = owners * self.signed + first
         worth_of_one = one[first] / np.bincount(path, minlength=len(heads) * self.signed)[path]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fewlink.core.errors import FewlinkError
-from fewlink.embeddings import Embeddings, EmbeddingSettings, train
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings, train
 from fewlink.models.family import Reporter
 
 DIMS = {"rescal": 100}  # 512 for all other models

@@ -17,15 +17,15 @@ from torch import Tensor
 from torch.func import functional_call
 
 from fewlink.core.seeds import generator
-from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
+from fewlink.models.contract import Question, Reasons
 from fewlink.models.fsrl.compositions import COMPOSITIONS
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.objective import LOSSES
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.scorers import Question, Reasons
+from fewlink.tasks.candidates import open_candidates
 
 # Scores held-out references and their false tails (…, K, 1 + M) with these parameters.
 HeldOutScores = Callable[[Mapping[str, Tensor]], Tensor]
@@ -37,7 +37,8 @@ def held_out(shots: int, negatives: int, device: str | torch.device) -> tuple[Te
     Both are positions among the heads and tails of the K references, followed by the M false tails of each.
     """
     own, false = torch.arange(shots * (2 + negatives), device=device).split([2 * shots, shots * negatives])
-    references, false = own.view(shots, 2), false.view(shots, negatives)
+    references = own.view(shots, 2)
+    false = false.view(shots, negatives)
     others = [[j for j in range(shots) if j != i] for i in range(shots)]
     heads = references[:, :1].expand_as(false)
     pairs = torch.cat([references.unsqueeze(1), torch.stack([heads, false], -1)], 1)
@@ -75,8 +76,11 @@ class AdaptingScorer:
     """
 
     def __init__(self, scorer: FewShotScorer, graph: Graph, settings: FewShotSettings) -> None:
-        self.name, self.capabilities = scorer.name, scorer.capabilities
-        self.scorer, self.graph, self.settings = scorer, graph, settings
+        self.name = scorer.name
+        self.capabilities = scorer.capabilities
+        self.scorer = scorer
+        self.graph = graph
+        self.settings = settings
         self._last: tuple[bytes, FewShotScorer] = b"", scorer
 
     def __call__(self, question: Question) -> Tensor:
@@ -102,7 +106,8 @@ class AdaptingScorer:
     def _ids(self, references: np.ndarray) -> Tensor:
         """The heads and tails of the references (K, 2), then M false tails of each: (2K + KM,)."""
         tails = {int(head): references[references[:, 0] == head, 1] for head in references[:, 0]}
-        likely, everything = open_candidates(self.graph, references), np.arange(len(self.graph.entities))
+        likely = open_candidates(self.graph, references)
+        everything = np.arange(len(self.graph.entities))
         false = []
         for place, head in enumerate(references[:, 0].tolist()):
             pool = np.setdiff1d(likely, tails[head])

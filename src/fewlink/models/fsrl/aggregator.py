@@ -79,7 +79,8 @@ def unrolled(decoder: nn.LSTMCell, state: Tensor, memory: Tensor, count: int) ->
 
     Input and state are equal, so one product with the sum of their weights suffices.
     """
-    weight, bias = decoder.weight_ih + decoder.weight_hh, decoder.bias_ih + decoder.bias_hh
+    weight = decoder.weight_ih + decoder.weight_hh
+    bias = decoder.bias_ih + decoder.bias_hh
     outputs = []
     for _ in range(count):
         state, memory = lstm_step(linear(state, weight, bias), None, memory)
@@ -176,7 +177,8 @@ class ReleasedReferences(nn.Module):
 
 def reference_weights(aggregator: nn.Module, references: Tensor) -> Tensor | None:
     """β (…, K) of references (…, K, w); None for an aggregator without attention."""
-    attention, recurrence = getattr(aggregator, "attention", None), getattr(aggregator, "recurrence", None)
+    attention = getattr(aggregator, "attention", None)
+    recurrence = getattr(aggregator, "recurrence", None)
     if isinstance(attention, ReferenceAttention) and isinstance(recurrence, ResidualRecurrence):
         return attention.weights(recurrence(references)[0])
     return None

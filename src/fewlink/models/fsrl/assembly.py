@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fewlink.core.errors import InputError
 from fewlink.core.seeds import derive
-from fewlink.embeddings.table import Embeddings
 from fewlink.graph import Graph
+from fewlink.models.embeddings.table import Embeddings
 from fewlink.models.fsrl.compositions import COMPOSITIONS, build
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.names import ngram_vectors, read_vectors

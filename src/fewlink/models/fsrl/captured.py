@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fewlink.core.seeds import derive
-from fewlink.data.episodes import EpisodeBatch, Layout
 from fewlink.models.family import RunState
+from fewlink.tasks.episodes import EpisodeBatch, Layout
 
 WARM_UP_STEPS = 3
 

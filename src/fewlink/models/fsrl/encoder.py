@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from fewlink.embeddings.table import rows
+from fewlink.models.embeddings.table import rows
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 
 

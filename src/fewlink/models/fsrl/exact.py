@@ -22,7 +22,8 @@ class ExactEncoder:
     """
 
     def __init__(self, encoder: Encoder, around: Neighbourhood) -> None:
-        self.encoder, self.around = copy.deepcopy(encoder).eval().double(), around
+        self.encoder = copy.deepcopy(encoder).eval().double()
+        self.around = around
 
     @torch.no_grad()
     def __call__(self, ids: Tensor) -> Tensor:

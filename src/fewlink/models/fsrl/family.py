@@ -11,9 +11,8 @@ from torch import Tensor
 
 from fewlink.core.errors import InputError
 from fewlink.core.memory import PROGRAM, Parts
-from fewlink.data.benchmark import Benchmark
-from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import Learner
 from fewlink.models.fsrl.adaptation import AdaptingScorer, adapts
 from fewlink.models.fsrl.assembly import assemble, load_weights
@@ -23,6 +22,7 @@ from fewlink.models.fsrl.pair import FeedForward
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.one_table import OneTableFamily, references_seen
+from fewlink.tasks.benchmark import Benchmark
 
 NEIGHBOUR_BYTES = 12
 SORTED_EDGE_BYTES = 40  # while neighbours are chosen
@@ -67,7 +67,8 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
     ) -> Parts:
         """On the CPU, vectors that are not tuned stay in their file, and only the rows in use are read."""
         table = 4.0 * len(graph.entities) * vectors.dim
-        copied, tuned = settings.device != "cpu" or settings.standardise, settings.embedding_rate > 0
+        copied = settings.device != "cpu" or settings.standardise
+        tuned = settings.embedding_rate > 0
         return {
             "vectors": table * (copied + 4 * tuned * runs),  # tuned ones have a gradient and two moments
             "neighbours": runs * neighbour_bytes(graph, settings.neighbours),

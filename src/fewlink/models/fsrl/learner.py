@@ -16,10 +16,7 @@ from torch.func import functional_call, vmap
 from fewlink.core import distributed
 from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import derive
-from fewlink.data.benchmark import Benchmark
-from fewlink.data.candidates import competing_tails
-from fewlink.data.episodes import EpisodeBatch, Episodes, EpisodeSampler, Layout, compact
-from fewlink.embeddings.table import Embeddings
+from fewlink.models.embeddings.table import Embeddings
 from fewlink.models.family import RunState, StepResult
 from fewlink.models.fsrl.adaptation import AdaptingScorer, adapted, adapts, held_out
 from fewlink.models.fsrl.assembly import TUNED, initial_model, inputs_of
@@ -30,6 +27,9 @@ from fewlink.models.fsrl.objective import Objective, objective
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.one_table import references_seen
+from fewlink.tasks.benchmark import Benchmark
+from fewlink.tasks.candidates import competing_tails
+from fewlink.tasks.episodes import EpisodeBatch, Episodes, EpisodeSampler, Layout, compact
 
 OWN_SETTINGS = ("seed", "negatives_from", "neighbour_rule", "standardise", "evaluate_candidates")
 TABLES = ("relations", "entities")  # of the neighbours, which each run chooses for itself
@@ -63,7 +63,8 @@ class ModelWithInputs(nn.Module):
 
     def __init__(self, model: FewShotModel, around: Neighbourhood) -> None:
         super().__init__()
-        self.model, self.around = model, around
+        self.model = model
+        self.around = around
 
     def forward(self, ids: Tensor, references: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
         scores, reconstruction = self.model(ids, references, pairs, self.around)
@@ -78,10 +79,12 @@ class FewShotLearner:
     """
 
     def __init__(self, benchmark: Benchmark, runs: Sequence[LearnerRun]) -> None:
-        self.runs, settings = runs, runs[0].settings
+        self.runs = runs
+        settings = runs[0].settings
         if any(run.shared != runs[0].shared for run in runs):
             raise FewlinkError("runs with other settings cannot train side by side: train them one after another")
-        self.settings, self.device = settings, settings.device
+        self.settings = settings
+        self.device = settings.device
         self.seeds: Sequence[int] = [run.settings.seed for run in runs]
         self.on_gpu = self.device != "cpu"
         self.sampler = JoinedSampler(benchmark, [run.settings for run in runs])
@@ -169,7 +172,8 @@ class FewShotLearner:
         if settings.mixed_precision and self.on_gpu:
             with torch.autocast("cuda", torch.bfloat16):
                 scores, reconstruction = self._scores(batch)
-            scores, reconstruction = scores.float(), reconstruction.float()
+            scores = scores.float()
+            reconstruction = reconstruction.float()
         else:
             scores, reconstruction = self._scores(batch)
         return objective(
@@ -195,7 +199,8 @@ class FewShotLearner:
 
     def _adapted_scores(self, batch: EpisodeBatch) -> tuple[Tensor, Tensor]:
         """Scores (S, R, Q) and reconstruction losses (S, R), each episode with parameters adapted to its references."""
-        relations, settings = self.layout.relations, self.settings
+        relations = self.layout.relations
+        settings = self.settings
         ids = batch.ids.unflatten(1, (relations, -1))  # (S, R, u)
         begins = torch.arange(relations, device=ids.device).view(-1, 1, 1) * ids.shape[-1]
         references, pairs = (positions - begins for positions in (batch.references, batch.pairs))  # within the episode
@@ -339,7 +344,8 @@ def _inputs(benchmark: Benchmark, runs: Sequence[LearnerRun]) -> list[Neighbourh
     inputs = []
     for run in runs:
         settings = run.settings
-        table, chosen = (id(run.vectors), settings.standardise), (settings.neighbour_rule, settings.seed)
+        table = (id(run.vectors), settings.standardise)
+        chosen = (settings.neighbour_rule, settings.seed)
         if table not in vectors or chosen not in neighbours:
             made = inputs_of(benchmark.graph, run.vectors, settings)
             vectors.setdefault(table, made)

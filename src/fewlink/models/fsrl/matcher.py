@@ -79,7 +79,8 @@ class RecurrentMatching(Matcher):
     def _refined(self, queries: Tensor, of_queries: Tensor, of_vectors: Tensor) -> Tensor:
         """g_T (…, Q, M, w) from queries (…, Q, 1, w) and the gate terms (…, 4w) of the queries and the vectors."""
         constant = of_queries + of_vectors  # (…, Q, M, 4w)
-        refined, memory = queries, None
+        refined = queries
+        memory = None
         for step in range(self.steps):
             if step == 0:
                 state, memory = lstm_step(self.first_gates(of_queries, constant))

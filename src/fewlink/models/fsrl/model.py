@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fewlink.embeddings.table import rows
+from fewlink.models.embeddings.table import rows
 from fewlink.models.fsrl.encoder import Encoder
 from fewlink.models.fsrl.matcher import Matcher
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
@@ -17,7 +17,10 @@ class FewShotModel(nn.Module):
 
     def __init__(self, encoder: Encoder, pair: PairEncoder, aggregator: nn.Module, matcher: Matcher) -> None:
         super().__init__()
-        self.encoder, self.pair, self.aggregator, self.matcher = encoder, pair, aggregator, matcher
+        self.encoder = encoder
+        self.pair = pair
+        self.aggregator = aggregator
+        self.matcher = matcher
 
     def forward(self, ids: Tensor, references: Tensor, queries: Tensor, around: Neighbourhood) -> tuple[Tensor, Tensor]:
         """Scores (B, Q) of the queries of B episodes, and the reconstruction losses (B,) of their references.

@@ -11,7 +11,8 @@ from fewlink.core.seeds import scramble
 from fewlink.graph import Graph
 
 SIZES = (3, 4, 5)  # of n-grams, in bytes
-BEGIN, END = b"\x02", b"\x03"  # of a name
+BEGIN = b"\x02"
+END = b"\x03"  # of a name
 ENTITIES_AT_ONCE = 1 << 16
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fewlink.embeddings.table import Embeddings, check_fits, rows
 from fewlink.graph import Graph, NeighbourTable, neighbour_table
+from fewlink.models.embeddings.table import Embeddings, check_fits, rows
 
 
 class Neighbours(nn.Module):
@@ -90,11 +90,13 @@ class Neighbourhood(nn.Module):
         `standardise` scales each vector to mean 0 and deviation 1. `names` (E, names) are vectors of the names.
         """
         check_fits(embeddings, len(graph.entities), len(graph.relations))
-        count, trained = len(graph.relations), len(embeddings.relations) // 2
+        count = len(graph.relations)
+        trained = len(embeddings.relations) // 2
         relations = torch.cat([embeddings.relations[:count], embeddings.relations[trained : trained + count]])
         entities = embeddings.entities
         if standardise:
-            entities, relations = _standardised(embeddings.single_precision().entities), _standardised(relations)
+            entities = _standardised(embeddings.single_precision().entities)
+            relations = _standardised(relations)
         if names is not None:
             entities = torch.cat([entities.float(), names.to(entities.device)], 1)
         return cls(entities, relations, Neighbours.of(neighbour_table(graph, max_neighbours, rule, seed)))

@@ -45,8 +45,10 @@ class FeedForward(PairEncoder):
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__(dim)
-        self.inner, self.outer = nn.Linear(2 * dim, 4 * dim), nn.Linear(4 * dim, 2 * dim)
-        self.a, self.b = nn.Parameter(torch.ones(2 * dim)), nn.Parameter(torch.zeros(2 * dim))
+        self.inner = nn.Linear(2 * dim, 4 * dim)
+        self.outer = nn.Linear(4 * dim, 2 * dim)
+        self.a = nn.Parameter(torch.ones(2 * dim))
+        self.b = nn.Parameter(torch.zeros(2 * dim))
         self.dropout = nn.Dropout(dropout)
         for layer in (self.inner, self.outer):
             nn.init.xavier_normal_(layer.weight)

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-FORWARD, BACKWARD = torch.ops.aten._thnn_fused_lstm_cell, torch.ops.aten._thnn_fused_lstm_cell_backward_impl
+FORWARD = torch.ops.aten._thnn_fused_lstm_cell
+BACKWARD = torch.ops.aten._thnn_fused_lstm_cell_backward_impl
 
 
 def lstm_step(gates: Tensor, more: Tensor | None = None, memory: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ Zhang et al., "Few-Shot Knowledge Graph Completion", AAAI 2020. Words, letters a
 `reference_variants.py` has GMatching and the ablations as differences from this file. The package trains a faster
 model, and tests check that its scores and gradients equal those of this one.
 
-`python -m fewlink.models.fsrl.reference` trains for a minute on the built-in benchmark `umls` and prints a dev score.
+`python experiments/reference.py` trains for a minute on the built-in benchmark `umls` and prints a dev score.
 
 Sizes: d numbers in an embedding, w = 2d in a pair, N neighbours of an entity, K references, B query pairs.
 """
@@ -12,7 +12,6 @@ Sizes: d numbers in an embedding, w = 2d in a pair, N neighbours of an entity, K
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,13 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from fewlink.data import Task, open_benchmark
-from fewlink.embeddings import Embeddings, EmbeddingSettings
-from fewlink.embeddings import train as pretrain
-from fewlink.evaluation import Protocol, evaluate
 from fewlink.graph import Graph, neighbour_table
-from fewlink.models.baselines.learning_free import PopularityScorer
-from fewlink.scorers import Question, Scorer
+from fewlink.models.contract import Question
+from fewlink.models.embeddings import Embeddings
+from fewlink.tasks import Task
 
 
 class Background(NamedTuple):
@@ -87,7 +83,8 @@ class RecurrentAutoencoderAggregator(nn.Module):
 
     def __init__(self, w: int) -> None:
         super().__init__()
-        self.rnn_encoder, self.rnn_decoder = nn.LSTMCell(w, w), nn.LSTMCell(w, w)
+        self.rnn_encoder = nn.LSTMCell(w, w)
+        self.rnn_decoder = nn.LSTMCell(w, w)
         self.W_R = nn.Linear(w, w // 2)  # its bias is b_R
         self.u_R = nn.Linear(w // 2, 1, bias=False)
 
@@ -149,7 +146,8 @@ class MatchingProcessor(nn.Module):
         The cell's state has 2w numbers; g' is the first w, so that it can be added to E_l.
         """
         B, w = queries.shape
-        g, c = torch.zeros_like(queries), queries.new_zeros(B, 2 * w)
+        g = torch.zeros_like(queries)
+        c = queries.new_zeros(B, 2 * w)
         for _ in range(self.T):
             state, c = self.rnn_match(queries, (torch.cat([g, f_R.expand(B, w)], -1), c))  # (B, 2w) each
             g = state[:, :w] + queries  # (B, w)
@@ -198,7 +196,8 @@ def episodes(tasks: Sequence[Task], K: int, B: int, seed: int) -> Iterator[tuple
     while True:
         for task in draw.sample(tasks, len(tasks)):
             pairs = draw.sample(task.pairs.tolist(), len(task.pairs))
-            references, queries = pairs[:K], draw.choices(pairs[K:], k=B)
+            references = pairs[:K]
+            queries = draw.choices(pairs[K:], k=B)
             polluted = []
             for head, _ in queries:
                 tail = draw.choice(task.range)
@@ -212,7 +211,8 @@ def train(
     model: FSRL, background: Background, tasks: Sequence[Task], K: int = 3, B: int = 128, seed: int = 0
 ) -> Iterator[float]:
     """Algorithm 1: update the parameters by Adam after each episode, and yield its loss."""
-    device, adam = background.entities.device, torch.optim.Adam(model.parameters(), lr=1e-3)
+    device = background.entities.device
+    adam = torch.optim.Adam(model.parameters(), lr=1e-3)
     for references, queries, polluted in episodes(tasks, K, B, seed):
         scores, L_re = model(references.to(device), torch.cat([queries, polluted]).to(device), background)
         loss = joint_loss(ranking_loss(*scores.chunk(2)), L_re)
@@ -237,28 +237,3 @@ class ReferenceScorer:
         references, heads, tails = (torch.from_numpy(part).long().to(self.background.entities.device) for part in ids)
         scores: Tensor = self.model(references, torch.cartesian_prod(heads, tails), self.background)[0]
         return scores.view(len(heads), len(tails))
-
-
-def main(seconds: float = 60.0) -> None:
-    """Pre-train ComplEx on the background of `umls`, meta-train FSRL on its train relations, and evaluate on dev."""
-    torch.manual_seed(0)
-    benchmark = open_benchmark("umls")
-    graph, settings = benchmark.graph, EmbeddingSettings(model="complex", regime="one-vs-all", epochs=50)
-    vectors = pretrain(graph.triples(), len(graph.entities), len(graph.relations), settings)
-    background, model = Background.of(graph, vectors), FSRL(vectors.dim)
-
-    def dev_mrr(scorer: Scorer) -> float:
-        return float(evaluate(benchmark, scorer, Protocol("dev")).metrics()["micro"]["mrr"])
-
-    untrained, end = dev_mrr(ReferenceScorer(model, background)), time.monotonic() + seconds
-    for step, loss in enumerate(train(model, background, benchmark.split("train")), 1):
-        if step % 50 == 0:
-            print(f"step {step}: loss {loss:.3f}")
-        if time.monotonic() > end:
-            break
-    print(f"dev MRR of FSRL: {dev_mrr(ReferenceScorer(model, background)):.3f} (before training: {untrained:.3f})")
-    print(f"dev MRR of candidates ranked by their degree: {dev_mrr(PopularityScorer(graph)):.3f}")
-
-
-if __name__ == "__main__":
-    main()

@@ -141,7 +141,8 @@ class ReleasedEncoder(nn.Module):
 
     def forward(self, ids: Tensor, background: Background) -> Tensor:
         e_r, e_t, present = background.around(ids)
-        e_r, e_t = e_r * present.unsqueeze(-1), e_t * present.unsqueeze(-1)
+        e_r = e_r * present.unsqueeze(-1)
+        e_t = e_t * present.unsqueeze(-1)
         alpha: Tensor = self.u(self.W(torch.cat([e_r, e_t], -1)).tanh()).softmax(1)  # (n, N, 1)
         return (alpha * e_t).sum(1).tanh()
 
@@ -161,7 +162,9 @@ class ReleasedMatcher(MatchingProcessor):
 
     def forward(self, queries: Tensor, f_R: Tensor) -> Tensor:
         B, w = queries.shape
-        g, state, c = queries, queries.new_zeros(B, 2 * w), queries.new_zeros(B, 2 * w)
+        g = queries
+        state = queries.new_zeros(B, 2 * w)
+        c = queries.new_zeros(B, 2 * w)
         for _ in range(self.T):
             state, c = self.rnn_match(queries, (state, c))
             g = state[:, :w] + queries
@@ -174,8 +177,10 @@ class FeedForward(nn.Module):
 
     def __init__(self, w: int) -> None:
         super().__init__()
-        self.W_1, self.W_2 = nn.Linear(w, 2 * w), nn.Linear(2 * w, w)
-        self.a, self.b = nn.Parameter(torch.ones(w)), nn.Parameter(torch.zeros(w))
+        self.W_1 = nn.Linear(w, 2 * w)
+        self.W_2 = nn.Linear(2 * w, w)
+        self.a = nn.Parameter(torch.ones(w))
+        self.b = nn.Parameter(torch.zeros(w))
 
     def forward(self, pairs: Tensor) -> Tensor:
         y = pairs + self.W_2(self.W_1(pairs).relu())
@@ -228,7 +233,8 @@ class NamedEncoder(NeighbourEncoder):
     def __init__(self, d: int, names: int) -> None:
         super().__init__(d)
         self.d = d
-        self.P, self.Q = nn.Linear(names, d, bias=False), nn.Linear(names, d)
+        self.P = nn.Linear(names, d, bias=False)
+        self.Q = nn.Linear(names, d)
 
     def forward(self, ids: Tensor, background: Background) -> Tensor:
         e_r, e_n, present = background.around(ids)

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fewlink.models.contract import Capabilities, Question, Reasons
 from fewlink.models.fsrl.aggregator import reference_weights
 from fewlink.models.fsrl.distinct import distinct
 from fewlink.models.fsrl.exact import ExactEncoder
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
-from fewlink.scorers import Capabilities, Question, Reasons
 
 
 class FewShotScorer:
@@ -24,7 +24,9 @@ class FewShotScorer:
     """
 
     def __init__(self, name: str, model: FewShotModel, around: Neighbourhood, references_seen: int = 0) -> None:
-        self.name, self.model, self.around = name, model.eval(), around
+        self.name = name
+        self.model = model.eval()
+        self.around = around
         self.references_seen = references_seen
         self.capabilities = Capabilities(references_seen=references_seen)
         self._encode: Callable[[Tensor], Tensor] | None = None
@@ -79,7 +81,8 @@ class FewShotScorer:
     def _vectors(self, ids: Tensor) -> Tensor:
         """The vectors (U, d) of entities (U,); entities that are new to the scorer are encoded."""
         if self._encode is None:
-            count, relations = self.around.entity_count, self.around.relations
+            count = self.around.entity_count
+            relations = self.around.relations
             self._encode = ExactEncoder(self.model.encoder, self.around)
             self._encoded = relations.new_empty(count, self.model.encoder.width)
             self._ready = torch.zeros(count, dtype=torch.bool, device=relations.device)

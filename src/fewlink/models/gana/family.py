@@ -8,9 +8,8 @@ import torch
 
 from fewlink.core.memory import PROGRAM, Parts
 from fewlink.core.seeds import derive
-from fewlink.data.benchmark import Benchmark, Task
-from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.fsrl.family import neighbour_bytes
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.gana.model import GANA
@@ -18,6 +17,7 @@ from fewlink.models.gana.scorer import GANAScorer
 from fewlink.models.gana.settings import MODELS, GANASettings
 from fewlink.models.metar.episodes import tasks_of
 from fewlink.models.metar.family import MetaLearnerFamily, scaled
+from fewlink.tasks.benchmark import Benchmark, Task
 
 
 class GANAFamily(MetaLearnerFamily[GANASettings]):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fewlink.embeddings.table import rows
+from fewlink.models.embeddings.table import rows
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.metar.model import distances, hinge, hinge_gradients, length
 
@@ -97,9 +97,11 @@ def gradient_metas(
     −(w·p) δ − (w·δ) p with respect to w.
     Shapes: relation, normal (…, d), pairs (…, K, 2, d), false (…, K, N, d); both gradients (…, d).
     """
-    heads, tails = pairs[..., 0, :].unsqueeze(-2), pairs[..., 1, :].unsqueeze(-2)
+    heads = pairs[..., 0, :].unsqueeze(-2)
+    tails = pairs[..., 1, :].unsqueeze(-2)
     offsets = heads - torch.cat([tails, false], -2)  # δ (…, K, 1 + N, d)
-    relation, normal = relation[..., None, None, :], normal[..., None, None, :]
+    relation = relation[..., None, None, :]
+    normal = normal[..., None, None, :]
     gaps = project(offsets, normal) + relation
     by_gap, by_false_gap = hinge_gradients(gaps[..., 0, :], gaps[..., 1:, :], margin)
     by_v = torch.cat([by_gap.unsqueeze(-2), by_false_gap], -2)  # p (…, K, 1 + N, d)
@@ -132,7 +134,9 @@ class GANA(nn.Module):
         task_relations: Tensor | None = None,
     ) -> None:
         super().__init__()
-        self.margin, self.beta, self.around = margin, beta, around
+        self.margin = margin
+        self.beta = beta
+        self.around = around
         self.aggregator = NeighbourAggregator(around.dim, dropout)
         self.relation_learner = RelationLearner(around.dim, hidden, layers)
         self.normal = nn.Parameter(torch.randn(around.dim) * around.dim**-0.5)
@@ -156,7 +160,8 @@ class GANA(nn.Module):
         normal = unit(self.normal).expand_as(relation)
         if not self.beta:
             return relation, normal
-        pairs, false = rows(self.entities, references), rows(self.entities, reference_false)
+        pairs = rows(self.entities, references)
+        false = rows(self.entities, reference_false)
         by_relation, by_normal = gradient_metas(relation, normal, pairs, false, self.margin)
         return relation - self.beta * by_relation, unit(normal - self.beta * by_normal)
 

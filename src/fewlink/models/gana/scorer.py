@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from fewlink.models.contract import Question
 from fewlink.models.gana.model import GANA, project
 from fewlink.models.metar.scorer import MetaScorer
-from fewlink.scorers import Question
 
 
 class GANAScorer(MetaScorer[GANA]):
@@ -16,7 +16,8 @@ class GANAScorer(MetaScorer[GANA]):
         references = self.ids(question.references).unsqueeze(0)
         false_tails = self.ids(self.false_tails(question.references)).unsqueeze(0)
         relations, normals = self.model.relation(references, false_tails)
-        relation, normal = relations[0].double(), normals[0].double()
+        relation = relations[0].double()
+        normal = normals[0].double()
         heads = project(self.vectors(question.heads).double(), normal)
         tails = project(self.vectors(question.candidates).double(), normal)
         return heads + relation, tails

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from fewlink.core.errors import FewlinkError
-from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
-from fewlink.data.candidates import likely_tails
-from fewlink.data.episodes import ContrastedSampler
 from fewlink.graph.groups import Groups
 from fewlink.models.metar.settings import TRAIN_ONLY, MetaLearnerSettings
+from fewlink.tasks.benchmark import Benchmark, Task, sorted_pairs
+from fewlink.tasks.candidates import likely_tails
+from fewlink.tasks.episodes import ContrastedSampler
 
 
 def sampler(benchmark: Benchmark, settings: MetaLearnerSettings) -> ContrastedSampler:

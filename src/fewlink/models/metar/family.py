@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from fewlink.core.errors import InputError
 from fewlink.core.memory import PROGRAM, Parts
 from fewlink.core.seeds import derive
-from fewlink.data.benchmark import Benchmark
-from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.metar.episodes import sampler
 from fewlink.models.metar.learner import ENTITIES, MetaLearner
 from fewlink.models.metar.model import MetaR
@@ -24,6 +23,7 @@ from fewlink.models.metar.scorer import MetaRScorer, MetaScorer
 from fewlink.models.metar.settings import MODELS, MetaLearnerSettings, MetaRSettings
 from fewlink.models.one_table import OneTableFamily
 from fewlink.models.weights import check_weights
+from fewlink.tasks.benchmark import Benchmark
 
 MetaSettingsT = TypeVar("MetaSettingsT", bound=MetaLearnerSettings)
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from fewlink.core import distributed
 from fewlink.core.seeds import derive
-from fewlink.data.episodes import ContrastedEpisodes, ContrastedSampler
+from fewlink.models.contract import Scorer
 from fewlink.models.family import RunState, StepResult
 from fewlink.models.metar.settings import MetaLearnerSettings
 from fewlink.models.weights import moments_of, restore_moments
-from fewlink.scorers import Scorer
+from fewlink.tasks.episodes import ContrastedEpisodes, ContrastedSampler
 
 ENTITIES = "entities"  # the weight that holds the entities' vectors
 STEPS_AT_ONCE = {"cpu": 16, "cuda": 128}  # steps whose episodes are sampled together
@@ -34,7 +34,10 @@ class MetaLearner:
         settings: MetaLearnerSettings,
         make_scorer: Callable[[], Scorer],
     ) -> None:
-        self.model, self.sampler, self.settings, self.make_scorer = model, sampler, settings, make_scorer
+        self.model = model
+        self.sampler = sampler
+        self.settings = settings
+        self.make_scorer = make_scorer
         on_gpu = distributed.use_device(settings.device) != "cpu"
         rates: dict[float, list[nn.Parameter]] = {}
         for name, parameter in model.named_parameters():

@@ -18,7 +18,7 @@ import itertools
 
 from torch import Tensor, nn
 
-from fewlink.embeddings.table import rows
+from fewlink.models.embeddings.table import rows
 
 MIN_SQUARED_LENGTH = 1e-12  # keeps the gradient of a length finite
 
@@ -68,7 +68,8 @@ def hinge_gradients(gaps: Tensor, false_gaps: Tensor, margin: float) -> tuple[Te
 
     They are written out, with ∇‖v‖ = v/‖v‖, so that training can differentiate through them.
     """
-    true, wrong = length(gaps), length(false_gaps)  # (…, K), (…, K, N)
+    true = length(gaps)
+    wrong = length(false_gaps)  # (…, K), (…, K, N)
     active = (margin + true.unsqueeze(-1) > wrong).to(gaps.dtype) / wrong.shape[-1]  # 1/N where the hinge is positive
     return gaps * (active.sum(-1) / true).unsqueeze(-1), false_gaps * (-active / wrong).unsqueeze(-1)
 
@@ -92,7 +93,8 @@ class MetaR(nn.Module):
         self, entities: Tensor, hidden: tuple[int, ...], *, margin: float, beta: float, dropout: float, tuned: bool
     ) -> None:
         super().__init__()
-        self.margin, self.beta = margin, beta
+        self.margin = margin
+        self.beta = beta
         self.relation_meta = RelationMeta(entities.shape[1], hidden, dropout)
         if tuned:
             self.entities = nn.Parameter(entities.clone())

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from fewlink.core.seeds import generator
-from fewlink.data.candidates import likely_tails
-from fewlink.embeddings.interactions import interaction
-from fewlink.embeddings.table import rows
 from fewlink.graph import Graph
+from fewlink.models.contract import Question
+from fewlink.models.embeddings.interactions import interaction
+from fewlink.models.embeddings.table import rows
 from fewlink.models.metar.model import MetaR
-from fewlink.scorers import Question
+from fewlink.tasks.candidates import likely_tails
 
 TRANSE = interaction("transe")
 
@@ -31,8 +31,11 @@ class MetaScorer(ABC, Generic[Model]):
     """
 
     def __init__(self, name: str, model: Model, graph: Graph, *, negatives: int, seed: int) -> None:
-        self.name, self.model, self.graph = name, model, graph
-        self.negatives, self.seed = negatives, seed
+        self.name = name
+        self.model = model
+        self.graph = graph
+        self.negatives = negatives
+        self.seed = seed
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Tensor:
@@ -73,7 +76,8 @@ class MetaRScorer(MetaScorer[MetaR]):
     """−‖h + R' − t‖."""
 
     def points(self, question: Question) -> tuple[Tensor, Tensor]:
-        heads, tails = self.vectors(question.heads).double(), self.vectors(question.candidates).double()
+        heads = self.vectors(question.heads).double()
+        tails = self.vectors(question.candidates).double()
         return heads + self.relation(question.references).double(), tails
 
     @torch.no_grad()

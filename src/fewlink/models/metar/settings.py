@@ -9,7 +9,8 @@ from pydantic import Field, field_validator
 from fewlink.core.errors import choose
 from fewlink.models.settings import Dropout, EmbeddingRate, EvaluateEvery, ModelSettings, Patience, Relations, Steps
 
-TRAIN_ONLY, IN_TRAIN = "metar", "metar-in-train"
+TRAIN_ONLY = "metar"
+IN_TRAIN = "metar-in-train"
 MODELS = {
     TRAIN_ONLY: "MetaR: computes a relation's vector from the references and improves it by one gradient step",
     IN_TRAIN: "MetaR that also learns from the background relations",

@@ -105,7 +105,8 @@ class Rows(NamedTuple):
     def from_reached(self, reached: Tensor, nodes: int) -> Rows:
         """The rows whose states can be other than zeros if only the `reached` entities (m,) have such states before."""
         before = places_of(reached, nodes)[self.before]
-        own, given = before[self.own], before[self.sources]
+        own = before[self.own]
+        given = before[self.sources]
         sources = before.int().index_select(0, self.edges.sources)
         inside = given >= 0
         edges = self.edges.only(sources >= 0, sources)
@@ -117,7 +118,8 @@ class Rows(NamedTuple):
 
     def bytes(self) -> int:
         """The bytes of all arrays, with the powers of fans and the offsets of chunks that are made of the edges."""
-        edges, ids = self.edges, (self.entities, self.before, self.own, self.given, self.sources, self.targets)
+        edges = self.edges
+        ids = (self.entities, self.before, self.own, self.given, self.sources, self.targets)
         twice = edges.source_fans, edges.fans, edges.edges, edges.pairs
         return sum(each.nbytes for each in (*ids, edges.sources, edges.relations, *twice, *twice))
 
@@ -131,7 +133,8 @@ def all_rows(table: EdgeTable, extra: ReferenceEdges, layers: int) -> list[Rows]
 
 def rows_to(table: EdgeTable, extra: ReferenceEdges, wanted: Tensor, layers: int) -> list[Rows]:
     """What each layer must compute for the states of `wanted` entities after the last one; it may compute more."""
-    edges, counts = table.by_tail.row_edges(False), table.by_tail.offsets.diff()
+    edges = table.by_tail.row_edges(False)
+    counts = table.by_tail.offsets.diff()
     needed = torch.zeros(table.nodes, dtype=torch.bool)
     needed[wanted] = True
     found: list[Rows] = []
@@ -190,7 +193,8 @@ def _push(
     owners: Tensor,
 ) -> Reached:
     """A layer along the edges `at` (e,) of the reached entities `owners` (e,)."""
-    order, places = table.by_head, places_of(x.rows, table.nodes)
+    order = table.by_head
+    places = places_of(x.rows, table.nodes)
     given = places[extra.sources]
     inside = given >= 0
     targets = torch.cat([order.first[at].long(), extra.targets[inside]])

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from fewlink.core.seeds import generator
-from fewlink.data.candidates import SameTypeSampler
 from fewlink.graph import Graph
 from fewlink.models.trail.network import Tasks
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.references import SAMPLE, References, read_references, stacked
 from fewlink.models.trail.settings import TrailSettings
+from fewlink.tasks.candidates import SameTypeSampler
 
 SMALLEST = 12  # pairs of a relation to learn from
 BANDS = (16, 256)  # the largest numbers of references that a step is padded to, before the largest of all
@@ -86,7 +86,9 @@ class EpisodeSource:
     """Episodes of one graph, which is also given as TRAIL reads it."""
 
     def __init__(self, graph: Graph, read: ReadGraph, settings: TrailSettings) -> None:
-        self.graph, self.settings, self.pairs = read, settings, relation_pairs(graph)
+        self.graph = read
+        self.settings = settings
+        self.pairs = relation_pairs(graph)
         self.relations = len(graph.relations)  # without those of names, which come after them
         self.degrees = np.log1p(graph.degrees)
         self._usable = np.array([len(own.usable) for own in self.pairs], float)
@@ -110,13 +112,15 @@ class EpisodeSource:
         self, rng: np.random.Generator, band: int
     ) -> tuple[References, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """References, heads (Q,), candidates (C,), answers (Q,) and excluded (Q, C)."""
-        queries, candidates = self.settings.queries, self.settings.candidates
+        queries = self.settings.queries
+        candidates = self.settings.candidates
         own = self.relation(rng, band)
         asked = rng.permutation(own.usable)[: min(queries, max(2, len(own.usable) // 3))]
         given = self.references(rng, own, asked, band)
         references = self.read(rng, own, given, band)
         asked = np.resize(asked, queries)
-        heads, tails = own.heads[asked].astype(np.int64), own.tails[asked]
+        heads = own.heads[asked].astype(np.int64)
+        tails = own.tails[asked]
         chosen = self._candidates(rng, own, tails, candidates)
         excluded = np.zeros((queries, candidates), bool)
         begins, ends = (np.searchsorted(own.heads, heads, side=side) for side in ("left", "right"))
@@ -157,7 +161,8 @@ class EpisodeSource:
     def _skewed(self, rng: np.random.Generator, own: RelationPairs, free: np.ndarray, count: int) -> np.ndarray:
         """A set as it comes about in use: most with one tail, or those of the most frequent tails, or those of the
         best-known entities."""
-        tails, kind = own.tails[free], rng.integers(3)
+        tails = own.tails[free]
+        kind = rng.integers(3)
         if kind == 0:
             one = tails == tails[rng.integers(len(tails))]
             others = rng.permutation(free[~one])[: rng.integers(4)]
@@ -192,7 +197,8 @@ class EpisodeSource:
         others = own.distinct_tails
         if len(others) > TRUE * count:
             others = rng.choice(others, int(TRUE * count))
-        likely, room = own.range, max(0, int((1 - RANDOM) * count) - len(others) - len(tails))
+        likely = own.range
+        room = max(0, int((1 - RANDOM) * count) - len(others) - len(tails))
         if len(likely) > room:
             likely = rng.choice(likely, room)
         more = rng.integers(0, len(self.degrees), max(0, count - len(likely) - len(others) - len(tails)))
@@ -215,8 +221,10 @@ def _relation_pairs(graph: Graph) -> list[RelationPairs]:
     count = len(graph.relations)
     order = np.argsort(graph.relation_ids, kind="stable")
     bounds = np.searchsorted(graph.relation_ids[order], np.arange(2 * count + 1))
-    heads, tails = np.asarray(graph.head_ids)[order], np.asarray(graph.tail_ids)[order]
-    sampler, found = SameTypeSampler(graph, RANGE), []
+    heads = np.asarray(graph.head_ids)[order]
+    tails = np.asarray(graph.tail_ids)[order]
+    sampler = SameTypeSampler(graph, RANGE)
+    found = []
     for relation in range(2 * count):
         part = slice(bounds[relation], bounds[relation + 1])
         if part.stop - part.start < SMALLEST:
@@ -245,7 +253,9 @@ class Episodes(torch.utils.data.Dataset[Batch]):
         rank: int = 0,
         processes: int = 1,
     ) -> None:
-        self.sources, self.shares, self.seed = sources, np.array(shares) / sum(shares), settings.seed
+        self.sources = sources
+        self.shares = np.array(shares) / sum(shares)
+        self.seed = settings.seed
         self.part = slice(rank, None, processes)
         later = len(bands_of(settings)) - 1
         self.bands = [1 - settings.many, *[settings.many / later] * later] if later else [1.0]

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from fewlink.graph.groups import spans
+from fewlink.models.contract import Reasons
 from fewlink.models.trail.removal import STREAMS, Pair, Trace
-from fewlink.scorers import Reasons
 
 EVIDENCE = {"head": "paths from the head", "references": "paths from the references", "names": "likeness of names"}
-WITH_HEAD, WITH_TAILS = [0], [1, 2]  # cosines that compare a candidate's name with the head's, with the tails'
+WITH_HEAD = [0]
+WITH_TAILS = [1, 2]  # cosines that compare a candidate's name with the head's, with the tails'
 
 MOST_HOPS = 5
 MAX_DIRECT = 3  # edges between head and tail that are named
@@ -79,14 +80,17 @@ def _before(
     pair: Pair, beam: dict[tuple[int, ...], Tensor], stream: int, number: int, trace: Trace, width: int
 ) -> dict[tuple[int, ...], Tensor]:
     """The best beginnings of paths one layer earlier: each stays where it is, or is longer by an edge."""
-    layer, update = pair.cone.layers[stream][number], pair.network.layers_of(stream)[number]
-    before, weights = trace.states[number], pair.weights(stream)[number]
+    layer = pair.cone.layers[stream][number]
+    update = pair.network.layers_of(stream)[number]
+    before = trace.states[number]
+    weights = pair.weights(stream)[number]
     walked = list(beam)
     visited = np.full((len(walked), MOST_HOPS + 1), -1)
     for row, edges in enumerate(walked):
         visited[row, : len(edges) + 1] = nodes_of(pair, edges)
     known = np.isin(visited[:, 0], layer.rows)
-    walked, visited = [edges for edges, k in zip(walked, known, strict=True) if k], visited[known]
+    walked = [edges for edges, k in zip(walked, known, strict=True) if k]
+    visited = visited[known]
     if not walked:
         return {}
     rows = np.searchsorted(layer.rows, visited[:, 0])
@@ -99,7 +103,9 @@ def _before(
     sources = pair.cone.edges[layer.edges[at], 0]
     short = np.array([len(edges) < MOST_HOPS for edges in walked])[owner]
     allowed = short & (visited[owner] != sources[:, None]).all(1)
-    at, owner, sources = at[allowed], owner[allowed], sources[allowed]
+    at = at[allowed]
+    owner = owner[allowed]
+    sources = sources[allowed]
     through = by_sums.unflatten(-1, (4, -1))[owner] * layer.fans[at][:, :, None]
     through = through.flatten(1) * weights[layer.relations[at]]  # (moves, W)
     best = (through * before[sources]).sum(1).topk(min(4 * width, len(at))).indices.tolist()
@@ -249,7 +255,8 @@ def edges_at_tail(pair: Pair, score: float, most: int = 3) -> list[tuple[int, in
     into = np.flatnonzero((tails == pair.tail) & (relations < pair.cone.relations))
     kinds, counts = np.unique(relations[into], return_counts=True)
     largest = np.argsort(-counts, kind="stable")[:MAX_KINDS]
-    kinds, counts = kinds[largest], counts[largest]
+    kinds = kinds[largest]
+    counts = counts[largest]
     removals = [pair.cone.find(pair.cone.edges[into[relations[into] == kind]]) for kind in kinds]
     drops = [score - left for left in pair.scores(removals).tolist()]
     half = pair.cone.relations // 2

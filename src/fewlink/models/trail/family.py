@@ -12,9 +12,6 @@ from fewlink.core import memory
 from fewlink.core.errors import FewlinkError
 from fewlink.core.memory import PROGRAM, Parts
 from fewlink.core.storage import exists
-from fewlink.data.benchmark import Benchmark
-from fewlink.data.catalogue import open_graph
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared, VectorFreeFamily
 from fewlink.models.trail.episodes import SMALLEST, relation_pairs
@@ -26,6 +23,9 @@ from fewlink.models.trail.scorer import MAX_WHOLE_EDGES, PART_EDGES, TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped, shipped_scorer
 from fewlink.models.weights import check_weights
+from fewlink.tasks.benchmark import Benchmark
+from fewlink.tasks.catalogue import open_graph
+from fewlink.tasks.training_graph import known_graph
 
 EDGE = 60  # bytes of an edge in three orders
 CONSTANTS = 16  # bytes of an edge if only the surroundings of a head are read

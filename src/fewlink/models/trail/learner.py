@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from fewlink.core import distributed
 from fewlink.core.seeds import derive
 from fewlink.graph import Graph
+from fewlink.models.contract import Scorer
 from fewlink.models.family import RunState, StepResult
 from fewlink.models.trail.episodes import Batch, Episodes, EpisodeSource
 from fewlink.models.trail.network import Shape, TrailNetwork
@@ -19,7 +20,6 @@ from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.weights import moments_of, restore_moments
-from fewlink.scorers import Scorer
 
 RAW = "raw."  # weights before averaging, among the moments of a checkpoint
 
@@ -40,7 +40,8 @@ class TrailLearner:
         start: Mapping[str, Tensor] | None = None,
         shares: Sequence[float] | None = None,
     ) -> None:
-        self.settings, self.device = settings, torch.device(distributed.use_device(settings.device))
+        self.settings = settings
+        self.device = torch.device(distributed.use_device(settings.device))
         self.steps_at_once = 50 if self.device.type == "cuda" else 1
         sources = [self.source(graph) for graph in graphs]
         self.graphs = [source.graph.to(self.device) for source in sources]
@@ -84,7 +85,8 @@ class TrailLearner:
     def run_steps(self, first: int, count: int) -> StepResult:
         """Run `count` steps, beginning with step `first`."""
         self.network.train()
-        losses, sampling_seconds = [], 0.0
+        losses = []
+        sampling_seconds = 0.0
         for step in range(first, first + count):
             began = time.perf_counter()
             batch = self._batch(step).to(self.device)
@@ -181,7 +183,8 @@ class RecordedStep:
         with torch.cuda.stream(side):
             self.first = learner.move(batch)  # compiles the kernels
         torch.cuda.current_stream().wait_stream(side)
-        self.batch, self.graph = batch.clone(), torch.cuda.CUDAGraph()
+        self.batch = batch.clone()
+        self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, pool=learner.pool, capture_error_mode="thread_local"):
             self.loss = learner.move(self.batch)
 

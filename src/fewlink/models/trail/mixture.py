@@ -20,12 +20,8 @@ import torch
 from torch import Tensor
 
 from fewlink.core.errors import reading
-from fewlink.embeddings import Embeddings
-from fewlink.embeddings.table import REMEDY, rows
 from fewlink.graph import Graph
-from fewlink.models.family import NoVectors
-from fewlink.models.trail.scorer import TrailScorer, ids
-from fewlink.scorers import (
+from fewlink.models.contract import (
     EMBEDDING,
     Capabilities,
     ExplainingScorer,
@@ -35,6 +31,10 @@ from fewlink.scorers import (
     Scorer,
     capabilities,
 )
+from fewlink.models.embeddings import Embeddings
+from fewlink.models.embeddings.table import REMEDY, rows
+from fewlink.models.family import NoVectors
+from fewlink.models.trail.scorer import TrailScorer, ids
 
 EVIDENCE = "an embedding model trained on the graph"
 AS_TRAIL = Recalibration()
@@ -100,7 +100,8 @@ class Mixture(NoVectors):
     @torch.no_grad()
     def scores(self, relation: int, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
         """What the embedding model adds to the scores (h, c); 0 for entities that it was not trained on."""
-        vectors, count = self.embeddings, len(self.embeddings.entities)
+        vectors = self.embeddings
+        count = len(self.embeddings.entities)
         places = [ids(each).to(vectors.entities.device) for each in (heads, candidates)]
         seen = [(each < count).float() for each in places]
         head_ids, candidate_ids = (each.clamp(max=count - 1) for each in places)
@@ -113,7 +114,10 @@ class MixedRelationScorer:
     """TRAIL, which does not see a relation of the graph, and the embedding model, which was trained on it."""
 
     def __init__(self, trail: Scorer, mixture: Mixture, relation: int) -> None:
-        self.name, self.trail, self.mixture, self.relation = trail.name, trail, mixture, relation
+        self.name = trail.name
+        self.trail = trail
+        self.mixture = mixture
+        self.relation = relation
 
     @property
     def capabilities(self) -> Capabilities:
@@ -146,7 +150,9 @@ class MixedScorer:
     """TRAIL on a graph, and for relations of the graph the mixture; a new relation is answered by TRAIL alone."""
 
     def __init__(self, trail: TrailScorer, mixture: Mixture, graph: Graph) -> None:
-        self.name, self.trail, self.graph = trail.name, trail, graph
+        self.name = trail.name
+        self.trail = trail
+        self.graph = graph
         self.mixture = mixture.to(trail.device)
 
     @property
@@ -170,7 +176,8 @@ class MixedScorer:
 
     def without(self, relation: str) -> MixedRelationScorer | TrailScorer:
         """The model for a relation of the graph, whose triples TRAIL does not see."""
-        hiding, row = self.trail.without(relation), self.mixture.relation(self.graph, relation)
+        hiding = self.trail.without(relation)
+        row = self.mixture.relation(self.graph, relation)
         return hiding if row is None else MixedRelationScorer(hiding, self.mixture, row)
 
     def without_names(self) -> MixedScorer:

@@ -207,7 +207,8 @@ def name_vectors(graph: Graph) -> np.ndarray | None:
 
 
 def _name_vectors(graph: Graph) -> np.ndarray | None:
-    names, known = entity_names(graph), word_vectors()
+    names = entity_names(graph)
+    known = word_vectors()
     if names is None:
         return None
     pieces_of = functools.cache(known.pieces)
@@ -241,7 +242,8 @@ def name_cosines(references: Tensor, used: Tensor, heads: Tensor, candidates: Te
     of `candidates` (L, C, D).
     """
     at_heads, at_tails = (widened(references) * used[..., None, None]).unbind(2)  # (L, S, D)
-    heads, candidates = widened(heads), widened(candidates)
+    heads = widened(heads)
+    candidates = widened(candidates)
     total = used.sum(1)[:, None, None]  # (L, 1, 1)
     to_tails, to_heads = (candidates @ ends.transpose(1, 2) for ends in (at_tails, at_heads))  # (L, C, S)
     head_to_heads = heads @ at_heads.transpose(1, 2)  # (L, Q, S)

@@ -29,7 +29,8 @@ from fewlink.propagation.product import Norms, row_sums
 ROUNDS = 4  # times that the neighbours of reached entities are reached in turn
 STEPS = 3  # of walks to the entities that the references suggest
 LEAST = 0.01  # that an entity is worth, compared with the mean
-FEWEST, SHARE = 8, 0.1  # of one entity, at most this share of a part's edges is taken, or so many if that is more
+FEWEST = 8
+SHARE = 0.1  # of one entity, at most this share of a part's edges is taken, or so many if that is more
 FEW = 0.5  # share of nodes with states up to which edges from the others are not read
 CANDIDATES_AT_ONCE = 1 << 11  # whose hidden layer a processor's cache holds
 
@@ -43,7 +44,8 @@ class Worth(NamedTuple):
     @classmethod
     def of(cls, nodes: np.ndarray | None, edges: EdgeOrder, references: np.ndarray, suggested: Tensor) -> Worth:
         """Given edges by head (e,), references (K, 2) as nodes, and the scores (n,) of nodes without any head."""
-        given, count = reference_edges(references, 0), len(suggested)
+        given = reference_edges(references, 0)
+        count = len(suggested)
         both = ((edges.row, given.owners), (edges.first, given.targets), (edges.fan_out, given.fan_out))
         heads, targets, fans = (np.concatenate([each.numpy(), more]) for each, more in both)
         shares = fans / np.maximum(np.bincount(heads, fans, count), 1e-9)[heads]
@@ -105,7 +107,10 @@ class Surroundings:
         most_edges: int,
         visible: np.ndarray | None = None,
     ) -> None:
-        self.graph, self.worth, self.most_edges, self.visible = graph, worth, most_edges, visible
+        self.graph = graph
+        self.worth = worth
+        self.most_edges = most_edges
+        self.visible = visible
         self.most_of_one = max(FEWEST, int(SHARE * most_edges))
         self.relations = 2 * len(graph.relations) + 2
         edges = reference_edges(references, self.relations - 2)
@@ -113,7 +118,8 @@ class Surroundings:
         self._first: dict[int, Taken] = {}  # the edges that are taken of entities with very many
 
     def bytes(self) -> int:
-        values, given = self.worth.values.nbytes, sum(column.nbytes for column in self.given)
+        values = self.worth.values.nbytes
+        given = sum(column.nbytes for column in self.given)
         return values + given + 20 * self.most_of_one * len(self._first)
 
     def sizes(self, entities: np.ndarray) -> np.ndarray:
@@ -124,7 +130,8 @@ class Surroundings:
     def edges(self, entities: np.ndarray) -> Edges:
         """The edges that are taken of entities (n,), each with its inverse."""
         graph, many = self.graph, self.graph.degrees_of(entities, self.visible) > self.most_of_one
-        few, hubs = np.flatnonzero(~many), np.flatnonzero(many)
+        few = np.flatnonzero(~many)
+        hubs = np.flatnonzero(many)
         firsts, counts, owners = graph.slots_of(entities[few], self.visible)
         taken = [Taken.of(firsts, counts, few[owners])]
         for hub in hubs.tolist():
@@ -166,22 +173,28 @@ class Near(NamedTuple):
     @classmethod
     def of(cls, around: Surroundings, heads: np.ndarray) -> Near:
         """Walk from each of several heads (H,)."""
-        count, places = len(around.graph.entities), np.arange(len(heads))
+        count = len(around.graph.entities)
+        places = np.arange(len(heads))
         keys = begins = places * count + heads  # of nodes, sorted
         mass: np.ndarray = np.ones(len(keys))
         expanded = np.zeros(len(keys), bool)
-        left, taken = np.full(len(heads), around.most_edges), list[Edges]()
+        left = np.full(len(heads), around.most_edges)
+        taken = list[Edges]()
         for number in range(ROUNDS):
             waiting = np.flatnonzero(~expanded)
             owner, entities = np.divmod(keys[waiting], count)
             sizes = around.sizes(entities)
             order = np.lexsort((-mass[waiting] * around.worth.at(entities) / np.maximum(sizes, 1), owner))
-            waiting, owner, sizes = waiting[order], owner[order], sizes[order]
+            waiting = waiting[order]
+            owner = owner[order]
+            sizes = sizes[order]
             totals = np.cumsum(sizes)
             totals -= np.append(0, totals)[np.searchsorted(owner, places)][owner]  # those of other heads
             limit = np.maximum(left * (number + 1) // ROUNDS, 0 if number else sizes)
             chosen = totals <= limit[owner]
-            waiting, owner, sizes = waiting[chosen], owner[chosen], sizes[chosen]
+            waiting = waiting[chosen]
+            owner = owner[chosen]
+            sizes = sizes[chosen]
             edges = around.edges(keys[waiting] % count)
             shares = mass[waiting][edges.owners] * edges.fan_out
             shares /= np.maximum(np.bincount(edges.owners, edges.fan_out, len(waiting)), 1e-9)[edges.owners]
@@ -189,12 +202,15 @@ class Near(NamedTuple):
             taken.append(edges._replace(owners=keys[waiting][edges.owners], targets=targets))
             left = left - np.bincount(owner, sizes, len(heads)).astype(np.int64)
             expanded[waiting] = True
-            before, (keys, which) = len(keys), np.unique(np.concatenate([keys, targets]), return_inverse=True)
+            before = len(keys)
+            keys, which = np.unique(np.concatenate([keys, targets]), return_inverse=True)
             mass = np.bincount(which, np.concatenate([mass, shares]))
-            known, expanded = expanded, np.zeros(len(keys), bool)
+            known = expanded
+            expanded = np.zeros(len(keys), bool)
             expanded[which[:before]] = known
         edges = Edges.joined(*taken)
-        sources, targets = np.searchsorted(keys, edges.owners), np.searchsorted(keys, edges.targets)
+        sources = np.searchsorted(keys, edges.owners)
+        targets = np.searchsorted(keys, edges.targets)
         of_nodes = _row_edges(edges, sources, targets, expanded, around.relations)
         return cls(np.searchsorted(keys, begins), keys // count, keys % count, of_nodes)
 
@@ -203,7 +219,8 @@ class Near(NamedTuple):
         """States (m, W) of `wanted` nodes (m,) in the streams of the heads."""
         weights = torch.cat([encoded.relations[HEAD, :, 0], encoded.new[HEAD, :, 0]], 1)  # (layers, 2R + 2, W)
         mark = network.marks(encoded.task[0])[: network.shape.width]
-        x, every = mark.new_zeros(len(self.entities), 1, len(mark)), torch.arange(len(self.entities))
+        x = mark.new_zeros(len(self.entities), 1, len(mark))
+        every = torch.arange(len(self.entities))
         reached = torch.zeros(len(x), dtype=torch.bool)
         reached[torch.from_numpy(self.begins)] = True
         x[reached] = mark
@@ -213,7 +230,8 @@ class Near(NamedTuple):
                 kept = reached[edges.sources]
                 edges = edges.only(kept, edges.sources)
                 changed = reached[rows] | (edges.pairs.diff() > 0)
-                rows, pairs = rows[changed], torch.cat([edges.pairs[:-1][changed], edges.pairs[-1:]])
+                rows = rows[changed]
+                pairs = torch.cat([edges.pairs[:-1][changed], edges.pairs[-1:]])
                 edges = dataclasses.replace(edges, pairs=pairs)
             moved = x.new_empty(len(rows), *x.shape[1:])
             for part, sums in row_sums(edges, x, w[:, None], Norms.FOUR):
@@ -262,7 +280,9 @@ def scores_near(
     places = np.minimum(np.searchsorted(candidates, near.entities), len(candidates) - 1)
     wanted = np.flatnonzero(candidates[places] == near.entities)
     of_states = near.states(network, encoded, torch.from_numpy(wanted)) @ network.of_state.weight.chunk(2, 1)[0].T
-    columns, of_names, heads = torch.from_numpy(places[wanted]), network.of_names.weight.T, len(near.begins)
+    columns = torch.from_numpy(places[wanted])
+    of_names = network.of_names.weight.T
+    heads = len(near.begins)
     begins = range(0, len(candidates), CANDIDATES_AT_ONCE)
     bounds = np.searchsorted(
         near.heads[wanted] * len(candidates) + places[wanted],

@@ -39,7 +39,8 @@ from fewlink.propagation.product import ExtraEdges, Norms, asinh, kernels_for, r
 EPS = 1e-5
 RELATION_FEATURES = WALK_FEATURES + 2 + 5 + 1 + FLAGS + 1  # walks, around, sizes, shots, flags of names, is new
 TASK_FEATURES = FACTS + 3
-HEAD, REFERENCES = 0, 1  # the streams
+HEAD = 0
+REFERENCES = 1  # the streams
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class TrailNetwork(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.shape, width = shape, shape.width
+        self.shape = shape
+        width = shape.width
         self.read_relation = mlp(RELATION_FEATURES, 2 * width, width)
         self.relation_layers = nn.ModuleList(RelationLayer(width) for _ in range(shape.relation_layers))
         self.read_task = mlp(4 * width + TASK_FEATURES, 2 * width, width)
@@ -81,7 +83,8 @@ class TrailNetwork(nn.Module):
         self.new_weights = nn.Linear(width, 2 * shape.layers * 2 * width)
         self.marks = nn.Linear(width, 3 * width)  # of the head, the references' heads and the references' tails
         self.layers = nn.ModuleList(nn.ModuleList(Layer(width) for _ in range(shape.layers)) for _ in range(2))
-        self.of_state, self.of_task = nn.Linear(2 * width, 2 * width, bias=False), nn.Linear(width, 2 * width)
+        self.of_state = nn.Linear(2 * width, 2 * width, bias=False)
+        self.of_task = nn.Linear(width, 2 * width)
         self.of_names = nn.Linear(COSINES, 2 * width, bias=False)
         nn.init.normal_(self.of_names.weight, std=0.05)
         self.last = nn.Linear(2 * width, 1)
@@ -103,7 +106,8 @@ class TrailNetwork(nn.Module):
 
     def encode(self, graph: ReadGraph, references: References, walks: Walks) -> Encoded:
         """What the network makes of references: equations 1 to 3."""
-        count, known = len(references.ends), graph.relations
+        count = len(references.ends)
+        known = graph.relations
         visible = torch.cat([references.visible, references.visible.new_ones(count, 2)], 1)[..., None]
         vectors = self.read_relation(relation_features(graph, references, walks)) * visible  # (L, 2R + 2, W)
         share = references.around / references.around.sum(-1, keepdim=True).clamp(min=1e-6)  # (L, 2, 2R)
@@ -112,13 +116,15 @@ class TrailNetwork(nn.Module):
 
         def together(vectors: Tensor) -> Tensor:
             """Σ C(r, s) z_s."""
-            old, new = vectors[:, :known], vectors[:, known:]
+            old = vectors[:, :known]
+            new = vectors[:, known:]
             return torch.cat([graph.together @ old / seen + cover @ new, share @ old + references.turned @ new], 1)
 
         inverse = torch.cat([graph.inverse, torch.arange(known + 1, known - 1, -1, device=graph.device)])
         for layer in self.relation_layers:
             vectors = layer(vectors, together, inverse) * visible
-        around, new = share @ vectors[:, :known], vectors[:, known:]
+        around = share @ vectors[:, :known]
+        new = vectors[:, known:]
         task = self.read_task(torch.cat([around.flatten(1), references.facts, walks.joined, new.flatten(1)], -1))
         weights = self.relation_weights(vectors).unflatten(-1, (2, self.shape.layers, -1)).permute(2, 3, 0, 1, 4)
         of_task = self.new_weights(task).unflatten(-1, (2, self.shape.layers, 2, -1)).permute(1, 2, 0, 3, 4)
@@ -138,7 +144,8 @@ class TrailNetwork(nn.Module):
         self, graph: ReadGraph, references: References, encoded: Encoded, heads: Tensor, dtype: torch.dtype
     ) -> Tensor:
         """States (nodes, L, Q, W) of the stream that begins at each of `heads` (L, Q)."""
-        (count, queries), width = heads.shape, self.shape.width
+        count, queries = heads.shape
+        width = self.shape.width
         mark = self.marks(encoded.task)[:, :width].repeat_interleave(queries, 0)  # (L · Q, W)
         task = torch.arange(count, device=heads.device)[:, None]
         rows = (heads * count + task) * queries + torch.arange(queries, device=heads.device)
@@ -147,7 +154,8 @@ class TrailNetwork(nn.Module):
 
     def propagate(self, graph: ReadGraph, references: References, encoded: Encoded, stream: int, x: Tensor) -> Tensor:
         """States (nodes, L, Q, W) after the last layer of a stream, given those before the first."""
-        extra, constants = references.edges(), references.constants(self.shape.width, Norms.FOUR)  # (2, L, P, W)
+        extra = references.edges()
+        constants = references.constants(self.shape.width, Norms.FOUR)  # (2, L, P, W)
         for layer, relations, new in zip(
             self.layers_of(stream), encoded.relations[stream], encoded.new[stream], strict=True
         ):
@@ -159,7 +167,8 @@ class TrailNetwork(nn.Module):
         """What names say of heads (L, Q) and candidates (L, C), in ids of the whole graph: (L, Q, C, COSINES)."""
         if graph.vectors is None:
             return None
-        vectors, ends = graph.vectors, references.sampled_entities
+        vectors = graph.vectors
+        ends = references.sampled_entities
         found = name_cosines(vectors[ends], references.sampled, vectors[heads], vectors[candidates])
         return found * references.named[:, None, None, None]
 

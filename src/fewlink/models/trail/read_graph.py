@@ -40,8 +40,14 @@ class ReadGraph:
         vectors: Tensor | None,
         edges: EdgeTable | None = None,
     ) -> None:
-        self.graph, self.sizes, self.together, self.flags, self.vectors = graph, sizes, together, flags, vectors
-        self._edges, self.visible, self.given_vectors = edges, np.ones(len(sizes)), ""
+        self.graph = graph
+        self.sizes = sizes
+        self.together = together
+        self.flags = flags
+        self.vectors = vectors
+        self._edges = edges
+        self.visible = np.ones(len(sizes))
+        self.given_vectors = ""
 
     @classmethod
     def of(cls, graph: Graph, *, names: bool = True) -> ReadGraph:
@@ -52,7 +58,8 @@ class ReadGraph:
         flags = torch.zeros(2, len(graph.relations), FLAGS)
         if len(graph.relations) > given:
             flags[:, given:] = torch.eye(FLAGS)
-        sizes, together = graph.once(_sizes), graph.once(_together)
+        sizes = graph.once(_sizes)
+        together = graph.once(_together)
         return cls(graph, sizes, together, flags.flatten(0, 1), None if vectors is None else torch.from_numpy(vectors))
 
     def without(self, relation: str) -> ReadGraph:
@@ -89,7 +96,8 @@ class ReadGraph:
     def with_vectors(self, vectors: np.ndarray | None) -> ReadGraph:
         """The same graph with other vectors of names (entities, D), or without any."""
         other = copy.copy(self)
-        other.vectors, other.given_vectors = None, ""
+        other.vectors = None
+        other.given_vectors = ""
         if vectors is not None:
             other.vectors = torch.from_numpy(vectors).to(self.device)
             other.given_vectors = hashlib.sha256(np.ascontiguousarray(vectors).data).hexdigest()
@@ -158,7 +166,8 @@ class ReadGraph:
 
 def _sizes(graph: Graph) -> Tensor:
     """Of each relation: triples, entities at its head and at its tail, and mean fan-out and fan-in, on log scales."""
-    count, heads = graph.relation_sizes, np.diff(graph.slots.offsets)
+    count = graph.relation_sizes
+    heads = np.diff(graph.slots.offsets)
     ends = heads, np.roll(heads, len(graph.relations))
     fans = [np.log1p(count / np.maximum(each, 1)) / 4 for each in ends]
     return torch.from_numpy(np.stack([*(np.log1p(each) / 10 for each in (count, *ends)), *fans], -1).astype(np.float32))
@@ -170,9 +179,12 @@ def _together(graph: Graph) -> Tensor:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the array is not writable, and is not written to
             return torch.from_numpy(graph.counted.together)
-    firsts, count = graph.slot_starts, 2 * len(graph.relations)
-    relations, owners = graph.relation_ids[firsts].astype(np.int64), graph.head_ids[firsts]
-    offsets, both = offsets_of(owners, len(graph.entities)), np.zeros(count * count)
+    firsts = graph.slot_starts
+    count = 2 * len(graph.relations)
+    relations = graph.relation_ids[firsts].astype(np.int64)
+    owners = graph.head_ids[firsts]
+    offsets = offsets_of(owners, len(graph.entities))
+    both = np.zeros(count * count)
     step = max(1, PAIRS_AT_ONCE // max(1, int(np.diff(offsets).max(initial=1))))
     for at in range(0, len(relations), step):
         part = slice(at, at + step)

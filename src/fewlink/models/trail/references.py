@@ -137,7 +137,8 @@ def read_references(
 
 def padded(references: References, size: int, sample: int, nodes: int) -> References:
     """One task with `size` pairs, twice as many ends, and a sample of `sample`."""
-    more_pairs, more_ends = size - references.pairs.shape[1], 2 * size - references.ends.shape[1]
+    more_pairs = size - references.pairs.shape[1]
+    more_ends = 2 * size - references.ends.shape[1]
     more_samples = sample - references.sample.shape[1]
     # padding is spread over many rows, since additions to one row wait for each other on a GPU
     spread = torch.arange(more_ends)[None] * 7919 % nodes
@@ -167,8 +168,10 @@ def distinct_pairs(pairs: np.ndarray) -> np.ndarray:
 def _around(graph: ReadGraph, ends: np.ndarray, out: np.ndarray, into: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`around` and `cover`, hidden relations included, given the references that leave and enter each end."""
     firsts, _, owners = graph.graph.slots_of(ends)
-    relations, sizes = graph.graph.relation_ids[firsts], np.diff(graph.graph.slots.offsets)
-    around, cover = [], []
+    relations = graph.graph.relation_ids[firsts]
+    sizes = np.diff(graph.graph.slots.offsets)
+    around = []
+    cover = []
     for counts in (out, into):
         own = counts[owners] > 0
         around.append(np.bincount(relations[own], counts[owners[own]], minlength=graph.relations) / counts.sum())
@@ -190,8 +193,10 @@ def _sizes(count: int, heads: int, tails: int) -> np.ndarray:
 
 def _facts(degrees: np.ndarray, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
     """The facts of references as places, given log(1 + edges) / 8 of each end."""
-    count, ends = len(heads), len(degrees)
-    keys, turned = heads * ends + tails, tails * ends + heads
+    count = len(heads)
+    ends = len(degrees)
+    keys = heads * ends + tails
+    turned = tails * ends + heads
     own = [np.bincount(column) for column in (heads, tails)]
     return np.array(
         [

@@ -18,7 +18,8 @@ class Remembered(Generic[V]):
     """Values by key. Of more than `most_bytes`, as `size` counts them, those used longest ago are forgotten."""
 
     def __init__(self, most_bytes: int, size: Callable[[V], int]) -> None:
-        self.most_bytes, self.size = most_bytes, size
+        self.most_bytes = most_bytes
+        self.size = size
         self._values: dict[bytes, Future[V]] = {}  # the last used last
         self._lock = threading.Lock()  # nothing is made with it held
 

@@ -61,7 +61,9 @@ class Cone:
         cls, table: EdgeTable, own: ReferenceEdges, begins: tuple[np.ndarray, np.ndarray], tail: int, depth: int
     ) -> Cone:
         """For `depth` layers of streams that begin at the entities in `begins`."""
-        order, count, far = table.by_tail, table.relations, depth + 1
+        order = table.by_tail
+        count = table.relations
+        far = depth + 1
         sources, relations, targets = (
             torch.cat([of_graph.long(), of_references]).cpu().numpy()
             for of_graph, of_references in (
@@ -182,7 +184,8 @@ class Pair:
         return self.network.score(from_head, from_references, self.encoded.task[0], own)
 
     def _trace(self, stream: int) -> Trace:
-        x, all_sums = self._first(stream), []
+        x = self._first(stream)
+        all_sums = []
         states = [x]
         for layer, update, weights in self._layers(stream):
             sums = x.new_zeros(len(layer.rows), x.shape[1])
@@ -196,8 +199,10 @@ class Pair:
 
     def _without(self, stream: int, removals: Sequence[np.ndarray]) -> Tensor:
         """States (L, W) of the tail after the last layer of a stream, without each of these sets of edges."""
-        trace, count = self.traces[stream], len(removals)
-        nodes, states = np.zeros(0, np.int64), trace.states[0].new_zeros(0, count, self.network.shape.width)
+        trace = self.traces[stream]
+        count = len(removals)
+        nodes = np.zeros(0, np.int64)
+        states = trace.states[0].new_zeros(0, count, self.network.shape.width)
         for (layer, update, weights), base in zip(self._layers(stream), trace.states[:-1], strict=True):
             before = Changed.of(base, nodes, states)
             nodes, sums = before.sums(layer, weights, removals)
@@ -252,14 +257,17 @@ class Changed(NamedTuple):
 
         Messages from unchanged nodes are added up once; all are added up anew, since a sum of nothing is exactly zero.
         """
-        sources, targets = layer.sources.numpy(), layer.targets.numpy()
+        sources = layer.sources.numpy()
+        targets = layer.targets.numpy()
         gone = [np.flatnonzero(np.isin(layer.edges, edges)) for edges in removals]
-        removed, without = np.concatenate(gone), np.repeat(np.arange(len(gone)), [len(each) for each in gone])
+        removed = np.concatenate(gone)
+        without = np.repeat(np.arange(len(gone)), [len(each) for each in gone])
         differ = self.places[sources] >= 0
         differ[removed] = True
         rows = np.unique(np.append(targets[differ], np.flatnonzero(self.places[layer.rows] >= 0)))
         edges, owners = spans(layer.offsets[rows], layer.offsets[rows + 1])
-        alike, moving = edges[~differ[edges]], edges[differ[edges]]
+        alike = edges[~differ[edges]]
+        moving = edges[differ[edges]]
         to_alike, to_moving = (torch.from_numpy(owners[each]) for each in (~differ[edges], differ[edges]))
         common = self.base.new_zeros(len(rows), self.base.shape[1])
         for part in _parts(len(alike), common[:1]):

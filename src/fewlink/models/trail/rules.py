@@ -44,12 +44,14 @@ def joining(graph: ReadGraph, head: int, tail: int) -> dict[Rule, int]:
     half = len(graph.graph.relations)
     (first, begins), (second, ends) = (_edges(graph, entity) for entity in (head, tail))
     inner = (ends != head) & (ends != tail)
-    second, ends = (second[inner] + half) % (2 * half), ends[inner]
+    second = (second[inner] + half) % (2 * half)
+    ends = ends[inner]
     order = np.argsort(ends, kind="stable")
     at, owner = spans(*(np.searchsorted(ends[order], begins, side) for side in ("left", "right")))
     at = order[at]
     rarest = np.argsort(-graph.graph.degrees_of(ends[at], graph.shown), kind="stable")
-    at, owner = at[rarest], owner[rarest]
+    at = at[rarest]
+    owner = owner[rarest]
     rules = zip(first[owner].tolist(), second[at].tolist(), strict=True)
     return dict(zip(rules, ends[at].tolist(), strict=True))
 

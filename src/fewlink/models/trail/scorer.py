@@ -16,6 +16,7 @@ from torch import Tensor
 from fewlink.core.errors import FewlinkError
 from fewlink.core.threads import parallel_map, torch_threads
 from fewlink.graph.components import joined
+from fewlink.models.contract import Capabilities, Question, Reasons
 from fewlink.models.trail.answering import (
     Reached,
     ReferenceEdges,
@@ -36,7 +37,6 @@ from fewlink.models.trail.removal import Pair
 from fewlink.models.trail.rules import paths_by_rule
 from fewlink.models.trail.walks import Walks, read_walks
 from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
-from fewlink.scorers import Capabilities, Question, Reasons
 
 HEADS_ON_GPU = 16  # heads of one task side by side
 COPIES_ON_GPU = 4  # of a task side by side, each with other heads
@@ -146,7 +146,9 @@ class TrailScorer:
     """
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph) -> None:
-        self.name, self.network, self.graph = name, network.eval(), graph
+        self.name = name
+        self.network = network.eval()
+        self.graph = graph
         self.device = graph.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         large = self.device.type == "cpu" and 2 * graph.graph.triple_count > MAX_WHOLE_EDGES
@@ -206,7 +208,8 @@ class TrailScorer:
 
     def _on(self, graph: ReadGraph) -> TrailScorer:
         other = TrailScorer(self.name, self.network, graph)
-        other.part_edges, other.near_edges = self.part_edges, self.near_edges
+        other.part_edges = self.part_edges
+        other.near_edges = self.near_edges
         return other
 
     def __getstate__(self) -> dict[str, Any]:
@@ -239,7 +242,8 @@ class TrailScorer:
             return [self._nearby(tasks[0], questions[0].heads, questions[0].candidates)]
         if self.part_edges is not None:
             return [self._on_parts(tasks[0], questions[0].heads, questions[0].candidates)]
-        candidates, groups = [question.candidates for question in questions], self._groups(questions)
+        candidates = [question.candidates for question in questions]
+        groups = self._groups(questions)
         if len(groups) == 1:  # both streams at once
             streams: list[Callable[[], Any]] = [
                 lambda: self._bases(tasks, candidates),
@@ -292,7 +296,8 @@ class TrailScorer:
         entities of its nodes (n,)."""
         asked = ids([head])[None], ids([tail])[None]
         cosines = self.network.cosines(self.graph, known.references, *asked)
-        edges, references = known.edges, known.references
+        edges = known.edges
+        references = known.references
         if self.part_edges is None:
             table = self.graph.edges
             nodes = np.arange(table.nodes)
@@ -354,7 +359,9 @@ class TrailScorer:
         The walks are read side by side. The rest is computed for each task alone, so that a task with the most
         references has the same numbers in any company.
         """
-        graph, part, on_gpu = self.graph, None, self.device.type != "cpu"
+        graph = self.graph
+        part = None
+        on_gpu = self.device.type != "cpu"
         references = [
             read_references(graph, pairs, size=len(pairs) if on_gpu else None).to(self.device) for pairs in tasks
         ]
@@ -407,7 +414,8 @@ class TrailScorer:
 
     def _remembered_states(self, tasks: Sequence[KnownTask], entities: np.ndarray | None) -> dict[bytes, States]:
         """The states of tasks by their keys, remembered or new: of some entities at least, or of all nodes."""
-        known, by_key = self._states if entities is None else self._first, {task.key: task for task in tasks}
+        known = self._states if entities is None else self._first
+        by_key = {task.key: task for task in tasks}
         new = [task for task in by_key.values() if task.key not in known]
         made: dict[bytes, States] = {}
         if len(new) > 1:
@@ -430,12 +438,14 @@ class TrailScorer:
             table = self.graph.edges if first.part is None else first.part.edges
             return [States(None, apart(own)) for own in self._from_references(tasks, table, None).unbind(1)]
         reach = self._reach(SideBySide.of(tasks).edges, entities)
-        nodes, states = reach.rows[-1].entities, self._from_references(tasks, reach.table, reach.rows)
+        nodes = reach.rows[-1].entities
+        states = self._from_references(tasks, reach.table, reach.rows)
         return [States(nodes, apart(own)) for own in states.unbind(1)]
 
     def _from_references(self, tasks: Sequence[KnownTask], table: EdgeTable, rows: Sequence[Rows] | None) -> Tensor:
         """States (n, T, W) of the last rows, or of all, in the stream that begins at the references, on a CPU."""
-        together, part = SideBySide.of(tasks), tasks[0].part
+        together = SideBySide.of(tasks)
+        part = tasks[0].part
         edges = together.edges if part is None else together.edges.within(part)
         ends = [task.references.ends[0] for task in tasks]
         if part is not None:
@@ -505,7 +515,8 @@ class TrailScorer:
             features = self._features([known], [question], np.array([[0, head]]), part)
             ((_, found),) = self._scores(self._bases([known], [own]), features)
             every = found.new_empty(len(candidates))
-            every[torch.from_numpy(far)], every[torch.from_numpy(~far)] = found[0, -1], found[0, : int((~far).sum())]
+            every[torch.from_numpy(far)] = found[0, -1]
+            every[torch.from_numpy(~far)] = found[0, : int((~far).sum())]
             return every
 
         return torch.stack(parallel_map(scores, heads.tolist()))
@@ -537,7 +548,8 @@ class TrailScorer:
         cosines of names: (H, C, n) for each question that has such heads, by its number. `asked` (Q, 2) is as in
         `_groups`."""
         numbers, heads = asked.T
-        together, candidates = SideBySide.of(tasks), np.unique(np.concatenate([q.candidates for q in questions]))
+        together = SideBySide.of(tasks)
+        candidates = np.unique(np.concatenate([q.candidates for q in questions]))
         edges = together.edges if part is None else together.edges.within(part)
         layers = self.network.shape.layers
         reach = (
@@ -551,7 +563,8 @@ class TrailScorer:
         found = propagate(reach.table, stream, Reached(ids(rows), states), reach.rows)
         features = []
         for number in np.unique(numbers).tolist():
-            own, tails = numbers == number, questions[number].candidates
+            own = numbers == number
+            tails = questions[number].candidates
             states = at_places(found[:, own], reach.places(tails)).transpose(0, 1)  # (H, C, W)
             given = ids(heads[own])[None], ids(tails)[None]
             cosines = self.network.cosines(self.graph, tasks[number].references, *given)
@@ -601,7 +614,8 @@ class TrailScorer:
 
     def _copies_on_gpu(self, heads: int, candidates: int) -> int:
         """How many copies of a task are propagated side by side: few heads do not keep a GPU busy."""
-        of_states, of_scores = self.graph.edges.nodes * self.dtype.itemsize, 2 * candidates * torch.float32.itemsize
+        of_states = self.graph.edges.nodes * self.dtype.itemsize
+        of_scores = 2 * candidates * torch.float32.itemsize
         of_copy = HEADS_ON_GPU * self.network.shape.width * (of_states + of_scores)  # bytes
         return max(1, min(COPIES_ON_GPU, STATES_ON_GPU // of_copy, -(-heads // HEADS_ON_GPU)))
 

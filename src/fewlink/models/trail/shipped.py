@@ -26,7 +26,8 @@ from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 
 NAME = "trail"  # in titles and answers
-FORMAT, METADATA = "fewlink-trail/2", "fewlink"  # one entry of metadata: several have no order
+FORMAT = "fewlink-trail/2"
+METADATA = "fewlink"  # one entry of metadata: several have no order
 OF_0_2 = "fewlink-trail/1"
 BUILT_IN = "trail.safetensors"
 

@@ -31,7 +31,8 @@ class Walks(NamedTuple):
 @torch.no_grad()
 def read_walks(graph: ReadGraph, references: References, dtype: torch.dtype) -> Walks:
     """The walks over the visible edges and over the other references: a reference does not see itself."""
-    edges, (count, size) = graph.edges, references.sample.shape
+    edges = graph.edges
+    count, size = references.sample.shape
     device = references.ends.device
     task = torch.arange(count, device=device)[:, None].expand(-1, size)
     columns = torch.arange(size, device=device).expand(count, -1)
@@ -56,14 +57,16 @@ def read_walks(graph: ReadGraph, references: References, dtype: torch.dtype) -> 
         return torch.cat([sums, new.view_as(constants).sum(2).transpose(0, 1)], 1)
 
     heads, tails = references.sampled_entities.unbind(-1)
-    before, after = [marks(heads)], [marks(tails)]
+    before = [marks(heads)]
+    after = [marks(tails)]
     for _ in range(2):
         forth = relational_product(before[-1], visible, edges, Norms.TWO)
         back = transposed_product(after[-1], visible, edges, Norms.TWO)
         before.append(extra.add_(forth, before[-1], over))
         after.append(extra.add_(back, after[-1], over, transposed=True))
     total = references.sampled.sum(1)
-    features, joined = [], []
+    features = []
+    joined = []
     for first, last in HOPS:
         forward, backward = through(before[first], after[last]).split(size, -1)
         share = (forward > 0).to(references.used.dtype)

@@ -50,7 +50,8 @@ class Ends:
     """
 
     def __init__(self, graph: ReadGraph, tasks: Tasks) -> None:
-        self.inverse, self.visible = with_new_relation(graph.inverse), tasks.visible
+        self.inverse = with_new_relation(graph.inverse)
+        self.visible = tasks.visible
         self.relations_of, self.tails_of = graph.edges.by_tail.once(_bags, graph.relations)
         count = len(tasks.references)
         task = torch.arange(count, device=tasks.references.device)[:, None]
@@ -64,7 +65,8 @@ class Ends:
 
     def at_entities(self, z: Tensor) -> Tensor:
         """The sums (nodes, L, C) of z (L, 2R + 2, C) over the relations that each entity is a tail of."""
-        known, new = z[:, :-2] * self.visible.unsqueeze(-1), z[:, -2:]
+        known = z[:, :-2] * self.visible.unsqueeze(-1)
+        new = z[:, -2:]
         sums: Tensor = _BagSums.apply(  # type: ignore[no-untyped-call]
             known.transpose(0, 1).flatten(1), self.relations_of, self.tails_of
         )

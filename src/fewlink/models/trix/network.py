@@ -98,7 +98,8 @@ class TrixNetwork(PublishedNetwork):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.shape, self.relation_model = shape, RelationModel(shape.width, shape.relation_layers)
+        self.shape = shape
+        self.relation_model = RelationModel(shape.width, shape.relation_layers)
         self.entity_model_mini = EntityModel(shape.width, shape.first_layers)  # its `mlp` is published and not used
         self.entity_model = EntityModel(shape.width, shape.layers)
 
@@ -119,13 +120,15 @@ class TrixNetwork(PublishedNetwork):
         return self._encode(graph, tasks, graph.relations)
 
     def encode_relation(self, graph: ReadGraph, queried: int) -> Encoded:
-        nothing, visible = torch.zeros(1, 0, device=graph.device), torch.ones(1, graph.relations, device=graph.device)
+        nothing = torch.zeros(1, 0, device=graph.device)
+        visible = torch.ones(1, graph.relations, device=graph.device)
         ids = nothing.long()
         return self._encode(graph, Tasks(ids.view(1, 0, 2), nothing, visible, ids, ids), queried)
 
     def _encode(self, graph: ReadGraph, tasks: Tasks, queried: int) -> Encoded:
         """The first layer over the relations."""
-        ends, labels = Ends(graph, tasks), self._labels(graph, tasks, queried)
+        ends = Ends(graph, tasks)
+        labels = self._labels(graph, tasks, queried)
         entities = labels.new_ones(1, 1, self.shape.width).expand(graph.edges.nodes, len(tasks.visible), -1)
         vectors = self.relation_model(0, labels, labels, entities, ends)
         return self.entity_model_mini.encode(vectors, ends.inverse, tasks.visible, queried)
@@ -139,7 +142,8 @@ class TrixNetwork(PublishedNetwork):
     def encode_heads(self, graph: ReadGraph, tasks: Tasks, first: Encoded, states: Tensor) -> Encoded:
         """What the second model reads of relations, given tasks of one head each, what `encode` returned for them, and
         the first model's states (nodes, L, W)."""
-        ends, labels = Ends(graph, tasks), self._labels(graph, tasks, first.queried)
+        ends = Ends(graph, tasks)
+        labels = self._labels(graph, tasks, first.queried)
         of_state, of_task = self.relation_model.node_mlp.weight.chunk(2, 1)
         by_task = nn.functional.linear(first.task, of_task, self.relation_model.node_mlp.bias)
         entities = nn.functional.linear(states, of_state) + by_task

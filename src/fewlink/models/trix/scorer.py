@@ -15,12 +15,14 @@ HEADS = 8  # scored at once on a GPU
 class TrixScorer(PublishedScorer[TrixNetwork]):
     """TRIX on a graph."""
 
-    network_class, heads_at_once = TrixNetwork, HEADS
+    network_class = TrixNetwork
+    heads_at_once = HEADS
 
     def score_head(
         self, propagations: tuple[CpuPropagation, ...], known: KnownTask, head: int, candidates: Tensor
     ) -> Tensor:
-        (first, second), (_, task, encoded, unlabelled) = propagations, known
+        first, second = propagations
+        _, task, encoded, unlabelled = known
         assert unlabelled is not None
         everyone = torch.arange(self.graph.edges.nodes)
         states = first.states_of(task, encoded, unlabelled, head, everyone)

@@ -13,8 +13,6 @@ from torch import Tensor
 from fewlink.core import memory
 from fewlink.core.errors import InputError
 from fewlink.core.memory import PROGRAM, Parts
-from fewlink.data.benchmark import Benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared
 from fewlink.models.trail.family import EDGE, PAIR, PropagationFamily, graphs_of
@@ -25,6 +23,8 @@ from fewlink.models.ultra.network import PublishedNetwork
 from fewlink.models.ultra.scorer import HEADS, PublishedScorer, UltraScorer
 from fewlink.models.ultra.settings import UltraSettings
 from fewlink.models.weights import check_weights
+from fewlink.tasks.benchmark import Benchmark
+from fewlink.tasks.training_graph import known_graph
 
 STATES = 4  # temporary tensors of the size of the states
 LAYER_STATES = 5  # tensors of the size of the states that a layer keeps for its gradients
@@ -94,7 +94,8 @@ class PublishedFamily(PropagationFamily[SettingsT]):
         return self.scorer_on(settings.model, network, known_graph(benchmark), settings.device)
 
     def from_checkpoint(self, model: str, benchmark: Benchmark, file: Path, device: str) -> Prepared:
-        graph, checkpoint = known_graph(benchmark), self.read(file)
+        graph = known_graph(benchmark)
+        checkpoint = self.read(file)
         settings = self.settings(**vars(checkpoint.shape), device=device)
         memory.ensure(model, self.memory(graph, NoVectors(), settings), device)
         scorer = self.scorer_on(self.name_of(file), checkpoint.network(), graph, device)

@@ -102,7 +102,8 @@ class RelationLayer(Layer):
     def forward(self, x: Tensor, labels: Tensor, shared: Tensor, inverse: Tensor) -> Tensor:
         """Vectors (L, N, W) after the layer, given labels (L, N, W) and which relations share heads (L, N, N)."""
         heads, tails, head_tail, tail_head = self.relation.weight
-        begin, end = shared @ x, shared @ x[:, inverse]  # of relations that begin, or end, at a relation's heads
+        begin = shared @ x
+        end = shared @ x[:, inverse]  # of relations that begin, or end, at a relation's heads
         sums = heads * begin + tails * end[:, inverse] + head_tail * end + tail_head * begin[:, inverse]
         return self.updated(x, sums + labels)
 
@@ -148,7 +149,8 @@ class EntityModel(nn.Module):
 
     def encode(self, vectors: Tensor, inverse: Tensor, visible: Tensor, queried: int) -> Encoded:
         """What the layers read of relations with vectors (L, N, W), given which are `visible` (L, 2R)."""
-        turned, known = vectors[:, inverse], visible.shape[1]
+        turned = vectors[:, inverse]
+        known = visible.shape[1]
         weights = torch.stack([layer.relation_projection(turned) for layer in self.entity_layers])
         return Encoded(vectors, queried, weights[:, :, :known] * visible.unsqueeze(-1), weights[:, :, known:])
 
@@ -176,7 +178,8 @@ class EntityModel(nn.Module):
 
     def score(self, states: Tensor, relation: Tensor) -> Tensor:
         """Scores (…) of states (…, W), given the vector of the queried relation (…, W)."""
-        first, last = self.mlp[0], self.mlp[2]
+        first = self.mlp[0]
+        last = self.mlp[2]
         of_state, of_relation = first.weight.chunk(2, 1)  # type: ignore[operator, union-attr]
         inner = relu(linear(states, of_state) + linear(relation, of_relation, first.bias))  # type: ignore[arg-type]
         scores: Tensor = last(inner).squeeze(-1)
@@ -229,7 +232,8 @@ class UltraNetwork(PublishedNetwork):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.shape, self.relation_model = shape, RelationModel(shape)
+        self.shape = shape
+        self.relation_model = RelationModel(shape)
         self.entity_model = EntityModel(shape.width, shape.layers)
 
     @staticmethod
@@ -252,7 +256,8 @@ class UltraNetwork(PublishedNetwork):
         return self.entity_model.encode(vectors, inverse, tasks.visible, graph.relations)
 
     def encode_relation(self, graph: ReadGraph, queried: int) -> Encoded:
-        labelled, visible = queried % (graph.relations // 2), torch.ones(1, graph.relations, device=graph.device)
+        labelled = queried % (graph.relations // 2)
+        visible = torch.ones(1, graph.relations, device=graph.device)
         vectors = self.relation_model((graph.together > 0).float()[None], graph.inverse, labelled)  # (1, 2R, W)
         return self.entity_model.encode(vectors, graph.inverse, visible, queried)
 

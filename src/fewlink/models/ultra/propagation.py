@@ -30,13 +30,15 @@ class CpuPropagation:
     """Propagation over one graph for one head at a time, with reused buffers."""
 
     def __init__(self, model: EntityModel, edges: EdgeTable) -> None:
-        self.model, self.edges = model, edges
+        self.model = model
+        self.edges = edges
         self.states = torch.zeros(edges.nodes, model.width)
         self.moved = torch.zeros_like(self.states)
 
     def unlabelled(self, task: Tasks, encoded: Encoded) -> Unlabelled:
         """The states and sums of messages of all entities, without a label at a head."""
-        states, sums = [torch.zeros_like(self.states)], []
+        states = [torch.zeros_like(self.states)]
+        sums = []
         for layer, w, new in self._layers(encoded):
             sums.append(torch.empty_like(self.states))
             moved = torch.empty_like(self.states)
@@ -56,8 +58,10 @@ class CpuPropagation:
         Layers beyond those in `common` compute all entities.
         """
         label = encoded.task  # (1, W)
-        changed, x = torch.tensor([head]), label
-        layers, everywhere = self._layers(encoded), False
+        changed = torch.tensor([head])
+        x = label
+        layers = self._layers(encoded)
+        everywhere = False
         for number, (layer, w, new) in enumerate(layers):
             if not everywhere:
                 at = self.edges.by_head.edges_of(changed)
@@ -69,7 +73,8 @@ class CpuPropagation:
                 self.states.copy_(common.states[number])
                 self.states[changed] = x
             targets, messages = self._over(task, new, self.states)
-            targets, messages = torch.cat([targets, targets.new_tensor([head])]), torch.cat([messages, label])
+            targets = torch.cat([targets, targets.new_tensor([head])])
+            messages = torch.cat([messages, label])
             if number == len(layers) - 1:
                 return self._some(layer, w, targets, messages, rows)
             self._all(layer, w, self.states, self.moved, targets, messages)
@@ -104,7 +109,8 @@ class CpuPropagation:
 
         Before the layer, the entities `changed` have the states x and the edges at positions `at`.
         """
-        order, (states, sums) = self.edges.by_head, common
+        order = self.edges.by_head
+        states, sums = common
         places = torch.full((self.edges.nodes,), -1)
         places[changed] = torch.arange(len(changed))
         gaps = x - states[changed]
@@ -147,7 +153,8 @@ class CpuPropagation:
 
     def _some(self, layer: EntityLayer, w: Tensor, targets: Tensor, messages: Tensor, rows: Tensor) -> Tensor:
         """The states of only the entities `rows` after a layer."""
-        order, (rows, back) = self.edges.by_tail, rows.unique(return_inverse=True)
+        order = self.edges.by_tail
+        rows, back = rows.unique(return_inverse=True)
         at = order.edges_of(rows)
         if len(at) > SPARSE_LAST * self.edges.edges:
             self._all(layer, w, self.states, self.moved, targets, messages)

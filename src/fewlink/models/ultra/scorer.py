@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from fewlink.core.threads import parallel_map, torch_threads
+from fewlink.models.contract import Question
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.ultra.network import Encoded, PublishedNetwork, Tasks, UltraNetwork
 from fewlink.models.ultra.propagation import CpuPropagation, Unlabelled
-from fewlink.scorers import Question
 
 HEADS = 16  # scored at once on a GPU
 
@@ -40,7 +40,9 @@ class PublishedScorer(ABC, Generic[NetworkT]):
     heads_at_once: ClassVar[int]  # on a GPU
 
     def __init__(self, name: str, network: NetworkT, graph: ReadGraph) -> None:
-        self.name, self.network, self.graph = name, network.eval(), graph
+        self.name = name
+        self.network = network.eval()
+        self.graph = graph
         self.device = graph.device
         self._known: KnownTask | None = None
         self._idle: list[tuple[CpuPropagation, ...]] = []  # each used by one thread at a time
@@ -57,7 +59,8 @@ class PublishedScorer(ABC, Generic[NetworkT]):
         if not len(question.heads):
             return torch.zeros(0, len(question.candidates), device=self.device)
         with self._lock:
-            known, candidates = self._task(question.references), self._ids(question.candidates)
+            known = self._task(question.references)
+            candidates = self._ids(question.candidates)
         if known.unlabelled is None:
             return self._on_gpu(known, self._ids(question.heads), candidates)
         heads = question.heads.tolist()
@@ -69,10 +72,12 @@ class PublishedScorer(ABC, Generic[NetworkT]):
         if self._known is None or self._known.key != key:
             self._known = None  # free its memory first
             pairs = self._ids(references)[None]
-            visible, nothing = torch.ones(1, self.graph.relations, device=self.device), pairs.new_zeros(1, 0)
+            visible = torch.ones(1, self.graph.relations, device=self.device)
+            nothing = pairs.new_zeros(1, 0)
             weights = torch.ones(1, len(references), device=self.device)
             task = Tasks(pairs, weights, visible, nothing, nothing)
-            encoded, unlabelled = self.network.encode(self.graph, task), None
+            encoded = self.network.encode(self.graph, task)
+            unlabelled = None
             if self.device.type == "cpu":
                 with torch_threads(1):  # results do not depend on the number of threads
                     unlabelled = self._propagations()[0].unlabelled(task, encoded)
@@ -96,7 +101,8 @@ class PublishedScorer(ABC, Generic[NetworkT]):
 
     def _on_gpu(self, known: KnownTask, heads: Tensor, candidates: Tensor) -> Tensor:
         """Scores (H, C) on a GPU, several heads at once."""
-        scores, count = [], self.heads_at_once
+        scores = []
+        count = self.heads_at_once
         for some in heads.split(count):
             padded = torch.cat([some, some[-1:].expand(count - len(some))])[None]
             tasks = known.task._replace(heads=padded, candidates=candidates[None])
@@ -116,7 +122,8 @@ class PublishedScorer(ABC, Generic[NetworkT]):
 class UltraScorer(PublishedScorer[UltraNetwork]):
     """ULTRA on a graph."""
 
-    network_class, heads_at_once = UltraNetwork, HEADS
+    network_class = UltraNetwork
+    heads_at_once = HEADS
 
     def score_head(
         self, propagations: tuple[CpuPropagation, ...], known: KnownTask, head: int, candidates: Tensor

@@ -1,0 +1,285 @@
+"""The trainer learns planted structure, is reproducible to the bit, resumes after SIGKILL and raises on NaN."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from fewlink.core.errors import FewlinkError, InputError
+from fewlink.models.embeddings import EmbeddingSettings, train
+from fewlink.models.embeddings.checkpoint import remove_state, save_state, triples_digest
+from fewlink.models.embeddings.held_out import HeldOut
+
+ENTITIES = 100
+
+
+def planted() -> np.ndarray:
+    """Entities are the points of a 10 by 10 grid; each relation joins points at one fixed offset."""
+    steps = enumerate(((1, 0), (0, 1), (1, 1), (2, 1)))
+    return np.array(
+        [[10 * x + y, r, 10 * (x + a) + y + b] for r, (a, b) in steps for x in range(10 - a) for y in range(10 - b)]
+    )
+
+
+SMALL: dict[str, Any] = {"dim": 16, "batch_size": 64, "negatives": 50, "epochs": 4, "n3": 0.01}
+
+
+def small(**changes: Any) -> EmbeddingSettings:
+    return EmbeddingSettings(**{**SMALL, **changes})
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"model": "complex"},
+        {"model": "complex", "regime": "one-vs-all", "optimizer": "adam", "learning_rate": 0.02},
+        {"model": "complex", "regime": "k-vs-all", "learning_rate": 0.3},
+        {"model": "transe", "n3": 0.0},
+        {"model": "rescal", "n3": 0.02},
+        {"model": "complex", "corrupt": "each", "negatives": 8, "loss": "logistic", "n3": 0.0},
+        {"model": "transe", "norm": 1, "loss": "margin", "margin": 2.0, "n3": 0.0},
+    ],
+    ids=str,
+)
+def test_planted_structure_is_learnt(case: dict[str, Any]) -> None:
+    triples = planted()
+    held = np.random.default_rng(0).permutation(len(triples)) < 30
+    settings = small(dim=32, epochs=60, **{"n3": 0.01, **case})
+    table = train(triples[~held], ENTITIES, 4, settings)
+    mrr = HeldOut(triples[held], triples, 4, 0).mrr(table.interaction, table.entities, table.relations)
+    chance = sum(1 / rank for rank in range(1, ENTITIES + 1)) / ENTITIES
+    assert mrr > 5 * chance, (mrr, chance)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {},
+        {"optimizer": "adam"},
+        {"regime": "one-vs-all", "schedule": "cosine"},
+        {"regime": "k-vs-all"},
+        {"model": "rescal"},
+    ],
+    ids=str,
+)
+def test_a_resumed_run_equals_an_uninterrupted_run(case: dict[str, Any], tmp_path: Path) -> None:
+    triples, settings = planted(), small(held_out=0.1, patience=9, **case)
+    whole = train(triples, ENTITIES, 4, settings)
+    again = train(triples, ENTITIES, 4, settings)
+
+    class Stop(Exception):
+        pass
+
+    def stop(trace: dict[str, Any]) -> None:
+        raise Stop
+
+    state = tmp_path / "state.safetensors"
+    for _ in range(4):
+        with pytest.raises(Stop):
+            train(triples, ENTITIES, 4, settings, resume=state, on_epoch=stop)
+    resumed = train(triples, ENTITIES, 4, settings, resume=state, on_epoch=stop)
+    for other in (again, resumed):
+        assert torch.equal(whole.entities, other.entities)
+        assert torch.equal(whole.relations, other.relations)
+    assert resumed.facts["held_out_mrr"] == whole.facts["held_out_mrr"]
+
+
+# One process loads torch and forks a child for each run; it has one thread, so that forking is safe.
+RUNS = """
+import json, multiprocessing, signal, sys, time
+from pathlib import Path
+import numpy as np, torch
+from fewlink.models.embeddings import EmbeddingSettings, train
+torch.set_num_threads(1)
+place = Path(sys.argv[1])
+triples, settings = np.load(place / "triples.npy"), EmbeddingSettings(**json.loads(sys.argv[2]))
+
+def run(name):
+    table = train(triples, 100, 4, settings, resume=place / f"{name}.state")
+    np.savez(place / f"{name}.npz", entities=table.entities.numpy(), relations=table.relations.numpy())
+
+def start(name):
+    child = multiprocessing.get_context("fork").Process(target=run, args=[name])
+    child.start()
+    return child
+
+def written(state):
+    return state.stat().st_mtime_ns if state.exists() else 0
+
+def ended(child):
+    child.join(120)
+    return child.exitcode
+
+assert ended(start("whole")) == 0
+killed, state = 0, place / "killed.state"
+for pause in (0.05, 0.2, 0.1):
+    before, child = written(state), start("killed")
+    while child.is_alive() and written(state) == before:
+        time.sleep(0.005)
+    time.sleep(pause)
+    child.kill()
+    killed += ended(child) == -signal.SIGKILL
+assert killed >= 2, killed
+assert ended(start("killed")) == 0
+"""
+
+
+@pytest.mark.slow
+def test_a_run_killed_and_resumed_is_equal_to_the_bit(tmp_path: Path) -> None:
+    np.save(tmp_path / "triples.npy", planted())
+    settings = json.dumps({**SMALL, "epochs": 100, "held_out": 0.1, "patience": 100, "dim": 64})
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, "-c", RUNS, str(tmp_path), settings]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    whole, resumed = np.load(tmp_path / "whole.npz"), np.load(tmp_path / "killed.npz")
+    for name in ("entities", "relations"):
+        assert np.array_equal(whole[name], resumed[name])
+
+
+def test_a_loss_that_is_not_finite_raises_and_leaves_the_last_state(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    triples = planted()
+    train(triples, ENTITIES, 4, small(epochs=1), resume=state)
+    good = state.read_bytes()
+    with pytest.raises(FewlinkError, match=r"epoch 1, batch \d+.*learning_rate"):
+        train(triples, ENTITIES, 4, small(learning_rate=1e25, epochs=3), resume=tmp_path / "bad")
+    assert not (tmp_path / "bad").exists()
+    assert state.read_bytes() == good
+
+
+def test_other_settings_or_triples_raise(tmp_path: Path) -> None:
+    state, triples = tmp_path / "state", planted()
+    train(triples, ENTITIES, 4, small(epochs=1), resume=state)
+    with pytest.raises(FewlinkError, match=r"dim = 16"):
+        train(triples, ENTITIES, 4, small(dim=8), resume=state)
+    with pytest.raises(FewlinkError, match="triples"):
+        train(triples[1:], ENTITIES, 4, small(), resume=state)
+    longer = train(triples, ENTITIES, 4, small(epochs=3), resume=state)
+    assert torch.equal(longer.entities, train(triples, ENTITIES, 4, small(epochs=3)).entities)
+    train(triples, ENTITIES, 4, small(epochs=1, schedule="linear"), resume=tmp_path / "falling")
+    with pytest.raises(FewlinkError, match="epochs = 1"):
+        train(triples, ENTITIES, 4, small(epochs=2, schedule="linear"), resume=tmp_path / "falling")
+
+
+def test_a_damaged_state_raises(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.write_bytes(b"not a state")
+    with pytest.raises(FewlinkError, match=str(state)):
+        train(planted(), ENTITIES, 4, small(), resume=state)
+
+
+def test_a_flipped_bit_in_a_state_is_noticed(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
+    content = bytearray(state.read_bytes())
+    content[-5] ^= 16
+    state.write_bytes(content)
+    with pytest.raises(InputError, match=str(state)):
+        train(planted(), ENTITIES, 4, small(epochs=2), resume=state)
+
+
+def test_a_state_without_its_checksum_or_of_several_processes_is_refused(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
+    with safe_open(state, framework="pt") as file:
+        meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    save_file(tensors, state, {name: text for name, text in meta.items() if name != "sha256"})
+    with pytest.raises(InputError) as raised:
+        train(planted(), ENTITIES, 4, small(epochs=2), resume=state)
+    assert raised.value.path == state
+    save_state(state, tensors, {**json.loads(meta["facts"]), "shards": 2})
+    with pytest.raises(InputError, match="2 processes"):
+        train(planted(), ENTITIES, 4, small(epochs=2), resume=state)
+
+
+def test_every_triple_counts_in_the_digest() -> None:
+    triples = planted()
+    digests = {triples_digest(triples, ENTITIES, 4)}
+    for row in (0, 1, len(triples) - 1):
+        for column in range(3):
+            other = triples.copy()
+            other[row, column] += 1
+            digests.add(triples_digest(other, ENTITIES, 4))
+    assert len(digests) == 10
+
+
+def test_no_damage_of_a_state_changes_what_is_loaded(tmp_path: Path) -> None:
+    state, random = tmp_path / "state", np.random.default_rng(0)
+    made = train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
+    whole, raised = state.read_bytes(), 0
+    for at in (*random.integers(0, len(whole), 40), *range(8, 300, 7)):
+        state.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << random.integers(0, 8))]) + whole[at + 1 :])
+        raised += 1
+        with contextlib.suppress(FewlinkError):
+            loaded = train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
+            assert loaded.digest() == made.digest() and loaded.facts == made.facts
+            raised -= 1
+    assert raised > 70  # others damage the names of facts that are not used
+
+
+def test_what_a_killed_process_left_of_a_state_is_removed_with_it(tmp_path: Path) -> None:
+    state = tmp_path / ".v.state"
+    train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
+    (tmp_path / "..v.state.new").mkdir()
+    (tmp_path / "..v.state.new" / "draft").touch()
+    (tmp_path / "..v.state.lock").touch()
+    remove_state(state)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_early_stopping_keeps_the_best_table() -> None:
+    traces: list[dict[str, Any]] = []
+    settings = small(epochs=200, held_out=0.1, patience=2, learning_rate=0.5)
+    table = train(planted(), ENTITIES, 4, settings, on_epoch=traces.append)
+    mrrs = [trace["held_out_mrr"] for trace in traces]
+    assert len(traces) < 200
+    assert table.facts["held_out_mrr"] == max(mrrs) == mrrs[-3]
+
+
+def test_a_trace_has_the_seconds_of_each_phase() -> None:
+    traces: list[dict[str, Any]] = []
+    train(planted(), ENTITIES, 4, small(epochs=1), on_epoch=traces.append)
+    assert set(traces[0]["seconds"]) == {"sampling", "step", "evaluation", "saving"}
+    assert traces[0]["triples_per_second"] > 0 and traces[0]["held_out_mrr"] is None
+
+
+@pytest.mark.parametrize(
+    ("triples", "message"),
+    [
+        (np.zeros((0, 3), dtype=int), "no triples"),
+        (np.zeros((2, 2), dtype=int), "shape"),
+        (np.array([[0, 4, 1]]), "relation ids run from 4 to 4"),
+        (np.array([[0, 0, 100]]), "tail ids run from 100 to 100"),
+    ],
+)
+def test_invalid_triples_raise(triples: np.ndarray, message: str) -> None:
+    with pytest.raises(FewlinkError, match=message):
+        train(triples, ENTITIES, 4, small())
+
+
+def test_validation_triples_stop_training_early_and_are_not_trained_on() -> None:
+    triples = planted()
+    valid = np.random.default_rng(0).permutation(len(triples)) < 30
+    settings = small(epochs=30, patience=2, learning_rate=0.5, n3=0.0)
+    table = train(triples[~valid], ENTITIES, 4, settings, validation=triples[valid])
+    measured = [trace["held_out_mrr"] for trace in table.trace]
+    assert table.facts["held_out_mrr"] == max(measured) and len(measured) == measured.index(max(measured)) + 3 < 30
+    mrr = HeldOut(triples[valid], triples, 4, 0).mrr(table.interaction, table.entities, table.relations)
+    assert mrr == table.facts["held_out_mrr"]
+    best = measured.index(max(measured)) + 1
+    alone = train(triples[~valid], ENTITIES, 4, small(epochs=best, learning_rate=0.5, n3=0.0))
+    assert torch.equal(alone.entities, table.entities)
+    with pytest.raises(FewlinkError, match="held_out"):
+        train(triples[~valid], ENTITIES, 4, small(held_out=0.1), validation=triples[valid])
