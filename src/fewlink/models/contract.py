@@ -11,6 +11,23 @@ import torch
 
 from fewlink.graph import Graph
 
+__all__ = [
+    "EMBEDDING",
+    "Capabilities",
+    "EvidenceScorer",
+    "ExplainingGraphScorer",
+    "ExplainingScorer",
+    "GraphScorer",
+    "Question",
+    "Reasons",
+    "Recalibration",
+    "RelationScorer",
+    "Scorer",
+    "SeveralQuestionsScorer",
+    "best_tails",
+    "capabilities",
+]
+
 EMBEDDING = "embedding"  # the kind of evidence that an embedding model adds
 
 
