@@ -21,14 +21,14 @@ import torch
 from tests.conftest import named, quickly
 from tests.fitting.fits import MANY, QUICK_FIT, fitted, graph_file, town_lines, written
 
-from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.fitting import fit as module
 from fewlink.fitting import tuning
 from fewlink.fitting.append import append
 from fewlink.fitting.fit import Fit, fit, replace_run
 from fewlink.fitting.held_out import hides_relations
-from fewlink.fitting.record import locked_folder, read_record, record_id, write_record
+from fewlink.fitting.record import locked_folder, read_record, record_id
 from fewlink.fitting.time_plan import Plan
 from fewlink.graph import Graph
 from fewlink.linker import Linker, saving, write_card
@@ -711,21 +711,6 @@ def test_a_run_of_an_earlier_version_lists_no_parts(tmp_path: Path) -> None:
     os.unlink(run / "fit.json")
     (run / "config.json").write_text(json.dumps(config))
     Linker.load(run)
-
-
-def test_a_fit_of_version_0_2_is_refused_by_the_name_of_its_folder(tmp_path: Path) -> None:
-    run, id = copied(tmp_path)
-    record = read_record(run)
-    assert record is not None
-    weights = {name: value for name, value in load_best(run)[0].items() if not name.startswith("last.")}
-    replace_run(run, RunConfig.read(run), {**weights, "head.0.weight": torch.zeros(3)}, 0, id)
-    write_record(run, {**record, "format": "fewlink-fit/2"})
-    with pytest.raises(InputError, match="fit again") as error:
-        Linker.load(run)
-    assert error.value.path == run
-    with pytest.raises(InputError, match="fit again into another folder"):
-        fit(graph_file(), run, change=QUICK_FIT)
-    assert read_record(run) is not None  # as history, with its checksum
 
 
 def test_fewlink_fit_is_the_function_after_its_module_was_imported() -> None:

@@ -17,19 +17,18 @@ RULES = "rules"
 TUNED = "fine-tuned"
 FIRST_STAGES = ("answering", "holding out", "measuring")  # those before fine-tuning
 TUNING_STAGES = ("tuning", "choosing")
-FORMAT_0_2 = "fewlink-fit/2"  # of weights that this version cannot read
 STOPPED = "stopped"  # names the seconds of stages that did not finish
 
 
 def read_record(run: Path) -> dict[str, Any] | None:
-    """The record of a fit, of this version or 0.2; None if the folder has none."""
+    """The record of a fit, None if the folder has none."""
     path = run / FIT
     if not path.exists():
         check_complete(run, FIT)
         return None
     content = read_json(path)
     found = content.get("format") if isinstance(content, dict) else None
-    if found not in (FIT_FORMAT, FORMAT_0_2):
+    if found != FIT_FORMAT:
         raise wrong_format(path, found, FIT_FORMAT, "fit again into another folder")
     remedy = "restore it from a copy, or fit again into another folder"
     content = without_sha256(content, path, remedy=remedy)

@@ -51,7 +51,7 @@ from fewlink.training.folder import CALIBRATION, deployment_id, list_optional_fi
 
 Fields = TypeVar("Fields")
 FORMAT = "fewlink-calibration/2"
-FILE_FACTS = ("format", "candidates", "run", "deployed", "sets")  # not fields of `Calibration`; 0.2 wrote `sets`
+FILE_FACTS = ("format", "candidates", "run", "deployed")  # not fields of `Calibration`
 BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
 FOLDS = 10

@@ -261,9 +261,8 @@ def row_features(pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> n
 
 
 def logits(weights: Weights, pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> np.ndarray:
-    """The logits (n,) that weights give to ranked pairs; weights that version 0.2 fitted have its features."""
-    columns = _earlier_columns if "log softmax" in weights else _columns
-    matrix = _matrix(columns(pairs, fans, trust or Trust(0)), tuple(weights), len(pairs))
+    """The logits (n,) that weights give to ranked pairs."""
+    matrix = _matrix(_columns(pairs, fans, trust or Trust(0)), tuple(weights), len(pairs))
     return np.asarray(matrix @ np.array([*weights.values()]))
 
 
@@ -292,29 +291,6 @@ def _columns(pairs: RankedPairs, fans: np.ndarray, trust: Trust) -> Columns:
         "domain": np.log10(max(trust.domain, 1)),
         "few candidates": few,
         "log odds, few candidates": few * log_odds(pairs.log_softmax),
-    }
-
-
-def _earlier_columns(pairs: RankedPairs, fans: np.ndarray, trust: Trust) -> Columns:
-    """The features of calibrations that version 0.2 fitted."""
-    several = max(0.0, trust.fan)
-
-    def share(last_rank: int) -> float:
-        return float(np.exp(-several) * ((trust.found(last_rank) + 0.5) / (trust.tested + 1) - 0.5))
-
-    return {
-        "constant": 1.0,
-        "log softmax": pairs.log_softmax,
-        "log rank": np.log(pairs.ranks),
-        "first": pairs.ranks < 2,
-        "log softmax, fan": np.minimum(0, pairs.log_softmax + several),
-        "log softmax, head fan": np.minimum(0, pairs.log_softmax + fans),
-        "margin": pairs.margins,
-        "fan": trust.fan,
-        "head fan": fans,
-        "one reference": float(trust.shots == 1 and not trust.known),
-        "found first": share(1),
-        "found in ten": share(FOUND_RANK),
     }
 
 

@@ -25,7 +25,6 @@ WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 FORMER = "former.safetensors"  # weights in use until the configuration names the ones that replace them
 MAX_READS = 5  # `best/` may be replaced after `last/` was read
-LOSSES_IN_0_2 = ("loss", "rank_loss", "reconstruction_loss")  # a list in states written by version 0.2
 
 T = TypeVar("T")
 
@@ -200,9 +199,6 @@ def _load_state(folder: Path) -> State:
         state = State(**read_json(folder / STATE))
         if not (type(state.step) is type(state.best_step) is int and isinstance(state.since, dict)):
             raise TypeError("steps are whole numbers")
-        losses = state.since.get("losses")
-        if isinstance(losses, list):
-            state.since["losses"] = dict(zip(LOSSES_IN_0_2, losses, strict=True))
         return state
 
 
