@@ -28,7 +28,6 @@ from fewlink.linker.trust import (
     evidence_for,
     held_out,
     log_odds,
-    logits,
     measure_trust,
     row_features,
     trust_note,
@@ -403,12 +402,3 @@ def test_references_that_a_relation_of_the_graph_joins_get_percentages() -> None
     found = calibrated(islands()).predict([("n0", "n6"), ("n1", "n6")], ["n3"], 2, candidates="all")
     assert found.trust is not None and found.trust.shown and found.trust.tested == 2
     assert any("the graph has the relation in between all references" in note for note in found.notes)
-
-
-def test_weights_of_version_0_2_keep_their_features() -> None:
-    weights = {"constant": 1.0, "log softmax": 0.5, "log rank": -0.1, "first": 0.2, "found in ten": 2.0, "fan": 0.3}
-    trust = Trust(3, (1.0, 4.0, 50.0), fan=np.log(2))
-    share = 0.5 * (2.5 / 4 - 0.5)
-    same = 1.0 + 2.0 * share + 0.3 * np.log(2)
-    expected = [same + 0.5 * np.log(0.5) + 0.2, same + 0.5 * np.log(0.1) - 0.1 * np.log(2)]
-    np.testing.assert_allclose(logits(weights, ranked([0.5, 0.1]), np.zeros(2), trust), expected)
