@@ -30,7 +30,6 @@ ROOMS = (
     "studies",
     "server",
     "bridges",
-    "verification",
     "cli",
 )
 Import = tuple[str, str]  # the imported module, and the place of the statement as "file:line"

@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from fewlink.cli import bridges, common, data, embeddings, evaluate, predict, project, results, stix, train, verify
+from fewlink.cli import bridges, common, data, embeddings, evaluate, predict, project, results, stix, train
 from fewlink.cli.help import PlainCommand, PlainGroup
 from fewlink.core import memory
 from fewlink.core.errors import FewlinkError, shown
@@ -45,7 +45,6 @@ COMMANDS: dict[str, list[tuple[str, Callable[..., Any] | typer.Typer, str]]] = {
         ("fit", train.fit, "Measure, calibrate and tune TRAIL on a graph in limited time."),
         ("predict", predict.predict, "Ask a trained model; the same command as ask."),
         ("card", train.card, "Write the model card of a run."),
-        ("verify", verify.verify, "Check stored files against their checksums."),
     ],
     "Train and measure models": [
         ("models", train.models, "List the models and their settings."),

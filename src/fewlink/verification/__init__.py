@@ -1,1 +1,0 @@
-"""Checks of stored folders, runs, results, projects and weights against their checksums."""
