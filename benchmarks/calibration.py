@@ -34,6 +34,7 @@ from fewlink.core.metrics import realistic_rank
 from fewlink.core.progress import duration
 from fewlink.core.seeds import generator
 from fewlink.graph import Graph
+from fewlink.graph.source import GraphSource
 from fewlink.linker.answer_sets import LEVELS, Coverage, Ranks, fit_coverage
 from fewlink.linker.calibration import (
     LOW_TRUST_FOUND,
@@ -196,7 +197,7 @@ def ask_graph(
 ) -> list[Asked]:
     """Ask about some relations of a graph; `on_share` is called with the share that is done."""
     names = path.with_name(path.name.replace(".tsv", ".names.tsv"))
-    graph = open_graph(path, names=names if names.exists() else None).graph
+    graph = open_graph(GraphSource.of(path, names=names if names.exists() else None)).graph
     share = min(1.0, TRIPLES / graph.triple_count)
     relations, heads = max(3, round(share * options.relations)), max(8, round(share * options.heads))
     network = weights.network().to(options.device)

@@ -37,13 +37,13 @@ def read(file: Path, folder: Path, memory: str) -> Any:
 
     from fewlink.core.memory import size_in_bytes
     from fewlink.graph.out_of_core import NOTHING, Compiler, Work
-    from fewlink.graph.source import Reading
+    from fewlink.graph.source import GraphSource
 
     work, engine = Work(folder / "work", "key"), duckdb.connect()
     engine.execute(f"SET memory_limit = '{size_in_bytes(memory, '--memory') >> 20}MiB'")
     engine.execute("SET temp_directory = ?", [str(folder / "spill")])
     engine.execute("SET preserve_insertion_order = false")
-    compiler = Compiler(work, engine, [file], Reading())
+    compiler = Compiler(work, engine, GraphSource.of(file))
     return compiler, compiler.read(0, NOTHING)
 
 

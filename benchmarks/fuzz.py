@@ -49,7 +49,7 @@ from fewlink.graph.formats import read_triples
 from fewlink.graph.formats.stix import read_bundle
 from fewlink.graph.labels import labels_from
 from fewlink.graph.side_files import check_side_files, read_pairs_table
-from fewlink.graph.source import Reading
+from fewlink.graph.source import GraphSource
 from fewlink.graph.types import types_from_file, types_from_triples
 from fewlink.tasks.nell_layout import read_layout
 
@@ -258,7 +258,7 @@ def triples_reader(place: Place, name: str) -> Callable[[bytes, random.Random], 
         path, skip = place.file(name, content), rng.random() < 0.5
         if rng.random() < 0.1:
             return compile_graph([path], on_error="skip" if skip else "stop")
-        return [block.codes.shape for block in read_triples(path, reading=Reading(skip=skip), report=CompileReport())]
+        return [block.codes.shape for block in read_triples(path, reading=_source(path, skip), report=CompileReport())]
 
     return read
 
@@ -327,6 +327,10 @@ def _stix(place: Place, content: bytes, rng: random.Random) -> object:
     return triples_reader(place, "bundle.json")(content, rng) if rng.random() < 0.5 else read_bundle(path)
 
 
+def _source(path: Path, skip: bool) -> GraphSource:
+    return GraphSource.of(path, on_error="skip" if skip else "stop")
+
+
 @functools.cache
 def _small_graph() -> Graph:
     with tempfile.TemporaryDirectory() as folder:
@@ -337,7 +341,7 @@ def _small_graph() -> Graph:
 
 def _side(place: Place, content: bytes) -> object:
     path, graph = place.file("side.tsv", content), _small_graph()
-    check_side_files(graph.entities, graph.relations, types=path, names=path)
+    check_side_files(graph.entities, graph.relations, GraphSource.of(path, types=path, names=path))
     labels = labels_from(graph.entities, graph.relations, [path])
     types_from_triples(graph.entities, graph.relations, graph.triples(), labels)
     return list(read_pairs_table(path)), types_from_file(path, graph.entities)
@@ -602,7 +606,7 @@ def guide(reader_name: str, seconds: int, out: Path, folder: Path) -> None:
         for name in [name for name in sys.modules if name.startswith("fewlink")]:
             del sys.modules[name]  # so that they are imported again
         from fewlink.core import errors
-        from fewlink.graph import CompileReport, formats, source
+        from fewlink.graph import CompileReport, formats
         from fewlink.graph.formats import (  # noqa: F401
             delimited,
             dialect,
@@ -626,7 +630,11 @@ def guide(reader_name: str, seconds: int, out: Path, folder: Path) -> None:
         path = place.file(GUIDED[reader_name], content)
         for skip in (False, True):
             with contextlib.suppress(errors.FewlinkError):
-                for _ in formats.read_triples(path, reading=source.Reading(skip=skip), report=CompileReport()):
+                for _ in formats.read_triples(
+                    path,
+                    reading=_source(path, skip),
+                    report=CompileReport(),
+                ):
                     pass
 
     limits = [f"-timeout={SLOW:.0f}", f"-rss_limit_mb={MAX_MEGABYTES}", f"-max_total_time={seconds}", "-max_len=4096"]

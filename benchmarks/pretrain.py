@@ -48,6 +48,7 @@ from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.fitting.tuning import NeighbourhoodLearner
 from fewlink.graph import Graph, compile_graph
+from fewlink.graph.source import GraphSource
 from fewlink.models.cached import CachedScorer
 from fewlink.models.contract import Question
 from fewlink.models.trail.episodes import Batch, EpisodeSource
@@ -187,7 +188,7 @@ def as_source(job: Any) -> EpisodeSource:
 
 def pool_graph(folder: Path, name: str) -> Graph:
     names = folder / f"{name}.names.tsv.xz"
-    return open_graph(folder / f"{name}.tsv.xz", names=names if names.exists() else None).graph
+    return open_graph(GraphSource.of(folder / f"{name}.tsv.xz", names=names if names.exists() else None)).graph
 
 
 def nell_without_folds() -> Graph:

@@ -13,12 +13,13 @@ from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 from fewlink.core.errors import FewlinkError
 from fewlink.core.words import percent
 from fewlink.graph.check import NEAR_COPY_SHARE, _component_sizes, _near_copies, check_graph
+from fewlink.graph.source import GraphSource
 
 
 def check(tmp_path: Path, *rows: str, **options: Any) -> dict[str, Any]:
     path = tmp_path / "graph.tsv"
     path.write_text("".join(row.replace(" ", "\t") + "\n" for row in rows))
-    return check_graph(path, **options)
+    return check_graph(GraphSource.of(path, on_error="skip"), **options)
 
 
 def test_counts_of_a_small_graph(tmp_path: Path) -> None:
@@ -55,7 +56,9 @@ def test_problems_are_reported(tmp_path: Path) -> None:
 
 def test_names_with_white_space_around_them_are_reported(tmp_path: Path) -> None:
     (tmp_path / "g.tsv").write_text("a\tr \tb\n")
-    assert any("('r ')" in problem for problem in check_graph(tmp_path / "g.tsv")["problems"])
+    assert any(
+        "('r ')" in problem for problem in check_graph(GraphSource.of(tmp_path / "g.tsv", on_error="skip"))["problems"]
+    )
 
 
 def test_a_small_graph_is_no_problem(tmp_path: Path) -> None:
@@ -65,7 +68,7 @@ def test_a_small_graph_is_no_problem(tmp_path: Path) -> None:
 def test_a_file_of_bad_lines_shows_the_reason(tmp_path: Path) -> None:
     (tmp_path / "spaces.txt").write_text("a r b c\nb r c d\n")
     with pytest.raises(FewlinkError, match=r"2 bad lines.*spaces.txt:1: "):
-        check_graph(tmp_path / "spaces.txt")
+        check_graph(GraphSource.of(tmp_path / "spaces.txt", on_error="skip"))
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"])
@@ -73,18 +76,18 @@ def test_an_empty_or_binary_file_is_an_error(content: bytes, tmp_path: Path) -> 
     (tmp_path / "graph.tsv").write_bytes(content)
     problem = r"graph.tsv(: is a binary file|: the file is empty or has only a header or comments; write a head)"
     with pytest.raises(FewlinkError, match=problem):
-        check_graph(tmp_path / "graph.tsv")
+        check_graph(GraphSource.of(tmp_path / "graph.tsv", on_error="skip"))
 
 
 def test_readable_names_are_checked_and_shown(tmp_path: Path) -> None:
     (tmp_path / "graph.tsv").write_text("Q1\tP1\tQ2\n")
     (tmp_path / "names.tsv").write_text("Q1\tOslo\nP1\tis in\n")
-    report = check_graph(tmp_path / "graph.tsv", names=tmp_path / "names.tsv")
+    report = check_graph(GraphSource.of(tmp_path / "graph.tsv", names=tmp_path / "names.tsv", on_error="skip"))
     assert report["counts"]["entities with a readable name"] == 1
     assert report["largest_relations"][0]["name"] == "is in"
     (tmp_path / "names.tsv").write_text("Q7\tRome\n")
     with pytest.raises(FewlinkError, match=r"names.tsv"):
-        check_graph(tmp_path / "graph.tsv", names=tmp_path / "names.tsv")
+        check_graph(GraphSource.of(tmp_path / "graph.tsv", names=tmp_path / "names.tsv", on_error="skip"))
 
 
 def test_a_header_row_is_reported(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from fewlink.core.errors import FewlinkError, InputError
 from fewlink.graph import CompileReport, compile_graph
 from fewlink.graph.check import check_graph
 from fewlink.graph.similar_names import similar_names
+from fewlink.graph.source import GraphSource
 
 MESSY = Path(__file__).parent / "messy"
 Triples = list[tuple[str, str, str]]
@@ -153,9 +154,9 @@ def test_a_file_that_is_no_table_is_an_error_that_says_what_to_do(name: str) -> 
 
 @pytest.mark.parametrize("name", HINTS)
 def test_a_header_that_reads_like_a_triple_is_a_hint_of_data_check(name: str) -> None:
-    problems = check_graph(MESSY / name)["problems"]
+    problems = check_graph(GraphSource.of(MESSY / name, on_error="skip"))["problems"]
     assert any(HINTS[name] in problem for problem in problems)
-    assert not check_graph(MESSY / "tabs.csv")["problems"]
+    assert not check_graph(GraphSource.of(MESSY / "tabs.csv", on_error="skip"))["problems"]
     columns = shlex.split(HINTS[name])[1]
     assert read(name, columns=columns)[:3] == PEOPLE
 
@@ -164,7 +165,7 @@ def test_columns_that_are_not_read_are_named() -> None:
     report = CompileReport()
     compile_graph(MESSY / "weights-and-header.csv", report=report)
     assert "columns not read: weight, since" in report.remarks()
-    preview = check_graph(MESSY / "conceptnet.csv")
+    preview = check_graph(GraphSource.of(MESSY / "conceptnet.csv", on_error="skip"))
     assert preview["columns"] == {"head": "start", "relation": "relation", "tail": "end"}
     assert (preview["separator"], preview["ignored"]) == ("comma", ["uri", "weight"])
     assert preview["first_triples"][0] == ["Anna", "knows", "Ben"]

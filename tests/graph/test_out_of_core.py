@@ -5,15 +5,16 @@ import filecmp
 import gzip
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.storage import MANIFEST
 from fewlink.graph import CompileReport, Graph, out_of_core
-from fewlink.graph.compile import read_files
+from fewlink.graph.compile import compile_graph
 from fewlink.graph.out_of_core import compile_out_of_core, compile_to_folder
-from fewlink.graph.source import Reading
+from fewlink.graph.source import GraphSource
 
 MEMORY = 1 << 30
 
@@ -26,14 +27,11 @@ def large(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     return int(request.param)
 
 
-PLAIN = Reading()
-
-
-def both(tmp_path: Path, files: list[Path], reading: Reading = PLAIN, **side: Path) -> Graph:
+def both(tmp_path: Path, files: list[Path], **options: Any) -> Graph:
     """The graph, after both ways to compile it have written the same bytes and reports."""
     reports = CompileReport(), CompileReport()
-    read_files(files, reading, report=reports[0], **side).save(tmp_path / "a")
-    compile_out_of_core(files, tmp_path / "b", reading, memory=MEMORY, report=reports[1], **side)
+    compile_graph(files, report=reports[0], **options).save(tmp_path / "a")
+    compile_out_of_core(GraphSource.of(files, **options), tmp_path / "b", memory=MEMORY, report=reports[1])
     names = sorted(path.name for path in (tmp_path / "a").iterdir())
     assert names == sorted(path.name for path in (tmp_path / "b").iterdir())
     for name in names:
@@ -82,7 +80,7 @@ def test_literals_are_left_out_and_names_that_occur_nowhere_else(tmp_path: Path)
 
 def test_literals_are_kept(tmp_path: Path) -> None:
     (tmp_path / "graph.tsv").write_text("a\tr\tb\na\tage\t31\nb\tage\t32\nc\tage\t31\n")
-    assert both(tmp_path, [tmp_path / "graph.tsv"], Reading(keep_literals=True)).triple_count == 4
+    assert both(tmp_path, [tmp_path / "graph.tsv"], literals="keep").triple_count == 4
 
 
 def test_rdf_with_labels_and_types(tmp_path: Path) -> None:
@@ -121,17 +119,17 @@ def test_a_bad_line_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "graph.tsv").write_bytes(b"a\tr\tb\na\tr\n")
     with pytest.raises(InputError, match=r"graph.tsv:2: has 2 columns"):
         compile_out_of_core(
-            [tmp_path / "graph.tsv"], tmp_path / "out", Reading(), memory=MEMORY, report=CompileReport()
+            GraphSource.of(tmp_path / "graph.tsv"), tmp_path / "out", memory=MEMORY, report=CompileReport()
         )
     assert not (tmp_path / "out").exists()
-    both(tmp_path, [tmp_path / "graph.tsv"], Reading(skip=True))
+    both(tmp_path, [tmp_path / "graph.tsv"], on_error="skip")
 
 
 def test_no_triples_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "graph.tsv").write_bytes(b"\n\n")
     with pytest.raises(FewlinkError, match="no triples"):
         compile_out_of_core(
-            [tmp_path / "graph.tsv"], tmp_path / "out", Reading(), memory=MEMORY, report=CompileReport()
+            GraphSource.of(tmp_path / "graph.tsv"), tmp_path / "out", memory=MEMORY, report=CompileReport()
         )
 
 
@@ -175,7 +173,7 @@ def test_the_way_depends_on_the_estimate(tmp_path: Path, monkeypatch: pytest.Mon
         out_of_core, "compile_out_of_core", lambda *args, **more: (used.append(more["memory"]), whole(*args, **more))[1]
     )
     for memory in (1000, 10):
-        graph = compile_to_folder([tmp_path / "graph.tsv"], tmp_path / f"out-{memory}", Reading(), memory=memory)
+        graph = compile_to_folder(GraphSource.of(tmp_path / "graph.tsv"), tmp_path / f"out-{memory}", memory=memory)
         assert list(graph.entities) == ["a", "b"]
     assert used == [10]
 

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from tests.server.servers import small
 
 from fewlink.graph.check import check_graph
-from fewlink.graph.source import Reading
+from fewlink.graph.source import GraphSource
 from fewlink.server import ServerSettings, schema
 from fewlink.server.app import make_app
 from fewlink.server.errors import ApiError
@@ -47,7 +47,7 @@ def test_a_preview_is_that_of_data_check_and_stores_nothing(client: TestClient, 
     schema.FilePreview(**answer.json())
     file = tmp_path / "people.csv"
     file.write_bytes(CSV)
-    report = check_graph(file, reading=Reading.of(COLUMNS))
+    report = check_graph(GraphSource.of(file, columns=COLUMNS, on_error="skip"))
     assert answer.json()["separator"] == report["separator"] and answer.json()["header"]
     assert answer.json()["first_triples"] == [list(triple) for triple in report["first_triples"]]
     assert answer.json()["counts"]["triples"] == 4

@@ -13,6 +13,7 @@ import torch
 from tests.conftest import benchmark_of, graph_of, named, quickly, task_of, town_lines, written
 
 from fewlink.graph import Graph, TypeTable, Vocabulary, compile_graph, neighbour_table
+from fewlink.graph.source import GraphSource
 from fewlink.models.embeddings import Embeddings, EmbeddingSettings, train
 from fewlink.models.vectors import fold_in
 from fewlink.tasks import Benchmark, open_benchmark
@@ -107,7 +108,9 @@ def test_types_and_readable_names_of_old_and_new_entities(tmp_path: Path) -> Non
     graph = Graph.of(old.entities, old.relations, old.triples(), types=types, labels=labels)
     kinds = written([("dan", "person"), ("rome", "city")], tmp_path / "types.tsv")
     names = written([("dan", "Dan D."), ("born", "was born"), ("bob", "Bob B.")], tmp_path / "names.tsv")
-    extended, _ = append_triples(benchmark_of(graph), [written(NEW, tmp_path / "new.tsv")], types=kinds, names=names)
+    extended, _ = append_triples(
+        benchmark_of(graph), GraphSource.of(written(NEW, tmp_path / "new.tsv"), types=kinds, names=names)
+    )
     result = extended.graph
     assert result.types is not None
     members = {name: result.types.members(np.array([i])).tolist() for i, name in enumerate(result.types.names)}

@@ -9,7 +9,7 @@ from tests.conftest import Fewlink, benchmark_of, graph_of, task_of, write_layou
 import fewlink
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.graph import compile_graph
-from fewlink.graph.source import Reading
+from fewlink.graph.source import GraphSource
 from fewlink.tasks import SPLITS, open_benchmark
 from fewlink.tasks.catalogue import (
     CATALOGUE,
@@ -246,10 +246,10 @@ def test_a_folder_of_results_does_not_hide_the_benchmark_of_its_name(
 def test_a_table_is_opened_with_the_columns_that_the_user_chooses(fewlink: Fewlink, tmp_path: Path) -> None:
     table = tmp_path / "links.csv"
     table.write_text("kind,end1,end2\nknows,ann,bob\n" + "".join(f"in,p{i},c{i % 3}\n" for i in range(9)))
-    graph = open_graph(table, reading=Reading.of("head=end1,relation=kind,tail=end2")).graph
+    graph = open_graph(GraphSource.of(table, columns="head=end1,relation=kind,tail=end2")).graph
     assert list(graph.relations) == ["knows", "in"] and graph.triple_count == 10
     with pytest.raises(FewlinkError, match="columns"):
-        open_graph("umls", reading=Reading.of("head=1,relation=2,tail=3"))
+        open_graph(GraphSource.of("umls", columns="head=1,relation=2,tail=3"))
     checked = fewlink("data", "check", table, "--columns", "head=end1,relation=kind,tail=end2", "--json")
     assert checked.code == 0 and '"triples": 10' in checked.out
     assert fewlink("ask", "umls", "--columns", "1,2,3", "--relation", "treats", "--head", "x").code == 2

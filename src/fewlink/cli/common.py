@@ -366,7 +366,7 @@ def step_reporter(title: str = "", runs: int = 1) -> Callable[[dict[str, Any]], 
 
 def how_to_read(columns: str | None, on_error: str, literals: str) -> dict[str, Any]:
     """The options for reading a file of triples, checked, as arguments of `load`."""
-    from fewlink.graph.source import Reading
+    from fewlink.graph.source import GraphSource
 
-    Reading.of(columns, on_error, literals)
+    GraphSource.of("", columns=columns, on_error=on_error, literals=literals)
     return {"columns": columns, "on_error": on_error, "literals": literals}

@@ -142,14 +142,14 @@ def compile_(
     from fewlink.core.memory import size_in_bytes
     from fewlink.graph import CompileReport
     from fewlink.graph.out_of_core import compile_to_folder
-    from fewlink.graph.source import Reading
+    from fewlink.graph.source import GraphSource
 
     report = CompileReport()
-    reading = Reading.of(columns, on_error, literals)
+    source = GraphSource.of(files, columns=columns, types=types, names=names, literals=literals, on_error=on_error)
     limit = size_in_bytes(memory, "--memory")
     with locked(out):
         check_new()
-        graph = compile_to_folder(files, out, reading, types=types, names=names, memory=limit, report=report)
+        graph = compile_to_folder(source, out, memory=limit, report=report)
     common.print_notes(report.remarks())
     counts = {"entities": len(graph.entities), "relations": len(graph.relations), "triples": graph.triple_count}
     common.print_table(["what", "count"], list(counts.items()), title=out.name)
@@ -189,11 +189,11 @@ def check(
     Example: `fewlink data check my-graph.csv --columns head=source,relation=type,tail=target`
     """
     from fewlink.graph.check import check_graph
-    from fewlink.graph.source import Reading
+    from fewlink.graph.source import GraphSource
 
     common.check_triples(path)
-    reading = Reading.of(columns, on_error, literals)
-    report = check_graph(path, types=types, names=names, reading=reading, smallest=smallest, largest=largest)
+    source = GraphSource.of(path, columns=columns, types=types, names=names, literals=literals, on_error=on_error)
+    report = check_graph(source, smallest=smallest, largest=largest)
     if json:
         common.print_json(report)
         return

@@ -484,11 +484,11 @@ def check(
     common.check_files(types, names)
     common.check_benchmarks(bench)
     workers = common.open_engine(engine, "cpu")
-    from fewlink.graph.source import Reading
+    from fewlink.graph.source import GraphSource
     from fewlink.linker.check import check as find_odd_triples
     from fewlink.linker.saving import answered_graph
 
-    graph = answered_graph(source, bench=bench, types=types, names=names, reading=Reading.of(**how))
+    graph = answered_graph(GraphSource.of(source, bench=bench, types=types, names=names, **how))
     with progress("relations", None) as advance:
         found = find_odd_triples(graph, relation, top, advance, workers)
     common.print_notes(found.notes)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.storage import exists, is_folder_of, locked, locked_inside, recover
 from fewlink.graph import CompileReport
-from fewlink.graph.source import Reading
+from fewlink.graph.source import GraphSource
 from fewlink.linker import saving
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.append import AppendReport, append_triples
@@ -31,7 +30,7 @@ class Appended:
 
 def append(
     where: str | Path,
-    files: Sequence[Path],
+    files: Sequence[Path] | GraphSource,
     *,
     types: Path | None = None,
     names: Path | None = None,
@@ -48,8 +47,7 @@ def append(
     `literals` say how to read the files, as for `compile_graph`.
     """
     place = Path(where)
-    reading = Reading.of(columns, on_error, literals)
-    options: dict[str, Any] = {"types": types, "names": names, "reading": reading, "report": report}
+    source = GraphSource.of(files, types=types, names=names, columns=columns, on_error=on_error, literals=literals)
     if is_run(place):
         saving.check_not_saved(place)
         with locked_inside(place):
@@ -58,7 +56,7 @@ def append(
             if deployed is None:
                 family.check_fold_in(place, load_best(place)[0])
                 deployed = Deployed(saving.benchmark_of(place), vectors_of(place))
-            benchmark, growth = append_triples(deployed.benchmark, files, **options)
+            benchmark, growth = append_triples(deployed.benchmark, source, report)
             if growth:
                 before = deployed.benchmark.graph
                 sizes = len(before.entities), len(before.relations)
@@ -66,7 +64,7 @@ def append(
         return Appended(place, benchmark, growth)
     place = _compiled(where)
     with locked(place):
-        benchmark, growth = append_triples(open_benchmark(place), files, **options)
+        benchmark, growth = append_triples(open_benchmark(place), source, report)
         if growth:
             benchmark.save(place)
         else:

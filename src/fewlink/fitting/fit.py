@@ -66,9 +66,8 @@ from fewlink.fitting.record import (
 )
 from fewlink.fitting.time_plan import Plan, plan_measuring
 from fewlink.fitting.tuning import Log, Weights, check_tunable, trail_scorer, tune, tuning_settings
-from fewlink.graph import CompileReport, Graph
-from fewlink.graph.compile import read_files
-from fewlink.graph.source import Reading
+from fewlink.graph import CompileReport, Graph, compile_graph
+from fewlink.graph.source import GraphSource
 from fewlink.linker.calibration import TOP, calibrate_on_dev, calibration_of, shipped_calibration
 from fewlink.linker.card import CARD
 from fewlink.linker.measuring import write_card
@@ -151,7 +150,7 @@ class Fitted:
 
 
 def fit(
-    graph: Path | str,
+    graph: Path | str | GraphSource,
     out: Path | str,
     *,
     types: Path | None = None,
@@ -186,12 +185,12 @@ def fit(
     settings = tuning_settings([f"seed={seed}", f"device={device}", *without_names, *change])
     check_fit_folder(run)
     report = CompileReport()
-    reading = Reading.of(columns, on_error, literals)
-    whole = read_files([Path(graph)], reading, types=types, names=names, report=report)
+    source = GraphSource.of(graph, types=types, names=names, columns=columns, on_error=on_error, literals=literals)
+    whole = compile_graph(source, report=report)
     arguments: dict[str, Any] = {
         "graph": whole.fingerprint,
-        "types": sha256_file(Path(types)) if types else "",
-        "names": ("" if read_names else "off") + (sha256_file(Path(names)) if names else ""),
+        "types": sha256_file(source.types) if source.types else "",
+        "names": ("" if read_names else "off") + (sha256_file(source.names) if source.names else ""),
         "tune": tune,
         "mix": mix,
         "seed": seed,

@@ -11,11 +11,11 @@ import numpy as np
 
 from fewlink.core.words import percent, plural
 from fewlink.graph.columns import option
-from fewlink.graph.compile import read_files
+from fewlink.graph.compile import compile_graph
 from fewlink.graph.graph import Graph
 from fewlink.graph.groups import spans
 from fewlink.graph.similar_names import similar_names
-from fewlink.graph.source import CompileReport, Reading, some_names
+from fewlink.graph.source import CompileReport, GraphSource, some_names
 
 MAX_LISTED_RELATIONS = 20
 NEAR_COPY_SHARE = 0.9  # two relations that share this many of their pairs are near-copies
@@ -24,28 +24,18 @@ MAX_EXAMPLES = 5
 MAX_PREVIEW = 5  # triples
 
 
-def check_graph(
-    path: Path,
-    *,
-    types: Path | None = None,
-    names: Path | None = None,
-    reading: Reading | None = None,
-    smallest: int = 50,
-    largest: int = 500,
-) -> dict[str, Any]:
-    """Describe a graph as `fewlink data check` prints it; by default, bad lines are counted.
-
-    Raise if the file has no triples.
-    """
+def check_graph(source: GraphSource, *, smallest: int = 50, largest: int = 500) -> dict[str, Any]:
+    """Describe a graph as `fewlink data check` prints it. Raise if its file has no triples."""
     report = CompileReport()
-    graph = read_files([path], reading or Reading(skip=True), types=types, names=names, report=report)
-    return _describe(graph, report, names is not None, smallest, largest)
+    graph = compile_graph(source, report=report)
+    return _describe(graph, report, source.names is not None, smallest, largest)
 
 
 def check_and_save(path: str, folder: str | None, columns: str | None, literals: str, on_error: str) -> dict[str, Any]:
     """Describe a graph as `check_graph` does, and save it if a folder is given. Arguments and result are JSON."""
     report = CompileReport()
-    graph = read_files([path], Reading.of(columns, on_error, literals), report=report)
+    source = GraphSource.of(path, columns=columns, literals=literals, on_error=on_error)
+    graph = compile_graph(source, report=report)
     described = _describe(graph, report)
     if folder is not None:
         graph.save(Path(folder))

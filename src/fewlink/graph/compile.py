@@ -14,16 +14,16 @@ from fewlink.graph.graph import Graph
 from fewlink.graph.labels import labels_from
 from fewlink.graph.literals import literal_triples
 from fewlink.graph.side_files import check_side_files
-from fewlink.graph.source import CompileReport, Reading
+from fewlink.graph.source import CompileReport, GraphSource
 from fewlink.graph.types import TypeTable, described_types, types_from_file, types_from_names, types_from_triples
 from fewlink.graph.vocabulary import Block, Interner, Vocabulary
 
 
 def compile_graph(
-    paths: Path | str | Sequence[Path | str],
+    file: Path | str | Sequence[Path | str] | GraphSource,
     *,
-    types: Path | None = None,
-    names: Path | None = None,
+    types: Path | str | None = None,
+    names: Path | str | None = None,
     columns: str | Mapping[str, str | int] | None = None,
     on_error: str = "stop",
     literals: str = "drop",
@@ -37,40 +37,26 @@ def compile_graph(
     on_error      a bad line raises an error with its file and line number; with "skip", it is counted in `report`
     literals      relations whose tails are numbers, dates or truth values are left out; with "keep", they are read
     """
-    return read_files(paths, Reading.of(columns, on_error, literals), types=types, names=names, report=report)
-
-
-def read_files(
-    paths: Path | str | Sequence[Path | str],
-    reading: Reading,
-    *,
-    types: Path | None = None,
-    names: Path | None = None,
-    report: CompileReport | None = None,
-) -> Graph:
-    """Read files as `compile_graph` does, whose options are one value."""
-    files = [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)]
+    source = GraphSource.of(file, types=types, names=names, columns=columns, on_error=on_error, literals=literals)
     report = report or CompileReport()
-    graph = read_graph(files, types, names, reading, report)
+    graph = read_graph(source, report)
     if not graph.triple_count:
-        raise report.no_triples(files)
+        raise report.no_triples(source.paths)
     return graph
 
 
-def read_graph(
-    paths: Sequence[Path], types: Path | None, names: Path | None, reading: Reading, report: CompileReport
-) -> Graph:
+def read_graph(source: GraphSource, report: CompileReport) -> Graph:
     """Read files into a graph, which may have no triples."""
     entities = Interner()
     relations = Interner()
-    triples = read_ids(paths, entities, relations, reading, report)
+    triples = read_ids(source, entities, relations, report)
     entity_names = Vocabulary.of(entities)
     relation_names = Vocabulary.of(relations)
     del entities, relations
-    check_side_files(entity_names, relation_names, types, names)
-    labels = labels_from(entity_names, relation_names, [names] if names else [], report.labels)
-    if types is not None:
-        table: TypeTable | None = types_from_file(types, entity_names)
+    check_side_files(entity_names, relation_names, source)
+    labels = labels_from(entity_names, relation_names, [source.names] if source.names else [], report.labels)
+    if source.types is not None:
+        table: TypeTable | None = types_from_file(source.types, entity_names)
     else:
         table = types_from_triples(entity_names, relation_names, triples, labels) or types_from_names(entity_names)
     graph = Graph.of(entity_names, relation_names, triples, types=table, labels=labels)
@@ -92,24 +78,22 @@ def _described(graph: Graph, descriptions: Mapping[bytes, tuple[bytes, bytes]]) 
     return graph
 
 
-def read_ids(
-    paths: Sequence[Path], entities: Interner, relations: Interner, reading: Reading, report: CompileReport
-) -> np.ndarray:
+def read_ids(source: GraphSource, entities: Interner, relations: Interner, report: CompileReport) -> np.ndarray:
     """Read the triples of files as ids (n, 3). New names get the next ids, in order of appearance.
 
-    Triples with literals are left out, and new names that occur in no other triple, unless `reading` keeps them.
+    Triples with literals are left out, and new names that occur in no other triple, unless `source` keeps them.
     """
     known = len(entities), len(relations)
     blocks = [np.zeros((3, 0), np.int32)]  # ids (3, n)
-    for path in paths:
+    for path in source.paths:
         with progress(f"reading {path.name}", 1.0) as advance:
-            for block in read_triples(path, reading=reading, report=report, advance=advance):
+            for block in read_triples(path, reading=source, report=report, advance=advance):
                 entity_ids = _ids_by_code(entities, block, 0, 2)
                 relation_ids = _ids_by_code(relations, block, 1)
                 heads, middles, tails = block.codes.T
                 blocks.append(np.stack([entity_ids[heads], relation_ids[middles], entity_ids[tails]]))
     triples = np.concatenate(blocks, axis=1).T  # each column is contiguous
-    if reading.keep_literals:
+    if source.keep_literals:
         return triples
     literal = literal_triples(list(entities), len(relations), triples)
     if not literal.any():
@@ -138,7 +122,7 @@ def _forget_unused(interner: Interner, known: int, used: np.ndarray) -> np.ndarr
 def read_names_of(path: Path) -> list[tuple[str, str, str]]:
     """Read the triples of a small file as names, in file order."""
     triples = []
-    for block in read_triples(path, reading=Reading(keep_literals=True), report=CompileReport()):
+    for block in read_triples(path, reading=GraphSource.of(path, literals="keep"), report=CompileReport()):
         names = [name.decode() for name in block.names]
         triples += [(names[head], names[relation], names[tail]) for head, relation, tail in block.codes.tolist()]
     return triples

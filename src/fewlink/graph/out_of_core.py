@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -26,7 +26,7 @@ from fewlink.core.progress import duration, progress, tell
 from fewlink.core.storage import locked, new_folder, read_json, sync, write_json
 from fewlink.core.storage.checksums import sha256_json
 from fewlink.core.storage.places import beside, real
-from fewlink.graph.compile import in_order, read_files
+from fewlink.graph.compile import compile_graph, in_order
 from fewlink.graph.compression import reading_source
 from fewlink.graph.formats import format_of, read_triples
 from fewlink.graph.graph import EDGE_ARRAYS, FORMAT, LARGE, Graph
@@ -34,7 +34,7 @@ from fewlink.graph.labels import readable_name
 from fewlink.graph.literals import MIN_SHARE, MIN_TRIPLES, is_literal
 from fewlink.graph.name_index import ArrayWriter, Keys
 from fewlink.graph.side_files import check_side_files, read_pairs_table
-from fewlink.graph.source import CompileReport, FileFacts, Reading
+from fewlink.graph.source import CompileReport, FileFacts, GraphSource
 from fewlink.graph.types import RDF_TYPE, TypeTable, class_names, types_from_names
 from fewlink.graph.vocabulary import Interner, Vocabulary, load_array
 
@@ -61,26 +61,19 @@ UNPACKED = {".gz": 8, ".zst": 8, ".bz2": 12, ".xz": 12, ".parquet": 6, ".pq": 6}
 
 
 def compile_to_folder(
-    paths: Sequence[Path],
-    out: Path,
-    reading: Reading,
-    *,
-    types: Path | None = None,
-    names: Path | None = None,
-    memory: int = DEFAULT_BYTES,
-    report: CompileReport | None = None,
+    source: GraphSource, out: Path, *, memory: int = DEFAULT_BYTES, report: CompileReport | None = None
 ) -> Graph:
-    """Compile files of triples into the folder of a graph, and open it; the options are those of `compile_graph`.
+    """Compile files of triples into the folder of a graph, and open it.
 
     If reading them at once would take more than `memory` bytes, it is done out of core. The folder is the same.
     """
     report = report or CompileReport()
-    paths = [Path(path) for path in paths]
+    paths = source.paths
     in_memory = sum(map(estimated_bytes, paths)) <= memory or any(format_of(path).name == "STIX" for path in paths)
     if in_memory:
-        read_files(paths, reading, types=types, names=names, report=report).save(out)
+        compile_graph(source, report=report).save(out)
     else:
-        compile_out_of_core(paths, out, reading, types=types, names=names, memory=memory, report=report)
+        compile_out_of_core(source, out, memory=memory, report=report)
     return Graph.open(out)
 
 
@@ -91,16 +84,7 @@ def estimated_bytes(path: Path) -> float:
         return float(path.stat().st_size * unpacked * BYTES_OF_TEXT)
 
 
-def compile_out_of_core(
-    paths: Sequence[Path],
-    out: Path,
-    reading: Reading,
-    *,
-    types: Path | None = None,
-    names: Path | None = None,
-    memory: int,
-    report: CompileReport,
-) -> None:
+def compile_out_of_core(source: GraphSource, out: Path, *, memory: int, report: CompileReport) -> None:
     """Read files as `compile_graph` does, and write the folder that `Graph.save` would write, in so many bytes."""
     try:
         import duckdb
@@ -109,13 +93,13 @@ def compile_out_of_core(
         raise MissingExtra("compiling a graph that is larger than the memory", "scale") from None
     out = real(out)
     with writing(out), locked(out), ExitStack() as kept:
-        work = Work(beside(out, "work"), _key(paths, types, names, reading))
+        work = Work(beside(out, "work"), _key(source))
         engine = kept.enter_context(duckdb.connect())
         engine.execute(f"SET memory_limit = '{max(memory - PYTHON_BYTES, LEAST_BYTES) >> 20}MiB'")
         engine.execute("SET temp_directory = ?", [str(work.folder / "spill")])
         for name, value in (("preserve_insertion_order", False), *PROGRESS.items()):
             engine.execute(f"SET {name} = {value}")
-        compiler = Compiler(work, engine, list(paths), reading, types, names, max(memory // 2, LEAST_BYTES))
+        compiler = Compiler(work, engine, source, max(memory // 2, LEAST_BYTES))
         try:
             compiler.run(report)
         except FewlinkError:  # the files must be changed
@@ -132,11 +116,11 @@ def compile_out_of_core(
         work.remove()
 
 
-def _key(paths: Sequence[Path], types: Path | None, names: Path | None, reading: Reading) -> str:
+def _key(source: GraphSource) -> str:
     """What the result depends on."""
-    files = [path for path in (*paths, types, names) if path is not None]
+    files = [path for path in (*source.paths, source.types, source.names) if path is not None]
     facts = [(str(real(file)), (seen := file.stat()).st_size, seen.st_mtime_ns) for file in files]
-    return sha256_json([facts, types is None, names is None, repr(reading), LARGE, FORMAT])
+    return sha256_json([facts, repr(source), LARGE, FORMAT])
 
 
 def _link(file: Path, to: Path) -> None:
@@ -187,20 +171,17 @@ class Compiler:
         self,
         work: Work,
         engine: Any,
-        paths: list[Path],
-        reading: Reading,
-        types: Path | None = None,
-        names: Path | None = None,
+        source: GraphSource,
         memory: int = LEAST_BYTES,  # for arrays, beside what the engine takes
     ) -> None:
         self.work = work
         self.folder = work.folder
         self.result = work.result
         self.engine = engine
-        self.paths = paths
-        self.reading = reading
-        self.types = types
-        self.names = names
+        self.source = source
+        self.paths = source.paths
+        self.types = source.types
+        self.names = source.names
         self.memory = memory
 
     def run(self, report: CompileReport) -> None:
@@ -262,7 +243,7 @@ class Compiler:
             (self.folder / f"codes-{number}.bin").open("wb") as codes,
             progress(f"reading {path.name}", 1.0) as advance,
         ):
-            for block in read_triples(path, reading=self.reading, report=report, advance=advance):
+            for block in read_triples(path, reading=self.source, report=report, advance=advance):
                 present = in_order(block, 0, 2)
                 places = np.zeros(len(block.names), np.int32)
                 places[present] = np.arange(len(present))
@@ -276,7 +257,7 @@ class Compiler:
                 names.write_table(pyarrow.table([rows, column], schema))
                 row += len(present)
                 blocks.append([number, len(own), len(present)])
-                if not self.reading.keep_literals:
+                if not self.source.keep_literals:
                     _note_ends(ends, own[:, 1], block.names, block.codes)
                 labels.take(report, texts)
             labels.take(report, texts, all=True)
@@ -363,7 +344,7 @@ class Compiler:
             for relation, (head, first, last) in ends.items()
             if (is_literal(first) or is_literal(last)) and not is_literal(head)
         ]
-        if self.reading.keep_literals or not suspects:
+        if self.source.keep_literals or not suspects:
             return every
         self.engine.execute("CREATE OR REPLACE TABLE literals (r INTEGER, t INTEGER)")
         for relation in suspects:
@@ -488,7 +469,7 @@ class Compiler:
         import pyarrow
 
         entity_names, relation_names = (Vocabulary.open(self.result, each) for each in ("entities", "relations"))
-        check_side_files(entity_names, relation_names, self.types, self.names)
+        check_side_files(entity_names, relation_names, self.source)
         if self.names is None and not rdf:
             return
         files = [str(path) for path in self.folder.glob("labels-*.parquet")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fewlink.core.errors import InputError
 from fewlink.graph.compression import decompressed, reading_source
-from fewlink.graph.source import CompileReport, Reading, Source, is_blank, numbered_lines
+from fewlink.graph.source import CompileReport, GraphSource, Source, is_blank, numbered_lines
 from fewlink.graph.vocabulary import Vocabulary, is_text
 
 SAMPLED_ROWS = 1000  # rows that are checked for being triples
@@ -16,7 +16,7 @@ SAMPLED_ROWS = 1000  # rows that are checked for being triples
 def read_pairs_table(path: Path, min_columns: int = 2) -> Iterator[list[str]]:
     """Yield the rows of a small tab-separated file. Raise if a row has fewer than `min_columns` columns."""
     path = Path(path)
-    source = Source(path, Reading(), CompileReport())
+    source = Source(path, GraphSource.of(path), CompileReport())
     with reading_source(path), path.open("rb") as raw, decompressed(path, raw) as file:
         for line, text in numbered_lines(source, file):
             row = text.split(b"\t")
@@ -29,14 +29,12 @@ def read_pairs_table(path: Path, min_columns: int = 2) -> Iterator[list[str]]:
             yield [name.decode() for name in row]
 
 
-def check_side_files(
-    entities: Vocabulary, relations: Vocabulary, types: Path | None = None, names: Path | None = None
-) -> None:
+def check_side_files(entities: Vocabulary, relations: Vocabulary, source: GraphSource) -> None:
     """Raise if a file of types or readable names holds triples, or describes nothing in the graph."""
-    if types is not None:
-        check_describes(types, entities, relations, "an entity, a tab and a type")
-    if names is not None:
-        check_describes(names, entities, relations, "an id, a tab and a readable name", of_relations=True)
+    if source.types is not None:
+        check_describes(source.types, entities, relations, "an entity, a tab and a type")
+    if source.names is not None:
+        check_describes(source.names, entities, relations, "an id, a tab and a readable name", of_relations=True)
 
 
 def check_describes(

@@ -8,7 +8,7 @@ import io
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, cast
 
@@ -36,32 +36,78 @@ ON_ERROR = ("stop", "skip")
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How to read files of triples: which columns, whether to skip bad lines, whether to keep literals."""
+class GraphSource:
+    """A graph to open, and how to read it if it is one or several files of triples.
 
+    files     files of triples; or a compiled graph, a benchmark, a name of the catalogue or a trained model
+    columns   which columns of a table are head, relation and tail, if its header does not tell
+    types     a file of `entity<TAB>type`
+    names     a file of `id<TAB>readable name`, for entities and relations
+    literals  "drop" leaves out relations whose tails are numbers, dates or truth values, "keep" reads them
+    on_error  "stop" raises at the first bad line, "skip" leaves bad lines out and counts them
+    bench     the benchmark of a trained model, if it has moved
+    """
+
+    files: tuple[str, ...]
     columns: Columns | None = None
-    skip: bool = False
-    keep_literals: bool = False
+    types: Path | None = None
+    names: Path | None = None
+    literals: str = "drop"
+    on_error: str = "stop"
+    bench: Path | None = None
 
     @classmethod
     def of(
         cls,
+        file: str | Path | Sequence[str | Path] | GraphSource,
+        *,
         columns: str | Mapping[str, str | int] | None = None,
-        on_error: str = "stop",
+        types: str | Path | None = None,
+        names: str | Path | None = None,
         literals: str = "drop",
-    ) -> Reading:
-        """Check the options of a command or function, and make one value of them."""
-        if on_error not in ON_ERROR:
-            raise FewlinkError(f"on-error is '{on_error}': use {' or '.join(ON_ERROR)}")
+        on_error: str = "stop",
+        bench: str | Path | None = None,
+    ) -> GraphSource:
+        """Check the options of a command or function, and make one value of them; a GraphSource has its own."""
+        if isinstance(file, GraphSource):
+            return file
         if literals not in LITERALS:
             raise FewlinkError(f"literals is '{literals}': use {' or '.join(LITERALS)}")
-        return cls(Columns.of(columns), on_error == "skip", literals == "keep")
+        if on_error not in ON_ERROR:
+            raise FewlinkError(f"on-error is '{on_error}': use {' or '.join(ON_ERROR)}")
+        files = [file] if isinstance(file, str | Path) else file
+        return cls(
+            tuple(map(str, files)),
+            Columns.of(columns),
+            None if types is None else Path(types),
+            None if names is None else Path(names),
+            literals,
+            on_error,
+            None if bench is None else Path(bench),
+        )
+
+    @property
+    def file(self) -> str:
+        """The file, folder or name of a graph that is one."""
+        return self.files[0]
+
+    @property
+    def paths(self) -> list[Path]:
+        return [Path(file) for file in self.files]
+
+    @property
+    def skip(self) -> bool:
+        return self.on_error == "skip"
+
+    @property
+    def keep_literals(self) -> bool:
+        return self.literals == "keep"
 
     def given(self) -> list[str]:
-        """The options that differ from the usual ones."""
-        usual = Reading()
-        names = {"columns": "columns", "skip": "on-error", "keep_literals": "literals"}
-        return [option for name, option in names.items() if getattr(self, name) != getattr(usual, name)]
+        """The options for a file of triples that differ from the usual ones, as a user writes them."""
+        usual = GraphSource(self.files, bench=self.bench)
+        options = [each.name for each in fields(self) if getattr(self, each.name) != getattr(usual, each.name)]
+        return [option.replace("_", "-") for option in options]
 
 
 @dataclass
@@ -148,7 +194,7 @@ class CompileReport:
 class Source:
     """A file that is being read: its current line, how to read it, and the report."""
 
-    def __init__(self, path: Path, reading: Reading, report: CompileReport) -> None:
+    def __init__(self, path: Path, reading: GraphSource, report: CompileReport) -> None:
         self.path = path
         self.reading = reading
         self.report = report

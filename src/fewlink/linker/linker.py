@@ -14,7 +14,7 @@ import numpy as np
 from fewlink.core.engine import Engine, ThisProcess
 from fewlink.core.errors import FewlinkError, shown
 from fewlink.curation.learning import LearningScorer
-from fewlink.graph.source import Reading
+from fewlink.graph.source import GraphSource
 from fewlink.linker import drawing, saving
 from fewlink.linker.adjustment import ProjectReading
 from fewlink.linker.answer_sets import answer_sets
@@ -984,7 +984,7 @@ def _cached(cache: dict[object, T], key: object, compute: Callable[[], T], size:
 
 
 def load(
-    source: str | Path,
+    file: str | Path | GraphSource,
     *,
     bench: str | Path | None = None,
     types: str | Path | None = None,
@@ -999,7 +999,7 @@ def load(
 ) -> Linker:
     """Open a trained model, or put TRAIL with its built-in weights on a graph; nothing is trained.
 
-    source        a model: a run folder, a folder of `save_pretrained`, or `hub:owner/name[@revision]`; or a graph: a
+    file          a model: a run folder, a folder of `save_pretrained`, or `hub:owner/name[@revision]`; or a graph: a
                   file of triples, a compiled graph or a benchmark
     bench         the benchmark of a run, if it has moved
     types, names  files of entity types and readable names that describe a file of triples
@@ -1011,12 +1011,12 @@ def load(
     text_model    the folder of a sentence-transformers or model2vec model whose vectors of the names are evidence too
     descriptions  a file for the text model to read: an id, a tab and a text per line
     """
-    reading = Reading.of(columns, on_error, literals)
-    if saving.is_model(source):
-        saving.check_model_options(
-            source, reading, types=types, names=names, text_model=text_model, descriptions=descriptions
-        )
-        return Linker.load(source, bench=bench, device=device, names=read_names)
-    saving.check_graph_options(source, bench)
-    benchmark = saving.graph_of(source, types, names, reading)
+    source = GraphSource.of(
+        file, columns=columns, types=types, names=names, literals=literals, on_error=on_error, bench=bench
+    )
+    if saving.is_model(source.file):
+        saving.check_model_options(source, text_model=text_model, descriptions=descriptions)
+        return Linker.load(source.file, bench=source.bench, device=device, names=read_names)
+    saving.check_graph_options(source)
+    benchmark = saving.graph_of(source)
     return Linker.shipped(benchmark, device=device, names=read_names, text_model=text_model, descriptions=descriptions)

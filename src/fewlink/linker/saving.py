@@ -23,7 +23,7 @@ from fewlink.core.errors import FewlinkError, InputError, MissingExtra
 from fewlink.core.storage import is_folder_of, new_folder, open_folder, read_folder, write_bytes
 from fewlink.core.words import listed
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
-from fewlink.graph.source import Reading
+from fewlink.graph.source import GraphSource
 from fewlink.linker.card import CARD, UNKNOWN_LICENSE, saved_card
 from fewlink.models.contract import GraphScorer, Scorer
 from fewlink.models.trail.family import FAMILY as TRAIL
@@ -143,55 +143,42 @@ def is_model(source: str | Path) -> bool:
     return is_folder_of(folder, FORMAT) or (os.path.isdir(folder) and (is_run(folder) or bool(runs_in(folder))))
 
 
-def check_model_options(source: str | Path, reading: Reading, **described: str | Path | None) -> None:
+def check_model_options(source: GraphSource, **described: str | Path | None) -> None:
     """Raise if a trained model is to be opened with options that describe a graph or say how to read its file."""
-    given = [*(name for name, value in described.items() if value is not None), *reading.given()]
+    given = [*source.given(), *(name for name, value in described.items() if value is not None)]
     if given:
-        raise FewlinkError(f"{source} is a trained model: leave out {listed(given)}")
+        raise FewlinkError(f"{source.file} is a trained model: leave out {listed(given)}")
 
 
-def check_graph_options(source: str | Path, bench: str | Path | None) -> None:
+def check_graph_options(source: GraphSource) -> None:
     """Raise if a graph is to be opened with the benchmark of a trained model."""
-    if bench is not None:
-        raise FewlinkError(f"{source} is not a trained model: leave out bench, the benchmark of a trained model")
+    if source.bench is not None:
+        raise FewlinkError(f"{source.file} is not a trained model: leave out bench, the benchmark of a trained model")
 
 
-def answered_graph(
-    source: str | Path,
-    *,
-    bench: str | Path | None = None,
-    types: str | Path | None = None,
-    names: str | Path | None = None,
-    reading: Reading | None = None,
-) -> Benchmark:
+def answered_graph(source: GraphSource) -> Benchmark:
     """The graph on which `load` would answer, without its model."""
-    reading = reading or Reading()
-    if not is_model(source):
-        check_graph_options(source, bench)
-        return graph_of(source, types, names, reading)
-    check_model_options(source, reading, types=types, names=names)
+    if not is_model(source.file):
+        check_graph_options(source)
+        return graph_of(source)
+    check_model_options(source)
 
     def open_deployed(place: Path) -> Benchmark:
         deployed = Deployed.open(place)
-        return deployed.benchmark if deployed else benchmark_of(place, bench)
+        return deployed.benchmark if deployed else benchmark_of(place, source.bench)
 
-    return read_model(fetch(source), open_deployed)
+    return read_model(fetch(source.file), open_deployed)
 
 
-def graph_of(
-    source: str | Path,
-    types: str | Path | None = None,
-    names: str | Path | None = None,
-    reading: Reading | None = None,
-) -> Benchmark:
-    """Open a file of triples, a compiled graph or a benchmark; the other arguments belong to a file of triples."""
-    path = Path(source)
-    named = str(source) in CATALOGUE
-    check_source(source)
+def graph_of(source: GraphSource) -> Benchmark:
+    """Open a file of triples, a compiled graph or a benchmark."""
+    path = Path(source.file)
+    named = source.file in CATALOGUE
+    check_source(source.file)
     formats = (BENCHMARK_FORMAT, GRAPH_FORMAT)
     if not named and path.is_dir() and not is_layout(path) and not any(is_folder_of(path, each) for each in formats):
         raise InputError(path, "is not a training run, a saved model, a compiled graph or a benchmark")
-    return open_graph(source, types=types, names=names, reading=reading)
+    return open_graph(source)
 
 
 def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> Benchmark:

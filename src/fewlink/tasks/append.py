@@ -14,7 +14,7 @@ from fewlink.graph import CompileReport, Graph, TypeTable, Vocabulary
 from fewlink.graph.compile import read_ids
 from fewlink.graph.name_index import fold, lines_of, readable, spaced
 from fewlink.graph.side_files import check_side_files, read_pairs_table
-from fewlink.graph.source import Reading, some_names
+from fewlink.graph.source import GraphSource, some_names
 from fewlink.graph.types import CONVENTION_SHARE, described_types, types_from_file, types_from_names, types_from_triples
 from fewlink.graph.vocabulary import Interner, local_name
 from fewlink.tasks.benchmark import Benchmark, Task, sorted_pairs
@@ -56,28 +56,24 @@ class AppendReport:
 
 def append_triples(
     benchmark: Benchmark,
-    paths: Sequence[Path],
-    *,
-    types: Path | None = None,
-    names: Path | None = None,
-    reading: Reading | None = None,
+    files: Sequence[Path] | GraphSource,
     report: CompileReport | None = None,
 ) -> tuple[Benchmark, AppendReport]:
     """Add the triples of files to a benchmark; duplicates are counted.
 
     A triple of a task relation becomes the last pair of its task. It does not enter the graph, where it would reveal an
-    answer. `types` and `names` are side files as for a new graph, and may describe old entities too.
+    answer. The files of types and names may describe old entities too.
     """
+    source = GraphSource.of(files)
     graph = benchmark.graph
     report = report or CompileReport()
-    paths = [Path(path) for path in paths]
     tasks = {task.name: task for members in benchmark.tasks.values() for task in members}
     entities = _interner(graph.entities)
     relations = _interner(graph.relations)
     task_ids = {relations[name.encode()]: name for name in tasks}  # temporary ids for reading the files
-    added = read_ids(paths, entities, relations, reading or Reading(), report)
+    added = read_ids(source, entities, relations, report)
     if not len(added):
-        raise report.no_triples(paths)
+        raise report.no_triples(source.paths)
     relation_names = list(relations)
     in_graph = [i for i in range(len(relations)) if i not in task_ids]
     new_id = np.full(len(relations), -1, np.int32)
@@ -85,7 +81,7 @@ def append_triples(
     of_graph = new_id[added[:, 1]] >= 0
     new = np.stack([added[of_graph, 0], new_id[added[of_graph, 1]], added[of_graph, 2]], 1)
     graph_relations = [relation_names[i] for i in in_graph]
-    extended = _extended(graph, new, list(entities), graph_relations, types, names, report)
+    extended = _extended(graph, new, list(entities), graph_relations, source, report)
     of_tasks = added[~of_graph]
     extended_tasks = {
         name: _extended_task(extended, tasks[name], of_tasks[of_tasks[:, 1] == i][:, [0, 2]])
@@ -129,19 +125,18 @@ def _extended(
     new: np.ndarray,
     entities: list[bytes],
     relations: list[bytes],
-    types: Path | None,
-    names: Path | None,
+    source: GraphSource,
     report: CompileReport,
 ) -> Graph:
     """The graph with new triples (n, 3) after the old ones; `report` holds names and types from RDF and STIX."""
     entity_names = Vocabulary.of(entities)
     relation_names = Vocabulary.of(relations)
-    check_side_files(entity_names, relation_names, types, names)
-    labels = _labels(graph, entity_names, relation_names, names, report)
-    stated = types_from_triples(entity_names, relation_names, new, labels) if types is None else None
+    check_side_files(entity_names, relation_names, source)
+    labels = _labels(graph, entity_names, relation_names, source.names, report)
+    stated = types_from_triples(entity_names, relation_names, new, labels) if source.types is None else None
     if stated is None and report.descriptions:
         stated = described_types(entity_names, report.descriptions)
-    table = _types(graph, entity_names, types, stated)
+    table = _types(graph, entity_names, source.types, stated)
     triples = np.concatenate([graph.triples(), new]).astype(np.int32)
     return Graph.of(entity_names, relation_names, triples, types=table, labels=labels)
 

@@ -16,9 +16,8 @@ from fewlink.core.progress import tell
 from fewlink.core.storage import exists, is_folder_of, write_bytes
 from fewlink.core.words import listed
 from fewlink.graph import CompileReport, Graph, compile_graph
-from fewlink.graph.compile import read_files
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
-from fewlink.graph.source import Reading
+from fewlink.graph.source import GraphSource
 from fewlink.tasks.benchmark import FORMAT, SPLITS, Benchmark, Task
 from fewlink.tasks.carving import CarveSettings, carve
 from fewlink.tasks.nell_layout import is_layout, read_layout
@@ -97,34 +96,23 @@ def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmar
     return benchmark
 
 
-def open_graph(
-    which: str | Path,
-    *,
-    types: Path | str | None = None,
-    names: Path | str | None = None,
-    reading: Reading | None = None,
-) -> Benchmark:
-    """Open a graph (a file, folder or name) as a benchmark without tasks, or a benchmark as `open_benchmark` does.
-
-    `types` and `names` are side files of a file of triples, and `reading` says how to read it, as in `compile_graph`.
-    """
+def open_graph(file: str | Path | GraphSource) -> Benchmark:
+    """Open a graph (a file, folder or name) as a benchmark without tasks, or a benchmark as `open_benchmark` does."""
+    source = GraphSource.of(file)
+    which = source.file
     path = Path(which)
-    reading = reading or Reading()
     left_out: list[str] = []
-    as_usual = types is names is None and reading == Reading()
+    as_usual = not source.given()
     if _is_built_in_graph(which) and as_usual:
-        return Benchmark(str(which), attack_graph(), {split: [] for split in SPLITS}, source=str(which))
+        return Benchmark(which, attack_graph(), {split: [] for split in SPLITS}, source=which)
     if os.path.isfile(path) and not is_benchmark(path):
         report = CompileReport()
-        types_file = Path(types) if types is not None else None
-        names_file = Path(names) if names is not None else None
-        graph = read_files([path], reading, types=types_file, names=names_file, report=report)
+        graph = compile_graph(source, report=report)
         for remark in report.remarks():
             tell(f"{path}: {remark}")
         left_out = report.literal_relations
     elif not as_usual:
-        described = (name for name, value in (("types", types), ("names", names)) if value is not None)
-        raise FewlinkError(f"{which} is not a file of triples: leave out {listed([*described, *reading.given()])}")
+        raise FewlinkError(f"{which} is not a file of triples: leave out {listed(source.given())}")
     elif is_folder_of(path, GRAPH_FORMAT):
         graph = Graph.open(path)
     else:

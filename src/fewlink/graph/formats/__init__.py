@@ -21,7 +21,7 @@ from fewlink.graph.formats.parquet import read_parquet
 from fewlink.graph.formats.rdf import read_rdf, read_rdf_lines
 from fewlink.graph.formats.sparql_results import read_results
 from fewlink.graph.formats.stix import is_bundle, read_stix
-from fewlink.graph.source import CompileReport, Peeked, Reading, Source
+from fewlink.graph.source import CompileReport, GraphSource, Peeked, Source
 from fewlink.graph.vocabulary import Block
 
 
@@ -33,7 +33,9 @@ class Format(NamedTuple):
     read: Callable[[Source, IO[bytes]], Iterator[Block]]
 
 
-def read_triples(path: Path, *, reading: Reading, report: CompileReport, advance: Advance = silent) -> Iterator[Block]:
+def read_triples(
+    path: Path, *, reading: GraphSource, report: CompileReport, advance: Advance = silent
+) -> Iterator[Block]:
     """Yield the triples of a file in blocks."""
     path = Path(path)
     source = Source(path, reading, report)
