@@ -51,10 +51,10 @@ from fewlink.fitting.append import append
 from fewlink.fitting.record import RULES, TUNED
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker, write_card
+from fewlink.models import checkpoints
 from fewlink.models.embeddings import Embeddings
+from fewlink.models.run import Deployed, RunConfig
 from fewlink.tasks import Benchmark
-from fewlink.training import checkpoints
-from fewlink.training.run import Deployed, RunConfig
 
 with suppress(ImportError):
     import pyarrow.compute  # noqa: F401

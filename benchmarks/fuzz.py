@@ -507,8 +507,8 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
         "embeddings": {"model": "complex", "dim": 10, "sha256": "x"},
         "settings": training_recipe("fsrl", None).settings.as_dict(),
     }
-    from fewlink.training.folder import CONFIG
-    from fewlink.training.run import FORMAT
+    from fewlink.models.folder import CONFIG
+    from fewlink.models.run import FORMAT
 
     config["format"] = FORMAT
     run = place.folder / "run"

@@ -20,13 +20,13 @@ import torch
 
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import family_of
+from fewlink.models.checkpoints import load_last, load_state
 from fewlink.models.contract import Scorer
 from fewlink.models.family import BaselineFamily
+from fewlink.models.folder import EMBEDDINGS
+from fewlink.models.run import benchmark_of
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.training import RunConfig, open_run
-from fewlink.training.checkpoints import load_last, load_state
-from fewlink.training.folder import EMBEDDINGS
-from fewlink.training.run import benchmark_of
 from fewlink.training.trainer import train_run
 
 

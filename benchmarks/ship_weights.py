@@ -14,12 +14,12 @@ from pathlib import Path
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.storage import sha256_file
+from fewlink.models.checkpoints import load_best
+from fewlink.models.run import RunConfig
 from fewlink.models.trail import built_in
 from fewlink.models.trail.network import Shape
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import BUILT_IN, read_weights, write_weights
-from fewlink.training.checkpoints import load_best
-from fewlink.training.run import RunConfig
 
 MODULE = Path(built_in.__file__)
 FOLDER = MODULE.parents[2] / "builtin"

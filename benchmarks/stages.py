@@ -159,6 +159,7 @@ def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
 
 def write_run(compiled: Path, run: Path, model: str) -> None:
     """Write a run folder as training does, with random vectors and initial weights."""
+    from fewlink.models.checkpoints import save_best
     from fewlink.models.family import NoVectors
     from fewlink.models.fsrl.compositions import build
     from fewlink.models.fsrl.settings import FewShotSettings
@@ -167,7 +168,6 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
     from fewlink.models.trail.settings import TrailSettings
     from fewlink.tasks import open_benchmark
     from fewlink.training import RunConfig
-    from fewlink.training.checkpoints import save_best
     from fewlink.training.run import make_folder, start_or_continue
 
     benchmark = open_benchmark(compiled)

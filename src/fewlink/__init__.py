@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from fewlink.linker import load as load
     from fewlink.models.baselines.learning_free import learning_free as learning_free
     from fewlink.models.fsrl.settings import FewShotSettings as FewShotSettings
+    from fewlink.models.run import open_run as open_run
     from fewlink.models.trail.settings import TrailSettings as TrailSettings
     from fewlink.models.vectors import pretrain as pretrain
     from fewlink.tasks import Benchmark as Benchmark
     from fewlink.tasks import carve as carve
     from fewlink.tasks import open_benchmark as open_benchmark
-    from fewlink.training import open_run as open_run
     from fewlink.training.train import resume as resume
     from fewlink.training.train import train as train
     from fewlink.training.train import train_seeds as train_seeds
@@ -80,7 +80,7 @@ _HOMES = {
     "learning_free": "models.baselines.learning_free",
     "load": "linker",
     "open_benchmark": "tasks",
-    "open_run": "training",
+    "open_run": "models.run",
     "pretrain": "models.vectors",
     "resume": "training.train",
     "to_networkx": "bridges.frames",

@@ -21,9 +21,9 @@ from fewlink.linker import Linker
 from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
+from fewlink.models.run import Deployed
 from fewlink.tasks import open_benchmark
 from fewlink.training import open_run
-from fewlink.training.run import Deployed
 from fewlink.training.trainer import train_run
 
 

@@ -34,16 +34,16 @@ from fewlink.graph import Graph
 from fewlink.linker import Linker, saving, write_card
 from fewlink.linker.calibration import shipped_calibration
 from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Question
 from fewlink.models.family import StepResult
+from fewlink.models.run import Deployed
 from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
 from fewlink.propagation.edges import GraphPart, graph_part
 from fewlink.tasks import Benchmark, open_benchmark, training_graph
 from fewlink.training import RunConfig, is_run
-from fewlink.training.checkpoints import load_best
-from fewlink.training.run import Deployed
 
 QUERY: dict[str, Any] = {"references": [("p1", "t1"), ("p3", "t3")], "heads": ["p2", "p4"]}
 

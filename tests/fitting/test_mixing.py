@@ -37,10 +37,10 @@ from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker
 from fewlink.linker.trust import Trust, measure_trust
 from fewlink.models.contract import Question, Recalibration
+from fewlink.models.run import Deployed
 from fewlink.models.trail.mixture import MixedRelationScorer, MixedScorer, Mixture
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped_scorer
-from fewlink.training.run import Deployed
 
 RELATION = "knows"
 

@@ -20,7 +20,7 @@ from fewlink.linker import Linker, saving, write_card
 from fewlink.linker.calibration import ROUGH
 from fewlink.linker.card import front_matter
 from fewlink.linker.saving import fetch
-from fewlink.training.checkpoints import load_last, save_best, save_last
+from fewlink.models.checkpoints import load_last, save_best, save_last
 
 
 @pytest.mark.parametrize("trained", [trail_run, fsrl_run], ids=["trail-0.1", "fsrl"])

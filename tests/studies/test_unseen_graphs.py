@@ -15,6 +15,7 @@ from tests.conftest import graph_of
 
 from fewlink.core.errors import FewlinkError
 from fewlink.graph import Graph, Vocabulary
+from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Question
 from fewlink.models.trail.network import TrailNetwork
 from fewlink.models.trail.settings import TrailSettings
@@ -37,7 +38,6 @@ from fewlink.studies.unseen_graphs import (
     training_triples,
 )
 from fewlink.studies.unseen_tables import COLUMNS, SIZES, complete, curve_chart, read_unseen, tables_of
-from fewlink.training.checkpoints import load_best
 from fewlink.training.train import train
 
 INDEX = "name\tuse\tdomain\tnamed_entities\tsource\tlicence as stated\n"

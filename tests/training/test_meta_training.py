@@ -18,6 +18,7 @@ from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.storage import open_folder
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.checkpoints import FORMAT, load_best, load_state
 from fewlink.models.fsrl import learner as learner_room
 from fewlink.models.fsrl.assembly import assemble
 from fewlink.models.fsrl.compositions import COMPOSITIONS
@@ -26,7 +27,6 @@ from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.tasks.episodes import EpisodeSampler, compact
 from fewlink.training import open_run
 from fewlink.training import trainer as trainer_room
-from fewlink.training.checkpoints import FORMAT, load_best, load_state
 from fewlink.training.trainer import Trainer, train_run
 
 DEV = Protocol("dev", 3, "full")

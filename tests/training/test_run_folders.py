@@ -14,10 +14,10 @@ from tests.training.runs import lines_of, saved, small, timeless, umls, vectors
 from tests.training.runs import quick as quick
 
 from fewlink.core.errors import FewlinkError, InputError
+from fewlink.models.checkpoints import recover
+from fewlink.models.folder import locked_run
 from fewlink.tasks import Benchmark
 from fewlink.training import RunConfig, is_run, open_run
-from fewlink.training.checkpoints import recover
-from fewlink.training.folder import locked_run
 from fewlink.training.metrics_log import truncate_metrics
 from fewlink.training.trainer import train_run
 

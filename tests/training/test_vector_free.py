@@ -20,10 +20,10 @@ from fewlink.core.memory import Parts
 from fewlink.graph import Graph
 from fewlink.models.contract import Question
 from fewlink.models.family import NoVectors, RunState, StepResult, VectorFreeFamily
+from fewlink.models.run import vectors_of
 from fewlink.models.settings import ModelSettings
 from fewlink.tasks import Benchmark
 from fewlink.training import RunConfig, open_run
-from fewlink.training.run import vectors_of
 from fewlink.training.trainer import train_run
 
 FALLING = (1.0, -1.0, -2.0)  # the weight after each step: dev is best after the first
@@ -109,8 +109,8 @@ def family(monkeypatch: pytest.MonkeyPatch) -> type[PlainFamily]:
     class Own(PlainFamily):
         pass
 
-    for module in ("run", "trainer"):
-        monkeypatch.setattr(f"fewlink.training.{module}.trained_family", lambda model: Own())
+    for module in ("fewlink.models.run", "fewlink.training.trainer"):
+        monkeypatch.setattr(f"{module}.trained_family", lambda model: Own())
     return Own
 
 

@@ -89,9 +89,8 @@ def evaluate(
     common.check_device(device)
     from fewlink.core import distributed
     from fewlink.evaluation.records import RecordStore
+    from fewlink.models.run import benchmark_of, is_run, runs_in
     from fewlink.tasks import open_benchmark
-    from fewlink.training import is_run, runs_in
-    from fewlink.training.run import benchmark_of
 
     runs = [Path(what)] if is_run(Path(what)) else runs_in(Path(what))
     if runs:
@@ -215,9 +214,9 @@ def _run_cases(
     device: str,
 ) -> Iterator[Case]:
     """The best model of each run, with each number of shots and each draw; raises if it has seen the relations."""
-    from fewlink.training import RunConfig, open_run
-    from fewlink.training.checkpoints import load_best
-    from fewlink.training.folder import read_consistently
+    from fewlink.models.checkpoints import load_best
+    from fewlink.models.folder import read_consistently
+    from fewlink.models.run import RunConfig, open_run
 
     def load(run: Path) -> tuple[RunConfig, int, Scorer]:
         config = RunConfig.read(run)

@@ -123,7 +123,7 @@ def train(
 
 
 def _print_runs(results: Sequence[RunResult], json: bool) -> None:
-    from fewlink.training import RunConfig
+    from fewlink.models.run import RunConfig
 
     if json:
         common.print_json([{**dataclasses.asdict(result), "run": str(result.run)} for result in results])
@@ -189,7 +189,7 @@ def fit(
     common.check_files(types, names)
     common.check_device(device)
     from fewlink.fitting.fit import fit as run
-    from fewlink.training import is_run
+    from fewlink.models.run import is_run
 
     try:
         fitted = run(
@@ -255,7 +255,7 @@ def card(
     common.check_benchmarks(bench)
     common.check_device(device)
     from fewlink.linker import Linker, load, write_card
-    from fewlink.training import is_run
+    from fewlink.models.run import is_run
 
     device = common.resolve_device(device)
     opened = functools.partial(Linker.load, as_measured=True) if is_run(run) else load

@@ -11,12 +11,12 @@ from fewlink.core.storage import exists, is_folder_of, locked, locked_inside, re
 from fewlink.graph import CompileReport
 from fewlink.graph.source import GraphSource
 from fewlink.linker import saving
+from fewlink.models.checkpoints import load_best
+from fewlink.models.run import Deployed, RunConfig, is_run, vectors_of
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.append import AppendReport, append_triples
 from fewlink.tasks.benchmark import FORMAT
 from fewlink.tasks.catalogue import data_home
-from fewlink.training.checkpoints import load_best
-from fewlink.training.run import Deployed, RunConfig, is_run, vectors_of
 
 
 @dataclass(frozen=True)

@@ -72,17 +72,18 @@ from fewlink.linker.calibration import TOP, calibrate_on_dev, calibration_of, sh
 from fewlink.linker.card import CARD
 from fewlink.linker.measuring import write_card
 from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.checkpoints import add_best, load_best, save_best
 from fewlink.models.contract import Scorer
 from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.family import NoVectors
+from fewlink.models.folder import BENCHMARK, CALIBRATION, FIT, FIT_FORMAT
+from fewlink.models.run import OF_DEPLOYED, Deployed, RunConfig
 from fewlink.models.trail.mixture import Mixture
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks import SPLITS, Benchmark, open_benchmark
-from fewlink.training.checkpoints import add_best, load_best, save_best
-from fewlink.training.folder import BENCHMARK, CALIBRATION, FIT, FIT_FORMAT
-from fewlink.training.run import OF_DEPLOYED, Deployed, RunConfig, make_folder
+from fewlink.training.run import make_folder
 
 WORK = ".fit"
 MIXTURE = "mixture"

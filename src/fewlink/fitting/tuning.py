@@ -15,6 +15,7 @@ from fewlink.core import memory
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import duration
 from fewlink.core.threads import torch_threads
+from fewlink.models.checkpoints import State, load_last, recover, save_last
 from fewlink.models.contract import Scorer
 from fewlink.models.family import NoVectors, RunState
 from fewlink.models.trail.episodes import Batch
@@ -24,7 +25,6 @@ from fewlink.models.trail.network import Tasks
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import graph_part
 from fewlink.tasks import Benchmark
-from fewlink.training.checkpoints import State, load_last, recover, save_last
 from fewlink.training.run import make_folder
 from fewlink.training.trainer import deterministic
 

@@ -45,9 +45,9 @@ from fewlink.linker.trust import (
     trust_note,
 )
 from fewlink.models.contract import GraphScorer, Question, Scorer
+from fewlink.models.folder import CALIBRATION, deployment_id, list_optional_files, run_id
 from fewlink.tasks import Benchmark, Task
 from fewlink.tasks.candidates import open_candidates
-from fewlink.training.folder import CALIBRATION, deployment_id, list_optional_files, run_id
 
 Fields = TypeVar("Fields")
 FORMAT = "fewlink-calibration/2"

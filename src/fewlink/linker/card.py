@@ -23,9 +23,9 @@ from fewlink.graph.name_index import readable
 from fewlink.linker.calibration import ROUGH, Calibration
 from fewlink.linker.query import id_texts
 from fewlink.linker.trust import Bin
+from fewlink.models.folder import FIT, FIT_FORMAT
+from fewlink.models.run import RunConfig
 from fewlink.tasks import Benchmark
-from fewlink.training import RunConfig
-from fewlink.training.folder import FIT, FIT_FORMAT
 
 CARD = "README.md"
 TAGS = ("knowledge-graph", "knowledge-graph-completion", "link-prediction", "few-shot-learning")

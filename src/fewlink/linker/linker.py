@@ -71,12 +71,11 @@ from fewlink.linker.trust import (
     measure_trust,
     no_percentages,
 )
+from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import GraphScorer, Question, Recalibration, RelationScorer, Scorer, capabilities
+from fewlink.models.run import Deployed, RunConfig
 from fewlink.tasks import Benchmark
 from fewlink.tasks.training_graph import known_graph
-from fewlink.training import RunConfig
-from fewlink.training.checkpoints import load_best
-from fewlink.training.run import Deployed
 
 TRUST_CACHE_SIZE = 64  # queries
 LIST_CACHE_SIZE = 16  # queries whose candidates and constraints are cached

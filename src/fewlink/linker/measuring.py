@@ -12,8 +12,7 @@ from fewlink.linker.card import CARD, fit_record, measured_card
 from fewlink.linker.linker import Linker
 from fewlink.linker.query import check_count
 from fewlink.linker.saving import check_not_saved
-from fewlink.training import RunConfig
-from fewlink.training.run import Deployed
+from fewlink.models.run import Deployed, RunConfig
 
 PROTOCOLS = ("full", "open")
 

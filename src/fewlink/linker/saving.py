@@ -25,7 +25,11 @@ from fewlink.core.words import listed
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 from fewlink.graph.source import GraphSource
 from fewlink.linker.card import CARD, UNKNOWN_LICENSE, saved_card
+from fewlink.models import run as training_run
+from fewlink.models.checkpoints import load_best, save_best
 from fewlink.models.contract import GraphScorer, Scorer
+from fewlink.models.folder import BENCHMARK, CALIBRATION, EMBEDDINGS, check_complete, read_consistently
+from fewlink.models.run import Deployed, RunConfig, is_run, open_run, runs_in, vectors_of
 from fewlink.models.trail.family import FAMILY as TRAIL
 from fewlink.models.trail.text import open_text_model, read_descriptions, text_vectors
 from fewlink.tasks import CATALOGUE, Benchmark, open_benchmark
@@ -33,11 +37,6 @@ from fewlink.tasks.benchmark import FORMAT as BENCHMARK_FORMAT
 from fewlink.tasks.catalogue import check_source, open_graph
 from fewlink.tasks.nell_layout import is_layout
 from fewlink.tasks.training_graph import known_graph
-from fewlink.training import RunConfig, is_run, open_run, runs_in
-from fewlink.training import run as training_run
-from fewlink.training.checkpoints import load_best, save_best
-from fewlink.training.folder import BENCHMARK, CALIBRATION, EMBEDDINGS, check_complete, read_consistently
-from fewlink.training.run import Deployed, vectors_of
 
 FORMAT = "fewlink-pretrained/1"
 RELIABILITY = "reliability.svg"

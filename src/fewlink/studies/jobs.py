@@ -19,13 +19,13 @@ from fewlink.evaluation.records import Record, make_record
 from fewlink.models import family_of, trained_family
 from fewlink.models.cached import CachedScorer
 from fewlink.models.family import BaselineFamily, Prepared
+from fewlink.models.run import RunConfig, open_run
 from fewlink.models.settings import ModelSettings
 from fewlink.studies.plan import Plan
 from fewlink.studies.workspace import Workspace
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.candidates import PAPER_SIZE
 from fewlink.training.metrics_log import read_metrics
-from fewlink.training.run import RunConfig, open_run
 from fewlink.training.trainer import Watch, train_runs
 
 STEPS_PER_SECOND = {"cpu": 60, "cuda": 5_000}  # of FSRL, several runs together: on two cores, and on an H200

@@ -11,6 +11,7 @@ from fewlink.evaluation.curves import CurvePoint, LearningCurve
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.stored import read_result
 from fewlink.models.contract import Scorer
+from fewlink.models.run import RunConfig
 from fewlink.models.settings import ModelSettings
 from fewlink.studies.charts import Chart, LineChart, step_lines
 from fewlink.studies.jobs import run_models
@@ -18,7 +19,6 @@ from fewlink.studies.plan import Plan
 from fewlink.studies.study import Study, StudyOutput
 from fewlink.studies.tables import COLUMNS, by_selection
 from fewlink.studies.workspace import Workspace
-from fewlink.training.run import RunConfig
 from fewlink.training.trainer import Watch
 
 CURVE = "course.json"  # the learning curve so far, in a run folder

@@ -55,9 +55,11 @@ from fewlink.graph import Graph, compile_graph
 from fewlink.models.baselines.embedding import EmbeddingScorer
 from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
 from fewlink.models.baselines.links import link_settings
+from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Question, Scorer
 from fewlink.models.embeddings import EmbeddingSettings, train
 from fewlink.models.published import PUBLISHED
+from fewlink.models.run import RunConfig
 from fewlink.models.trail.learner import network_of
 from fewlink.models.trail.names import NAME_RELATIONS
 from fewlink.models.trail.network import TrailNetwork
@@ -69,8 +71,6 @@ from fewlink.models.weights import check_weights
 from fewlink.studies.unseen_tables import ALL, COLUMNS, FORMAT, OF_ONE_TAIL, OTHERS, OWN, SIZES, Figure, stored_tables
 from fewlink.tasks.benchmark import Task, sorted_pairs
 from fewlink.tasks.candidates import Candidates, candidates_of
-from fewlink.training.checkpoints import load_best
-from fewlink.training.run import RunConfig
 
 SEED = 0  # of everything that is drawn
 FEWEST = 20

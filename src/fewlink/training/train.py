@@ -15,14 +15,15 @@ from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors
 from fewlink.core.storage import exists
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.models import trained_family, training_recipe
+from fewlink.models.checkpoints import has_checkpoint
 from fewlink.models.family import PretrainedVectors, Reporter, TrainedFamily
+from fewlink.models.folder import BENCHMARK, EMBEDDINGS
+from fewlink.models.run import RunConfig, benchmark_of, is_run
 from fewlink.models.settings import ModelSettings
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.carving import carve_any
 from fewlink.tasks.catalogue import is_benchmark
-from fewlink.training.checkpoints import has_checkpoint
-from fewlink.training.folder import BENCHMARK, EMBEDDINGS
-from fewlink.training.run import RunConfig, benchmark_of, check_folder, check_may_train, is_run
+from fewlink.training.run import check_folder, check_may_train
 from fewlink.training.trainer import Event, RunResult, check, train_runs
 
 Source = Benchmark | str | Path

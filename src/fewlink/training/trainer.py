@@ -26,15 +26,16 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import progress, silent
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models import trained_family
+from fewlink.models.checkpoints import State, load_last, load_state, recover, save_best, save_last
 from fewlink.models.contract import Scorer
 from fewlink.models.family import PretrainedVectors, RunState
+from fewlink.models.folder import locked_run
+from fewlink.models.run import RunConfig
 from fewlink.models.settings import ModelSettings
 from fewlink.models.weights import check_weights
 from fewlink.tasks.benchmark import Benchmark
-from fewlink.training.checkpoints import State, load_last, load_state, recover, save_best, save_last
-from fewlink.training.folder import locked_run
 from fewlink.training.metrics_log import MetricsLog, truncate_metrics
-from fewlink.training.run import RunConfig, check_folder, make_folder, start_or_continue
+from fewlink.training.run import check_folder, make_folder, start_or_continue
 
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is intact"
 SAVE_EVERY_SECONDS = 30.0  # of training between two evaluations

@@ -169,7 +169,7 @@ def test_false_tails_of_references_are_likely_and_not_known_to_be_true(name: str
 @both
 def test_a_run_trains_evaluates_and_opens(name: str, tmp_path: Any) -> None:
     from fewlink.evaluation import Protocol, evaluate
-    from fewlink.training.run import open_run
+    from fewlink.models.run import open_run
 
     result = train_run(umls(), vectors(), small(model=name), tmp_path / "run")
     scorer = open_run(tmp_path / "run", umls())

@@ -29,7 +29,7 @@ from fewlink.models.fsrl.compositions import build
 from fewlink.models.fsrl.encoder import NamedNeighbours
 from fewlink.models.fsrl.exact import encode_all
 from fewlink.models.fsrl.names import ngram_vectors
-from fewlink.training.run import open_run
+from fewlink.models.run import open_run
 from fewlink.training.trainer import train_run
 
 

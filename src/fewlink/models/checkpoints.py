@@ -18,7 +18,7 @@ from fewlink.core import storage
 from fewlink.core.errors import InputError, reading
 from fewlink.core.storage import exists, new_folder, open_folder, read_folder, read_json, write_json
 from fewlink.models.embeddings.table import save_tensors
-from fewlink.training.folder import BEST, CONFIG, LAST, REMEDY, STATE, check_belongs, config_content, run_id
+from fewlink.models.folder import BEST, CONFIG, LAST, REMEDY, STATE, check_belongs, config_content, run_id
 
 FORMAT = "fewlink-checkpoint/1"
 WEIGHTS = "weights.safetensors"
