@@ -38,8 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.storage import MANIFEST, open_folder, read_json
-from fewlink.core.storage.checksums import sha256_json
+from fewlink.core.files import MANIFEST, open_folder, read_json, sha256_json
 from fewlink.curation import exports, imports
 from fewlink.curation.stix import read_links
 from fewlink.curation.store import ProjectFile

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.storage import sha256_file
+from fewlink.core.files import sha256_file
 from fewlink.models.checkpoints import load_best
 from fewlink.models.run import RunConfig
 from fewlink.models.trail import built_in

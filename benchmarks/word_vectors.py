@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, normalize, scaled_dot_product_attention
 
-from fewlink.core.storage import write_bytes
+from fewlink.core.files import write_bytes
 from fewlink.models.trail.names import WORDS_FILE
 from ship_weights import FOLDER, enter_checksum
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fewlink.core import storage
+from fewlink.core import files
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.store import ProjectFile
 
@@ -76,19 +76,19 @@ def check_store(folder: Path, stored: list[str]) -> None:
 
 
 def write_version(folder: Path, version: str) -> None:
-    with storage.new_folder(folder / "made", FORMAT, {"version": version}) as draft:
+    with files.new_folder(folder / "made", FORMAT, {"version": version}) as draft:
         (draft / "a.txt").write_text(version * 10_000)
         (draft / "b.txt").write_text(version)
 
 
 def prepare_files(folder: Path) -> None:
     write_version(folder, "0")
-    storage.write_json(folder / "a.json", ["0"])
+    files.write_json(folder / "a.json", ["0"])
 
 
 def replace_files(folder: Path, stored: Callable[[str], None]) -> None:
     for version in "12":
-        storage.write_json(folder / "a.json", [version] * 5000)
+        files.write_json(folder / "a.json", [version] * 5000)
         stored(f"a.json {version}")
         write_version(folder, version)
         stored(f"made {version}")
@@ -101,13 +101,13 @@ def check_files(folder: Path, stored: list[str]) -> None:
         return texts.pop()
 
     found = {
-        "a.json": storage.read_json(folder / "a.json")[0],
-        "made": storage.read_folder(folder / "made", FORMAT, read),
+        "a.json": files.read_json(folder / "a.json")[0],
+        "made": files.read_folder(folder / "made", FORMAT, read),
     }
     for name, version in (each.split() for each in stored):
         assert found[name] >= version, f"{name} {version} is lost"
     write_version(folder, "3")
-    storage.write_json(folder / "a.json", ["3"])
+    files.write_json(folder / "a.json", ["3"])
     assert sorted(path.name for path in folder.iterdir()) == ["a.json", "made"], "something is left"
 
 

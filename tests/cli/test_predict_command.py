@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from fewlink.cli import app
 from fewlink.core.errors import FewlinkError
-from fewlink.core.storage import with_sha256, without_sha256
+from fewlink.core.files import with_sha256, without_sha256
 from fewlink.evaluation import Protocol, rank_task
 from fewlink.models.embeddings import Embeddings
 from fewlink.models.fsrl.settings import FewShotSettings

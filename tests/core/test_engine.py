@@ -21,7 +21,7 @@ from fewlink.core.engine import Engine, Processes, ThisProcess, engine_of
 from fewlink.core.engine.base import MAX_LOSSES, expected_seconds
 from fewlink.core.engine.packing import packed, unpacked
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.core.storage import write_bytes
+from fewlink.core.files import write_bytes
 
 BATCHES = [[1, 2], [3, 4], [5, 6], [7]]
 

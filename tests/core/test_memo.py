@@ -1,15 +1,10 @@
-"""Values that an object remembers, and those that are remembered in the user's cache folder."""
-
 from __future__ import annotations
 
 import copy
 import pickle
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import pytest
-
-from fewlink.core.memo import Memo, cache_home, is_remembered, remember
+from fewlink.core.memo import Memo
 
 
 @dataclass(eq=False)
@@ -47,21 +42,3 @@ def test_copies_and_pickles_leave_out_what_was_derived() -> None:
         other.values = [1, 1]
         assert other.once(total) == 2
     assert numbers.once(total) == 7
-
-
-def test_the_last_value_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert not is_remembered("graph", "a")
-    remember("graph", "a")
-    remember("other", "b")
-    assert is_remembered("graph", "a") and is_remembered("other", "b") and not is_remembered("graph", "b")
-    remember("graph", "b")
-    assert is_remembered("graph", "b") and not is_remembered("graph", "a")
-
-
-def test_a_damaged_memory_is_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    remember("folder", "1")
-    (memory,) = (cache_home() / "checked").iterdir()
-    memory.write_bytes(b"\xff\xfe")
-    assert not is_remembered("folder", "1")

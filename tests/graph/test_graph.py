@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples, named
 
-from fewlink.core import storage
+from fewlink.core import files
 from fewlink.core.errors import InputError, UnknownName
 from fewlink.graph import Graph, Vocabulary, neighbour_table, vocabulary
 from fewlink.graph.graph import EDGE_ARRAYS
@@ -169,14 +169,14 @@ def test_a_damaged_graph_is_an_error(tmp_path: Path, array: str) -> None:
         Graph.open(tmp_path / "g")
     file.write_bytes(content[:-1])
     with pytest.raises(InputError, match=f"{array}.npy"):
-        Graph.open(tmp_path / "g", verify=False)
+        Graph.open(tmp_path / "g")
     file.unlink()
     with pytest.raises(InputError, match=f"{array}.npy"):
-        Graph.open(tmp_path / "g", verify=False)
+        Graph.open(tmp_path / "g")
 
 
 def test_a_folder_of_another_format_is_an_error(tmp_path: Path) -> None:
-    with storage.new_folder(tmp_path / "g", "fewlink-graph/0", {}):
+    with files.new_folder(tmp_path / "g", "fewlink-graph/0", {}):
         pass
     with pytest.raises(InputError, match="fewlink-graph/0"):
         Graph.open(tmp_path / "g")

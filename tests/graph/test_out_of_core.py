@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.core.storage import MANIFEST
+from fewlink.core.files import MANIFEST
 from fewlink.graph import CompileReport, Graph, out_of_core
 from fewlink.graph.compile import compile_graph
 from fewlink.graph.out_of_core import compile_out_of_core, compile_to_folder

@@ -18,7 +18,7 @@ from tests.linker.linkers import REFERENCES, fsrl_run, umls
 
 import fewlink
 from fewlink.core.errors import FewlinkError
-from fewlink.core.storage import with_sha256, write_json
+from fewlink.core.files import with_sha256, write_json
 from fewlink.linker import Linker, calibrate
 from fewlink.linker.calibration import (
     FIRST,

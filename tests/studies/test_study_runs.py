@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fewlink.core.errors import FewlinkError
+from fewlink.core.files import with_sha256
 from fewlink.core.recipes import same_settings
-from fewlink.core.storage import with_sha256
 from fewlink.evaluation.records import Record, RecordStore, read_records
 from fewlink.evaluation.stored import StoredResult
 from fewlink.studies import NAMES, open_study, tables

@@ -15,7 +15,7 @@ from tests.training.runs import quick as quick
 from torch import nn
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.core.storage import open_folder
+from fewlink.core.files import open_folder
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.checkpoints import FORMAT, load_best, load_state

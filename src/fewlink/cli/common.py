@@ -260,7 +260,7 @@ def check_graph_or_run(source: str) -> None:
 def check_files(*paths: Path | None) -> None:
     """Raise if one of these is neither a file nor a folder; None is ignored."""
     from fewlink.core.errors import check_file
-    from fewlink.core.storage import place_of
+    from fewlink.core.files import place_of
 
     for path in paths:
         if path is not None and not place_of(path).is_dir():

@@ -34,7 +34,7 @@ def list_(json: bool = common.JSON) -> None:
 
     Example: `fewlink data list`
     """
-    from fewlink.core.storage import exists
+    from fewlink.core.files import exists
     from fewlink.tasks.catalogue import CATALOGUE, data_home
 
     rows = []
@@ -116,14 +116,13 @@ def compile_(
     Example: `fewlink data compile wiki --out wiki-one`
     """
     from fewlink.core.errors import InputError
-    from fewlink.core.storage import exists, locked, recover_quietly
+    from fewlink.core.files import exists, locked
     from fewlink.tasks.catalogue import is_benchmark
 
     common.check_files(*files)
 
     def check_new() -> None:
         if exists(out):
-            recover_quietly(out)
             raise InputError(out, "exists already: choose another folder")
 
     check_new()
@@ -268,7 +267,7 @@ def carve(
     Example: `fewlink data carve my-graph.tsv --out my-benchmark`
     """
     from fewlink.core.errors import InputError
-    from fewlink.core.storage import is_folder_of, locked, recover_quietly
+    from fewlink.core.files import is_folder_of, locked
     from fewlink.graph import CompileReport, compile_graph
     from fewlink.tasks import CarveSettings
     from fewlink.tasks import carve as carve_graph
@@ -280,7 +279,6 @@ def carve(
 
     def check_new() -> None:
         if not replace and is_folder_of(out, FORMAT):
-            recover_quietly(out)
             raise InputError(out, "is a benchmark already: choose another folder, or replace it with --replace")
 
     check_new()

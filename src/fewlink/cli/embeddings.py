@@ -115,8 +115,8 @@ def tune(
     common.check_benchmarks(bench)
     check_names(model, recipe, device)
     from fewlink.core.errors import choose
+    from fewlink.core.files import write_bytes
     from fewlink.core.recipes import as_toml
-    from fewlink.core.storage import write_bytes
     from fewlink.tasks import open_benchmark
     from fewlink.training.tuning import OBJECTIVES
     from fewlink.training.tuning import tune as search
@@ -293,7 +293,7 @@ def export(
     Example: `fewlink embeddings export umls runs/umls-complex --out exported`
     """
     from fewlink.core.errors import InputError
-    from fewlink.core.storage import MANIFEST, place_of
+    from fewlink.core.files import MANIFEST, place_of
     from fewlink.tasks import open_benchmark
 
     common.check_benchmarks(bench)

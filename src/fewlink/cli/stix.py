@@ -23,7 +23,7 @@ def to_stix(
 
     Example: `fewlink data to-stix accepted.tsv --bundle enterprise-attack.json --out accepted.json`
     """
-    from fewlink.core.storage import write_json
+    from fewlink.core.files import write_json
     from fewlink.curation.stix import read_links, relationships
     from fewlink.curation.store import now
     from fewlink.graph.formats.stix import read_bundle

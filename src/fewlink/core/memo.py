@@ -1,14 +1,9 @@
-"""Values that are computed or loaded once: those derived from an object, the public names of a package, and facts about
-files, which are stored in the user's cache folder."""
+"""Values that are computed or loaded once: those derived from an object, and the public names of a package."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
@@ -39,27 +34,3 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         raise AttributeError(f"module '{package}' has no attribute '{name}'")
 
     return load
-
-
-def cache_home() -> Path:
-    """fewlink's folder in the user's cache folder. Everything in it can be made again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fewlink"
-
-
-def is_remembered(key: str, value: str) -> bool:
-    """Whether this is the value that `remember` last stored under the key."""
-    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
-        return _cache_file(key).read_bytes() == value.encode()
-    return False
-
-
-def remember(key: str, value: str) -> None:
-    """Store a value for `is_remembered`, unless the cache cannot be written. A truncated file never matches."""
-    with suppress(OSError, RuntimeError):
-        file = _cache_file(key)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(value.encode())
-
-
-def _cache_file(key: str) -> Path:
-    return cache_home() / "checked" / hashlib.sha256(os.fsencode(key)).hexdigest()[:32]

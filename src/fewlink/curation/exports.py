@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from fewlink.core.errors import FORMULA, FewlinkError, InputError, choose
-from fewlink.core.storage import write_bytes
+from fewlink.core.files import write_bytes
 from fewlink.curation import rdf, stix
 from fewlink.curation.rows import Row
 from fewlink.curation.schema import Event, Project

@@ -23,7 +23,7 @@ from time import monotonic, sleep
 from typing import Any, Self
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName, check_file, did_you_mean
-from fewlink.core.storage import locked, replaced_file
+from fewlink.core.files import locked, replaced_file
 from fewlink.curation.progress import Progress, TailCount
 from fewlink.curation.schema import (
     COPIES,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from fewlink.core.errors import InputError, reading
+from fewlink.core.files import write_bytes
 from fewlink.core.metrics import HITS
-from fewlink.core.storage import write_bytes
 
 if TYPE_CHECKING:
     from fewlink.evaluation.evaluator import Evaluation

@@ -14,10 +14,10 @@ from pydantic import Field, model_validator
 
 from fewlink import __version__
 from fewlink.core.errors import FewlinkError
+from fewlink.core.files import locked
 from fewlink.core.memory import command_line, hardware
 from fewlink.core.recipes import same_settings
 from fewlink.core.settings import Settings
-from fewlink.core.storage import locked_inside
 from fewlink.evaluation.curves import LearningCurve, ReadingCurve
 from fewlink.evaluation.maps import PairMap
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
@@ -229,7 +229,7 @@ class RecordStore:
         """
         self.__dict__.pop("places", None)
         path = self.path_of(result)
-        with locked_inside(path.parent):
+        with locked(path):
             files = [path] if path.exists() else []
             results = {each.key: each for _, _, each in self.located(type(result), files)}
             before = results.get(result.key)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.core.storage import exists, is_folder_of, locked, locked_inside, recover
+from fewlink.core.files import exists, is_folder_of, locked
 from fewlink.graph import CompileReport
 from fewlink.graph.source import GraphSource
 from fewlink.linker import saving
 from fewlink.models.checkpoints import load_best
+from fewlink.models.folder import locked_run
 from fewlink.models.run import Deployed, RunConfig, is_run, vectors_of
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.append import AppendReport, append_triples
@@ -50,7 +51,7 @@ def append(
     source = GraphSource.of(files, types=types, names=names, columns=columns, on_error=on_error, literals=literals)
     if is_run(place):
         saving.check_not_saved(place)
-        with locked_inside(place):
+        with locked_run(place):
             family = RunConfig.read(place).family
             deployed = Deployed.open(place)
             if deployed is None:
@@ -67,8 +68,6 @@ def append(
         benchmark, growth = append_triples(open_benchmark(place), source, report)
         if growth:
             benchmark.save(place)
-        else:
-            recover(place)
     return Appended(place, benchmark, growth)
 
 

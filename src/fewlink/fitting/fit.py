@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from fewlink.core.errors import FewlinkError
+from fewlink.core.files import read_json, sha256_file, write_json
 from fewlink.core.progress import duration
-from fewlink.core.storage import read_json, sha256_file, write_json
 from fewlink.core.threads import torch_threads
 from fewlink.core.words import plural
 from fewlink.fitting import mixing

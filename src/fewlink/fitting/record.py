@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
-from fewlink.core.storage import read_json, with_sha256, without_sha256, write_json
+from fewlink.core.files import read_json, with_sha256, without_sha256, write_json
 from fewlink.models.folder import FIT, FIT_FORMAT, check_complete, hash_id, locked_run, run_id
 from fewlink.training.run import make_folder
 

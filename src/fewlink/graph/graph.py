@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from fewlink.core.errors import reading
+from fewlink.core.files import new_folder, read_folder
 from fewlink.core.memo import Memo
-from fewlink.core.storage import new_folder, read_folder
 from fewlink.graph.counted import Counted, Edges, count, file_of, most_popular
 from fewlink.graph.groups import Groups, offsets_of, spans
 from fewlink.graph.name_index import NameIndex, Sorter, write_index
@@ -294,9 +294,9 @@ class Graph(Memo):
         write_index(self.entities, count, folder, INDEXES[1], words=False, sorter=sorter)
 
     @classmethod
-    def open(cls, folder: Path, verify: bool | None = None) -> Graph:
+    def open(cls, folder: Path) -> Graph:
         """Open a compiled graph; its large arrays are memory-mapped and read when used."""
-        return read_folder(folder, FORMAT, cls._load, verify)
+        return read_folder(folder, FORMAT, cls._load)
 
     def check_files(self) -> None:
         """Raise if a file that is memory-mapped was cut off since the graph was opened."""

@@ -22,10 +22,8 @@ from typing import Any
 import numpy as np
 
 from fewlink.core.errors import FewlinkError, MissingExtra, writing
+from fewlink.core.files import beside, locked, new_folder, read_json, real, sha256_json, sync, write_json
 from fewlink.core.progress import duration, progress, tell
-from fewlink.core.storage import locked, new_folder, read_json, sync, write_json
-from fewlink.core.storage.checksums import sha256_json
-from fewlink.core.storage.places import beside, real
 from fewlink.graph.compile import compile_graph, in_order
 from fewlink.graph.compression import reading_source
 from fewlink.graph.formats import format_of, read_triples

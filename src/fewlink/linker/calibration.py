@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
-from fewlink.core.storage import read_json, with_sha256, without_sha256, write_json
+from fewlink.core.files import read_json, with_sha256, without_sha256, write_json
 from fewlink.graph import Graph
 from fewlink.linker.answer_sets import Coverage
 from fewlink.linker.logistic import fit_logistic

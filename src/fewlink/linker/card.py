@@ -14,8 +14,8 @@ import numpy
 import torch
 
 from fewlink import __version__
+from fewlink.core.files import read_json, without_sha256
 from fewlink.core.metrics import labelled
-from fewlink.core.storage import read_json, without_sha256
 from fewlink.core.words import percent
 from fewlink.evaluation import Evaluation
 from fewlink.graph import Graph

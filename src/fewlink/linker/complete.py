@@ -20,7 +20,7 @@ import numpy as np
 
 from fewlink.core.engine import Engine, ThisProcess
 from fewlink.core.errors import FewlinkError, InputError, json_shown
-from fewlink.core.storage import with_sha256, without_sha256, write_bytes
+from fewlink.core.files import with_sha256, without_sha256, write_bytes
 from fewlink.curation.exports import MADE_WITH, csv_text
 from fewlink.curation.rows import Row as ExportRow
 from fewlink.graph import Graph

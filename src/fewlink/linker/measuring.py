@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.storage import locked_inside, write_bytes
+from fewlink.core.files import write_bytes
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.linker.calibration import TOP, Calibration, calibrate_on_dev
 from fewlink.linker.card import CARD, fit_record, measured_card
@@ -67,6 +67,5 @@ def write_card(
         for candidates in PROTOCOLS
     ]
     text = measured_card(folder, linker.benchmark, linker.shots, linker.step, calibration, evaluations, graph)
-    with locked_inside(folder):
-        write_bytes(folder / CARD, text.encode())
+    write_bytes(folder / CARD, text.encode())
     return folder / CARD

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra
-from fewlink.core.storage import is_folder_of, new_folder, open_folder, read_folder, write_bytes
+from fewlink.core.files import is_folder_of, new_folder, open_folder, read_folder, write_bytes
 from fewlink.core.words import listed
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 from fewlink.graph.source import GraphSource
@@ -111,7 +111,7 @@ def origin_of(model: str | Path, folder: Path) -> str:
     A saved copy of a model from the hub keeps that origin.
     """
     if not str(model).startswith(HUB):
-        stored = open_folder(folder, FORMAT, verify=False).get("origin") if is_folder_of(folder, FORMAT) else None
+        stored = open_folder(folder, FORMAT).get("origin") if is_folder_of(folder, FORMAT) else None
         return str(stored or model)
     name = str(model).removeprefix(HUB).partition("@")
     commit = folder.name if COMMIT.fullmatch(folder.name) else name[2]  # the hub's copies are named by their commit

@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fewlink.core import storage
 from fewlink.core.errors import InputError, reading
-from fewlink.core.storage import exists, new_folder, open_folder, read_folder, read_json, write_json
+from fewlink.core.files import exists, new_folder, open_folder, read_folder, read_json, write_json
 from fewlink.models.embeddings.table import save_tensors
 from fewlink.models.folder import BEST, CONFIG, LAST, REMEDY, STATE, check_belongs, config_content, run_id
 
@@ -97,7 +96,7 @@ def has_checkpoint(run: Path) -> bool:
     """Whether a run has saved `last/`; raises if `last/` was saved before `best/` and is now missing."""
     if exists(run / LAST):
         return True
-    lost = exists(run / BEST) and open_folder(run / BEST, FORMAT, verify=False).get("last")
+    lost = exists(run / BEST) and open_folder(run / BEST, FORMAT).get("last")
     if lost and not exists(run / LAST):
         raise InputError(run / LAST, f"is missing: {REMEDY}")
     return exists(run / LAST)
@@ -155,9 +154,7 @@ def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
 
 
 def recover(run: Path) -> None:
-    """Repair both checkpoints after a kill, and bring `best/` up to date with `last/`."""
-    for name in (LAST, BEST):
-        storage.recover(run / name)
+    """Bring `best/` up to date with `last/` after a kill."""
     state = load_state(run)
     saved_step = _read(run, BEST, lambda _, manifest: int(manifest["step"])) if exists(run / BEST) else 0
     if state.is_best and saved_step != state.step:

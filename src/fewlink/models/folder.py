@@ -5,14 +5,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import time
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fewlink.core import storage
 from fewlink.core.errors import InputError
-from fewlink.core.storage import exists, locked, locked_inside, read_json, with_sha256, without_sha256, write_json
+from fewlink.core.files import (
+    MANIFEST,
+    exists,
+    identity,
+    locked,
+    place_of,
+    read_json,
+    while_unchanged,
+    with_sha256,
+    without_sha256,
+    write_json,
+)
 
 CONFIG = "config.json"
 EMBEDDINGS = "embeddings"
@@ -99,33 +108,17 @@ def check_belongs(manifest: Mapping[str, Any], run: Path, folder: Path) -> None:
 
 def read_consistently(run: Path, load: Callable[[], T]) -> T:
     """Call `load` until neither the configuration nor the best weights of a run change during the call."""
-    deadline = time.monotonic() + storage.MAX_READ_SECONDS
-    while True:
-        before = _version(run)
-        try:
-            loaded = load()
-        except Exception:
-            if _version(run) == before:
-                raise
-        else:
-            if _version(run) == before:
-                return loaded
-        if time.monotonic() > deadline:
-            raise InputError(run, f"kept changing for {storage.MAX_READ_SECONDS:.0f} s: try again later")
-        time.sleep(storage.RETRY_SECONDS)
+    return while_unchanged(run, lambda: _version(run), load)
 
 
 def _version(run: Path) -> list[Any]:
     """A value that changes with the configuration and the best weights."""
-    version: list[Any] = []
-    for path in (run / CONFIG, storage.place_of(run / BEST) / storage.MANIFEST):
-        with contextlib.suppress(OSError):
-            version.append(path.read_bytes())
+    version: list[Any] = [identity(run / CONFIG), identity(place_of(run / BEST) / MANIFEST)]
     with contextlib.suppress(InputError, AttributeError):
-        version.append(read_json(storage.place_of(run / LAST) / STATE).get("best_step"))
+        version.append(read_json(place_of(run / LAST) / STATE).get("best_step"))
     return version
 
 
 def locked_run(run: Path) -> contextlib.AbstractContextManager[None]:
-    """Lock a run folder and clean up after a killed process; raise at once if another process holds the lock."""
-    return locked_inside(run, f"{run} is being trained by another process: wait for it, or choose another folder")
+    """Lock a run folder; the lock file lies inside it. Raise at once if another process holds the lock."""
+    return locked(run / "run", f"{run} is being trained by another process: wait for it, or choose another folder")

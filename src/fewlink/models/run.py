@@ -20,7 +20,7 @@ from fewlink import __version__
 from fewlink.core import memory
 from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
-from fewlink.core.storage import (
+from fewlink.core.files import (
     exists,
     locked,
     new_folder,

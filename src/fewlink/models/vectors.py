@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
+from fewlink.core.files import exists, locked
 from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors, recipe
-from fewlink.core.storage import exists, locked
 from fewlink.graph import Graph
 from fewlink.models.embeddings import Embeddings, EmbeddingSettings, train
 from fewlink.models.embeddings.checkpoint import remove_state

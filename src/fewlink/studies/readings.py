@@ -28,9 +28,9 @@ from torch import Tensor
 
 from fewlink.core.engine import Engine, Processes, ThisProcess
 from fewlink.core.errors import FewlinkError, choose
+from fewlink.core.files import exists, new_folder, read_folder
 from fewlink.core.progress import duration, progress, set_quiet
 from fewlink.core.recipes import Vectors, same_settings
-from fewlink.core.storage import exists, new_folder, read_folder
 from fewlink.evaluation.curves import CurvePoint, ReadingCurve
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models import trained_family

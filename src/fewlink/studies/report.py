@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from fewlink import __version__
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.core.storage import write_bytes
+from fewlink.core.files import write_bytes
 from fewlink.evaluation.curves import LearningCurve
 from fewlink.evaluation.maps import PairMap
 from fewlink.evaluation.records import Record, RecordStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fewlink.core.errors import FewlinkError
+from fewlink.core.files import write_json
 from fewlink.core.recipes import same_settings
-from fewlink.core.storage import write_json
 from fewlink.evaluation.curves import CurvePoint, LearningCurve
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.stored import read_result

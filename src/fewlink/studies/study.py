@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fewlink.core.storage import write_bytes
+from fewlink.core.files import write_bytes
 from fewlink.studies.charts import Chart
 from fewlink.studies.jobs import pending_jobs, run_jobs
 from fewlink.studies.plan import Plan

@@ -46,10 +46,10 @@ import torch
 from fewlink import __version__
 from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, InputError, choose
+from fewlink.core.files import read_json, write_bytes
 from fewlink.core.memory import command_line, hardware
 from fewlink.core.progress import duration, progress, tell
 from fewlink.core.seeds import generator
-from fewlink.core.storage import read_json, write_bytes
 from fewlink.evaluation.evaluator import rank_queries
 from fewlink.graph import Graph, compile_graph
 from fewlink.models.baselines.embedding import EmbeddingScorer

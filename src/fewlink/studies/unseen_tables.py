@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.core.storage import read_json
+from fewlink.core.files import read_json
 from fewlink.studies.charts import LineChart, Point
 from fewlink.studies.tables import Table, emphasise, moments, spread
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from fewlink.core.errors import FewlinkError, choose, reading
+from fewlink.core.files import new_folder, read_folder
 from fewlink.core.memo import Memo
 from fewlink.core.seeds import generator
-from fewlink.core.storage import new_folder, read_folder
 from fewlink.graph import Graph
 from fewlink.graph.vocabulary import check_ids, check_offsets, load_array
 
@@ -121,13 +121,13 @@ class Benchmark(Memo):
         return Path(folder)
 
     @classmethod
-    def open(cls, folder: Path, verify: bool | None = None) -> Benchmark:
+    def open(cls, folder: Path) -> Benchmark:
         """Open a compiled benchmark; its arrays are memory-mapped and read when used."""
-        return read_folder(folder, FORMAT, cls._load, verify)
+        return read_folder(folder, FORMAT, cls._load)
 
     @classmethod
     def _load(cls, folder: Path, manifest: dict[str, Any]) -> Benchmark:
-        graph = Graph.open(folder / "graph", verify=False)
+        graph = Graph.open(folder / "graph")
         columns = []
         with reading(folder, "make the folder again"):
             for array in ("pairs", "known", "range"):

@@ -11,9 +11,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra, check_file, choose, did_you_mean, read_file
-from fewlink.core.memo import cache_home
+from fewlink.core.files import cache_home, exists, is_folder_of, write_bytes
 from fewlink.core.progress import tell
-from fewlink.core.storage import exists, is_folder_of, write_bytes
 from fewlink.core.words import listed
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
@@ -82,15 +81,15 @@ def data_home() -> Path:
     return Path(home) if home else cache_home()
 
 
-def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmark:
+def open_benchmark(which: str | Path) -> Benchmark:
     """Open a benchmark: a name in the catalogue, a compiled folder, or a folder or archive in the NELL-One layout."""
     path = Path(which)
     shadowed = str(which) in CATALOGUE and path.is_dir() and not (is_folder_of(path, FORMAT) or is_layout(path))
     if exists(which) and not shadowed:  # a folder of results may have the name of its benchmark
-        benchmark = _from_path(Path(which), verify)
+        benchmark = _from_path(Path(which))
         source = os.path.abspath(which)
     else:
-        benchmark = _from_catalogue(str(which), verify)
+        benchmark = _from_catalogue(str(which))
         source = str(which)
     object.__setattr__(benchmark, "source", source)
     return benchmark
@@ -153,10 +152,10 @@ def _check_tasks(which: str | Path) -> None:
         raise FewlinkError(f"{which} is a graph without tasks: use the benchmark {CATALOGUE[str(which)].benchmark}")
 
 
-def _from_catalogue(name: str, verify: bool | None) -> Benchmark:
+def _from_catalogue(name: str) -> Benchmark:
     stored = _stored(name)
     _check_tasks(name)
-    return BUILT_IN[name]() if stored is None else Benchmark.open(stored, verify)
+    return BUILT_IN[name]() if stored is None else Benchmark.open(stored)
 
 
 def _stored(name: str) -> Path | None:
@@ -272,9 +271,9 @@ def _text(name: str) -> str:
     return lzma.decompress((files("fewlink") / "builtin" / name).read_bytes()).decode()
 
 
-def _from_path(path: Path, verify: bool | None) -> Benchmark:
+def _from_path(path: Path) -> Benchmark:
     if is_folder_of(path, FORMAT):
-        return Benchmark.open(path, verify)
+        return Benchmark.open(path)
     if path.is_file() and not is_benchmark(path):
         raise InputError(path, f"is a file of triples, not a benchmark: run fewlink data carve {path} --out DIR")
     if path.is_dir() and not is_layout(path):

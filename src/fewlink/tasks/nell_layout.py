@@ -23,7 +23,7 @@ from typing import IO, Any, cast
 import numpy as np
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.core.storage import read_json
+from fewlink.core.files import read_json
 from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
 from fewlink.graph.compression import ConcatenatedStreams, Unpacked
 from fewlink.graph.labels import labels_from

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fewlink.core.errors import reading, writing
-from fewlink.core.storage import write_bytes
+from fewlink.core.files import write_bytes
 
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.core.storage import exists, read_json
+from fewlink.core.files import exists, read_json
 from fewlink.models.checkpoints import has_checkpoint
 from fewlink.models.family import PretrainedVectors, TrainedFamily
 from fewlink.models.folder import BENCHMARK, CONFIG, EMBEDDINGS, FIT, check_complete

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from fewlink.core import distributed
 from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.files import exists
 from fewlink.core.progress import tell
 from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors
-from fewlink.core.storage import exists
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.models import trained_family, training_recipe
 from fewlink.models.checkpoints import has_checkpoint

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.models.embeddings import EmbeddingSettings, train
-from fewlink.models.embeddings.checkpoint import remove_state, save_state, triples_digest
+from fewlink.models.embeddings.checkpoint import save_state, triples_digest
 from fewlink.models.embeddings.held_out import HeldOut
 
 ENTITIES = 100
@@ -227,16 +227,6 @@ def test_no_damage_of_a_state_changes_what_is_loaded(tmp_path: Path) -> None:
             assert loaded.digest() == made.digest() and loaded.facts == made.facts
             raised -= 1
     assert raised > 70  # others damage the names of facts that are not used
-
-
-def test_what_a_killed_process_left_of_a_state_is_removed_with_it(tmp_path: Path) -> None:
-    state = tmp_path / ".v.state"
-    train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
-    (tmp_path / "..v.state.new").mkdir()
-    (tmp_path / "..v.state.new" / "draft").touch()
-    (tmp_path / "..v.state.lock").touch()
-    remove_state(state)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_early_stopping_keeps_the_best_table() -> None:

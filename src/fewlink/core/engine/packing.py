@@ -12,7 +12,7 @@ import numpy as np
 
 from fewlink.core.engine.base import Work
 from fewlink.core.errors import FewlinkError, InputError, describe
-from fewlink.core.storage import MANIFEST, sha256_file
+from fewlink.core.files import MANIFEST, sha256_file
 
 
 def packed(work: Work) -> bytes:

@@ -14,7 +14,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
-from fewlink.core.storage import recover
 from fewlink.models.embeddings.settings import EmbeddingSettings
 from fewlink.models.embeddings.table import save_tensors
 
@@ -61,9 +60,8 @@ def check_state(path: Path) -> None:
 
 
 def remove_state(path: Path) -> None:
-    """Remove the state, and any draft that a killed process left."""
+    """Remove the state."""
     path.unlink(missing_ok=True)
-    recover(path)
 
 
 def _checked_facts(path: Path) -> dict[str, Any]:

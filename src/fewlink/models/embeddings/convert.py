@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fewlink.core.errors import InputError, describe, reading
-from fewlink.core.storage import read_json, write_bytes
+from fewlink.core.files import read_json, write_bytes
 from fewlink.models.embeddings.interactions import INTERACTIONS, interaction
 from fewlink.models.embeddings.table import Embeddings
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fewlink.core.errors import FewlinkError, InputError, reading, writing
-from fewlink.core.storage import new_folder, read_folder, read_json, replaced_file, write_json
+from fewlink.core.files import new_folder, read_folder, read_json, replaced_file, write_json
 from fewlink.models.embeddings.interactions import Interaction, interaction
 
 FORMAT = "fewlink-embeddings/1"

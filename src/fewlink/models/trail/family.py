@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fewlink.core import memory
 from fewlink.core.errors import FewlinkError
+from fewlink.core.files import exists
 from fewlink.core.memory import PROGRAM, Parts
-from fewlink.core.storage import exists
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared, VectorFreeFamily
 from fewlink.models.trail.episodes import SMALLEST, relation_pairs

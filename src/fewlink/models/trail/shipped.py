@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fewlink import __version__
 from fewlink.core.errors import InputError, wrong_format
-from fewlink.core.storage import write_bytes
+from fewlink.core.files import write_bytes
 from fewlink.graph import Graph
 from fewlink.models.trail.built_in import built_in_file
 from fewlink.models.trail.network import Shape, TrailNetwork

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fewlink.core.errors import InputError
-from fewlink.core.storage import write_bytes
+from fewlink.core.files import write_bytes
 from fewlink.models.ultra.network import PublishedNetwork
 
 NetworkT = TypeVar("NetworkT", bound=PublishedNetwork)

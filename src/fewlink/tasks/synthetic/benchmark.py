@@ -16,9 +16,9 @@ from typing import IO, Any
 import numpy as np
 
 from fewlink.core.errors import FewlinkError, choose
+from fewlink.core.files import new_folder, write_json
 from fewlink.core.progress import progress
 from fewlink.core.seeds import generator
-from fewlink.core.storage import new_folder, write_json
 from fewlink.tasks.benchmark import SPLITS
 from fewlink.tasks.catalogue import CATALOGUE
 from fewlink.tasks.synthetic.graph import GeneratedGraph, generate_graph
