@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import benchmark_of, graph_of, id_graph, id_triples, task_of
 
-from fewlink.core.engine import Processes
+from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra, ScoreError
 from fewlink.evaluation import Protocol, TaskRanks, evaluate, evaluator, rank_split, rank_task
 from fewlink.evaluation.examples import example_predictions
@@ -214,7 +214,7 @@ def test_two_processes_give_the_metrics_of_one(monkeypatch: pytest.MonkeyPatch) 
     benchmark = benchmark_of(GRAPH, test=tasks)
     scorer = learning_free("rules", GRAPH)
     monkeypatch.setattr(evaluator, "HEADS_PER_BATCH", 2)
-    one, two = (evaluate(benchmark, scorer, engine=engine) for engine in (None, Processes(2, min_seconds=0)))
+    one, two = (evaluate(benchmark, scorer, engine=engine) for engine in (None, Engine("processes:2", seconds_here=0)))
     assert by_query(one.tasks) == by_query(two.tasks)
     assert one.metrics() == two.metrics()
 

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import benchmark_of
 from tests.linker.graphs import people
 
-from fewlink.core.engine import Engine, Processes
+from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError
 from fewlink.linker import Linker
 from fewlink.models.contract import capabilities
@@ -52,18 +52,16 @@ def test_one_of_three_processes_is_killed(tmp_path: Path) -> None:
         assert len(children) == 3
         os.kill(children[-1].pid or 0, signal.SIGKILL)
 
-    found = completed(tmp_path / "three.tsv", Processes(3, min_seconds=0), kill)
+    found = completed(tmp_path / "three.tsv", Engine("processes:3", seconds_here=0), kill)
     assert found == completed(tmp_path / "one.tsv") and not multiprocessing.active_children()
 
 
 def test_one_of_three_workers_of_a_cluster_is_killed(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    from fewlink.core.engine.cluster import DaskCluster
-
     with distributed.LocalCluster(
         n_workers=3, threads_per_worker=1, dashboard_address=None, local_directory=str(tmp_path)
     ) as cluster:
-        engine = DaskCluster(cluster.scheduler_address)
+        engine = Engine(cluster.scheduler_address)
         assert engine.workers == 3
         killed = next(iter(cluster.workers.values())).pid
         found = completed(tmp_path / "three.tsv", engine, lambda: os.kill(killed, signal.SIGKILL))
@@ -75,7 +73,7 @@ def test_answers_about_many_heads_are_those_of_one_process(options: dict[str, An
     people = [f"person{country}x{number}" for country in range(6) for number in range(20)]
     query = linker().resolve([("person0x1", "hobby1"), ("person1x2", "hobby2")], people, 3, **options)
     done = list[int]()
-    several = linker().answer(query, Processes(2, min_seconds=0), done.append)
+    several = linker().answer(query, Engine("processes:2", seconds_here=0), done.append)
     assert several == linker().answer(query) and len(several) and done[-1] == len(people)
     trust = linker().trust(query)
     at_once = linker().settle(query, linker().rank(query, trust), trust)
@@ -83,15 +81,13 @@ def test_answers_about_many_heads_are_those_of_one_process(options: dict[str, An
 
 
 def test_odd_triples_are_those_of_one_process() -> None:
-    assert linker().check(engine=Processes(2, min_seconds=0)) == linker().check()
+    assert linker().check(engine=Engine("processes:2", seconds_here=0)) == linker().check()
 
 
-def test_an_address_where_nothing_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fewlink.core.engine import cluster
-
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.2)
+def test_an_address_where_nothing_answers() -> None:
+    pytest.importorskip("distributed")
     with pytest.raises(FewlinkError, match=r"tcp://127\.0\.0\.1:9"):
-        cluster.DaskCluster("tcp://127.0.0.1:9")
+        Engine("tcp://127.0.0.1:9")
 
 
 def test_a_fast_completion_is_that_of_one_process(tmp_path: Path) -> None:
@@ -100,7 +96,7 @@ def test_a_fast_completion_is_that_of_one_process(tmp_path: Path) -> None:
     assert capabilities(fast.scorer).edges_read == 20
     files = [tmp_path / name for name in ("one.tsv", "two.tsv", "whole.tsv")]
     for file, found, engine in zip(
-        files, (fast, fast, linker()), (None, Processes(2, min_seconds=0), None), strict=True
+        files, (fast, fast, linker()), (None, Engine("processes:2", seconds_here=0), None), strict=True
     ):
         found.complete(relation="speaks", top=300, k=3, out=file, engine=engine)
     one, two, whole = (file.read_bytes() for file in files)

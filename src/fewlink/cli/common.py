@@ -208,15 +208,10 @@ def resolve_device(device: str) -> str:
 
 
 def open_engine(engine: str | None, device: str) -> Engine:
-    """The engine of --engine, which prints how long work will take; by default a GPU has one process."""
-    from fewlink.core.engine import engine_of
-    from fewlink.core.progress import QUIET_SECONDS, duration
+    """The engine of --engine; by default one process for each core, and a single one for a GPU."""
+    from fewlink.core.engine import Engine
 
-    def tell_estimate(seconds: float, workers: int) -> None:
-        if seconds > QUIET_SECONDS:
-            tell(f"this will take about {duration(seconds)}" + (f" with {workers} workers" if workers > 1 else ""))
-
-    return engine_of(engine or ("processes:1" if device.startswith("cuda") else "processes"), tell_estimate)
+    return Engine(engine or ("processes:1" if device.startswith("cuda") else "processes"))
 
 
 def reject_options(context: typer.Context, names: Sequence[str], reason: str) -> None:

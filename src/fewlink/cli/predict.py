@@ -389,21 +389,8 @@ def _telling_what_stays(out: Path) -> Iterator[None]:
 
 
 def _pace_reporter(advance: Advance) -> Callable[[int, int], None]:
-    """A reporter for `on_heads`: the number of heads at the start, then the pace."""
-    from fewlink.core.progress import Pace, tell
-
-    pace: Pace | None = None
-
-    def report(done: int, count: int) -> None:
-        nonlocal pace
-        if pace is None:
-            pace = Pace(count, "heads")
-            tell(f"ranking tails for {plural(count, 'head')}" + (f", {done:,} of them already done" if done else ""))
-            return
-        pace.report(done)
-        advance(done / count, str(pace))
-
-    return report
+    """A reporter for `on_heads`."""
+    return lambda done, count: advance(done / max(count, 1), f"{done:,} of {plural(count, 'head')}")
 
 
 def relations(

@@ -21,6 +21,7 @@ from fewlink.core.settings import DEVICES, is_device
 
 TIMEOUT = timedelta(days=7)  # how long the other processes wait while the first pretrains or evaluates
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 _alone = False  # True while this process works and the others wait for it
@@ -85,6 +86,15 @@ def gathered(value: T) -> list[T]:
     values: list[T | None] = [None] * count()
     dist.all_gather_object(values, value)
     return values  # type: ignore[return-value]
+
+
+def shared(work: Callable[[A], T], batches: Sequence[A]) -> Iterator[T]:
+    """The results of all batches, in their order; each process does its share of them."""
+    own = {number: work(batches[number]) for number in range(rank(), len(batches), count())}
+    found: dict[int, T] = {}
+    for share in gathered(own):
+        found |= share
+    return (found[number] for number in range(len(batches)))
 
 
 def from_first(make: Callable[[], T]) -> T:

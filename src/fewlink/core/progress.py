@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from fewlink.core.errors import shown
 
-PACE_REPORTS = 20  # whose mean pace is told
 QUIET_SECONDS = 5.0  # shorter work prints nothing
 LINE_SECONDS = 10.0  # between two lines
 
@@ -29,44 +27,6 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-class Pace:
-    """The speed of work and the time left, by the latest reports of how much is done.
-
-    The first part of the work is not counted, as it takes longer: caches are filled.
-    """
-
-    def __init__(self, total: int, unit: str) -> None:
-        self.total = total
-        self.unit = unit
-        self.reports: deque[tuple[float, int]] = deque(maxlen=PACE_REPORTS)
-
-    def report(self, done: int) -> None:
-        """Take the amount done so far, after each part of the work."""
-        self.reports.append((time.monotonic(), done))
-
-    @property
-    def seconds_left(self) -> float | None:
-        """The expected time left; None before two parts are done."""
-        rate = self._rate()
-        return (self.total - self.reports[-1][1]) / rate if rate else None
-
-    def _rate(self) -> float | None:
-        if len(self.reports) < 2:
-            return None
-        start, before = self.reports[0]
-        now, done = self.reports[-1]
-        return (done - before) / max(now - start, 1e-9)
-
-    def __str__(self) -> str:
-        """Such as `1,200 of 16,375, 7.1 heads/s, 36 min left`; without the pace before it is known."""
-        text = f"{self.reports[-1][1] if self.reports else 0:,} of {self.total:,}"
-        rate = self._rate()
-        left = self.seconds_left
-        if not rate or left is None:
-            return text
-        return f"{text}, {rate:,.{0 if rate >= 10 else 1}f} {self.unit}/s, {duration(left)} left"
 
 
 def set_quiet(quiet: bool) -> None:
@@ -123,13 +83,22 @@ def _bar(title: str, total: float | None) -> Iterator[Advance]:
 def _lines(title: str, total: float | None) -> Advance:
     start = time.monotonic()
     last = start + QUIET_SECONDS - LINE_SECONDS
+    first: float | None = None  # what was done before this process began, and its first part
 
     def advance(done: float, note: str = "") -> None:
-        nonlocal last
-        if time.monotonic() - last < LINE_SECONDS:
+        nonlocal first, last, start
+        now = time.monotonic()
+        if first is None:
+            first = done
+            start = now
+        if now - last < LINE_SECONDS:
             return
-        last = time.monotonic()
-        share = f" {100 * done / total:3.0f}%" if total else ""
-        print(f"{title}{share} {last - start:5.0f} s {shown(note)}".rstrip(), file=sys.stderr, flush=True)
+        last = now
+        line = title
+        if total:
+            line += f" {100 * done / total:3.0f}%"
+        if total and done > first:
+            line += f", {duration((total - done) * (now - start) / (done - first))} left"
+        print(f"{line} {shown(note)}".rstrip(), file=sys.stderr, flush=True)
 
     return advance

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from fewlink.core import distributed
-from fewlink.core.engine import Engine, ThisProcess
-from fewlink.core.engine.torchrun import Torchrun
+from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, ScoreError
 from fewlink.core.metrics import HITS, METRICS, realistic_rank
 from fewlink.core.progress import progress
@@ -177,8 +176,6 @@ def rank_split(
     tasks = benchmark.split(protocol.split)
     if not tasks:
         raise FewlinkError(f"{benchmark.name} has no {protocol.split} relations: choose another split")
-    if engine is None:
-        engine = Torchrun() if distributed.count() > 1 else ThisProcess()
     batches = [batch for number, task in enumerate(tasks) for batch in head_batches(number, task, protocol)]
     found: list[list[TaskRanks]] = [[] for _ in tasks]
 
@@ -187,7 +184,10 @@ def rank_split(
 
     with progress(f"ranking {protocol.split}", sum(map(len, batches))) as advance:
         work = SplitRanking(benchmark, scorer, protocol)
-        results = engine.in_order(work, batches, name, lambda done: advance(done, f"{done:,} heads"))
+        if engine is None and distributed.count() > 1:
+            results = distributed.shared(work, batches)
+        else:
+            results = (engine or Engine()).in_order(work, batches, name, lambda done: advance(done, f"{done:,} heads"))
         for batch, ranked in zip(batches, results, strict=True):
             found[batch[0][0]] += ranked
     return [joined(ranked) for ranked in found]

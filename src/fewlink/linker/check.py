@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fewlink.core.engine import Engine, ThisProcess
+from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import generator
 from fewlink.graph import Graph
@@ -180,12 +180,11 @@ def check_relations(
         draw(relation, triples[triples[:, 1] == relation][:, [0, 2]], len(graph.entities), random)
         for relation in [*checked, *others[: max(0, MIN_RELATIONS - len(checked))]]
     ]
-    read = (engine or ThisProcess()).in_order(
+    read = (engine or Engine()).in_order(
         functools.partial(read_columns, graph),
         [[each] for each in drawn],
         lambda number: f"the relation {graph.relations[drawn[number].relation]}",
         lambda done: on_relation(min(done, len(checked))),
-        weight=lambda each: len(each.pairs) + len(each.kinds),
     )
     columns = [of_relation for (of_relation,) in read]
     of_all = fit_all(columns)

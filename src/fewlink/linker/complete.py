@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.core.engine import Engine, ThisProcess
+from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, InputError, json_shown
 from fewlink.core.files import with_sha256, without_sha256, write_bytes
 from fewlink.curation.exports import MADE_WITH, csv_text
@@ -193,7 +193,7 @@ def answer_batches(
     def name(place: int) -> str:
         return batch_name(batches, missing[place])
 
-    results = (engine or ThisProcess()).run(answer, [batches[number] for number in missing], name)
+    results = (engine or Engine()).run(answer, [batches[number] for number in missing], name)
     with contextlib.closing(results):
         for number in range(len(batches)):
             while number not in found:

@@ -11,7 +11,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
-from fewlink.core.engine import Engine, ThisProcess
+from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, shown
 from fewlink.curation.learning import LearningScorer
 from fewlink.graph.source import GraphSource
@@ -391,7 +391,7 @@ class Linker:
         stopped; `exact` is as in `Predictions.to_tsv`. `on_heads` is called with the number of heads done and their
         total, at the start and after each batch. With a project (`with_project`), decided pairs are left out.
 
-        `engine` (`fewlink.core.engine.engine_of`) has workers that share the heads, by default this process; the pairs
+        `engine` (`fewlink.core.engine.Engine`) has workers that share the heads, by default this process; the pairs
         do not depend on it.
         """
         top = check_count(top, "top")
@@ -431,7 +431,7 @@ class Linker:
             facts,
             file,
             lambda done: on_heads(done, len(open_heads)),
-            engine or ThisProcess(),
+            engine or Engine(),
         )
         every = dataclasses.replace(query, k=max(len(pairs), 1))
         pairs = first_of_heads(self.settle(every, pairs, trust), k)
@@ -530,7 +530,7 @@ class Linker:
         name = functools.partial(batch_name, batches)
         kept = max(self._pool(query), MIN_POOL)
         ranked = list[RankedPairs]()
-        for pairs in (engine or ThisProcess()).in_order(rank, batches, name, on_heads):
+        for pairs in (engine or Engine()).in_order(rank, batches, name, on_heads):
             ranked.append(pairs)
             if query.across_heads and sum(map(len, ranked)) > 2 * kept:
                 ranked = [self.best_pairs(query, RankedPairs.joined(ranked), trust, self._pool(query))]

@@ -26,7 +26,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fewlink.core.engine import Engine, Processes, ThisProcess
+from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, choose
 from fewlink.core.files import exists, new_folder, read_folder
 from fewlink.core.progress import duration, progress, set_quiet
@@ -309,10 +309,10 @@ def run(plan: Plan, workspace: Workspace) -> None:
         groups = sorted(_groups(jobs, workspace.device), key=_steps_of, reverse=True)
         whole = left = sum(map(_steps_of, groups))
         workspace.log(f"{len(jobs)} runs in {len(groups)} groups: {training_time(left, workspace.device)}{MORE}")
-        engine: Engine = ThisProcess()
+        engine = Engine()
         inside = workspace
         if workspace.processes > 1:
-            engine = Processes(workspace.processes, min_seconds=0)
+            engine = Engine(f"processes:{workspace.processes}", seconds_here=0)
             inside = workspace.without_reporters()
         tables = list({job.vectors: job for job in jobs}.values())
         for _ in engine.run(Worker(inside, _vectors), [[job] for job in tables]):
