@@ -1,35 +1,39 @@
-"""`fewlink data …`: list, fetch, compile, describe, check, carve, append to and generate benchmarks and graphs."""
+"""`fewlink data …`: list, fetch, describe, check, compile, carve and extend graphs and benchmarks; Neo4j."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fewlink.cli import common
+from fewlink.cli import options, terminal
+from fewlink.cli.options import Neo4jOptions, ReadingOptions
 from fewlink.core.words import plural
 
 if TYPE_CHECKING:
     from fewlink.tasks import Benchmark
 
 app = typer.Typer(
-    help="Benchmarks and graphs: list, get, describe, check, carve, append, generate.", no_args_is_help=True
+    help="Graphs and benchmarks: list, get, describe, check, compile, carve, append.", no_args_is_help=True
 )
-
-TRIPLES = typer.Argument(
-    ...,
-    metavar="FILE",
-    help="Triples: a table of text, JSON lines, RDF, SPARQL results or Parquet, plain or compressed.",
-)
-SMALLEST = typer.Option(50, help="Fewest triples of a task relation.")
+FILES = typer.Argument(..., metavar="FILE", help="Triples: a table of text, JSON lines, RDF or Parquet.")
+SMALLEST = 50  # triples of a relation that may become a task
+LARGEST = 500
 MAX_GROUPS = 10  # of similar names
-LARGEST = typer.Option(500, help="Most triples of a task relation.")
+
+
+@dataclass
+class CheckedReading(ReadingOptions):
+    """How a file of triples is read. Bad lines are counted."""
+
+    on_error: str = typer.Option("skip", metavar="CHOICE", help="On a bad line: stop, or skip and count it.")
 
 
 @app.command("list")
-def list_(json: bool = common.JSON) -> None:
+def list_(json: bool = options.JSON) -> None:
     """List the benchmarks in the catalogue.
 
     Example: `fewlink data list`
@@ -50,9 +54,9 @@ def list_(json: bool = common.JSON) -> None:
             }
         )
     if json:
-        common.print_json(rows)
+        terminal.print_json(rows)
     else:
-        common.print_table(
+        terminal.print_table(
             ["name", "here", "about", "licence"],
             [[r["name"], "yes" if r["here"] else "no", r["about"], r["licence"]] for r in rows],
         )
@@ -61,7 +65,7 @@ def list_(json: bool = common.JSON) -> None:
 
 @app.command()
 def get(
-    name: str = typer.Argument(..., help="A name from `fewlink data list`.", autocompletion=common.complete_source),
+    name: str = typer.Argument(..., help="A name from `fewlink data list`.", autocompletion=options.complete_source),
     source: Path = typer.Option(None, "--from", help="A folder or archive to read instead of downloading."),
     out: Path = typer.Option(None, help="Folder for the files of attack; by default, next to the fetched benchmarks."),
 ) -> None:
@@ -87,25 +91,23 @@ def get(
     if out is not None:
         raise FewlinkError("--out is only for attack: leave it out, and fewlink finds the benchmark by its name")
     place, benchmark, remarks = fetch_benchmark(name, source)
-    common.print_notes(remarks)
+    terminal.print_notes(remarks)
     print(f"{name} is in {place}")
     _print_info(benchmark, json=False)
 
 
 @app.command("compile")
 def compile_(
+    reading: ReadingOptions,
     files: list[Path] = typer.Argument(
         ...,
         metavar="FILE|LAYOUT",
         help="Triples: a table of text, JSON lines, RDF or Parquet; or a folder or archive in the NELL-One layout.",
     ),
-    out: Path = typer.Option(..., help="New folder for the graph or benchmark."),
-    memory: str = typer.Option("4GB", help="Memory to use; larger graphs are compiled on disk, beside the folder."),
-    columns: str = common.COLUMNS,
-    literals: str = common.LITERALS,
-    types: Path = common.TYPES,
-    names: Path = common.NAMES,
-    on_error: str = common.ON_ERROR,
+    out: Path = typer.Option(..., metavar="FOLDER", help="New folder for the graph or benchmark."),
+    memory: str = typer.Option(
+        "4GB", metavar="SIZE", help="Memory to use; larger graphs are compiled on disk, beside the folder."
+    ),
 ) -> None:
     """Compile triples, or a benchmark in the NELL-One layout, into a folder that opens instantly at any size.
 
@@ -115,50 +117,52 @@ def compile_(
 
     Example: `fewlink data compile wiki --out wiki-one`
     """
-    from fewlink.core.errors import InputError
-    from fewlink.core.files import exists, locked
+    from fewlink.core.files import locked
     from fewlink.tasks.catalogue import is_benchmark
 
-    common.check_files(*files)
-
-    def check_new() -> None:
-        if exists(out):
-            raise InputError(out, "exists already: choose another folder")
-
-    check_new()
+    options.check_files(*files)
+    _check_new(out)
     if len(files) == 1 and (files[0].is_dir() or is_benchmark(files[0])):
         from fewlink.tasks.nell_layout import read_layout
 
         benchmark, remarks = read_layout(files[0], out.name)
         with locked(out):
-            check_new()  # another process may have written it meanwhile
+            _check_new(out)  # another process may have written it meanwhile
             benchmark.save(out)
-        common.print_notes(remarks)
+        terminal.print_notes(remarks)
         print(f"{out} is a benchmark")
         _print_info(benchmark, json=False)
         return
-    common.check_triples(*files)
+    options.check_triples(*files)
     from fewlink.core.memory import size_in_bytes
     from fewlink.graph import CompileReport
     from fewlink.graph.out_of_core import compile_to_folder
-    from fewlink.graph.source import GraphSource
 
     report = CompileReport()
-    source = GraphSource.of(files, columns=columns, types=types, names=names, literals=literals, on_error=on_error)
     limit = size_in_bytes(memory, "--memory")
+    source = reading.source(*files)
     with locked(out):
-        check_new()
+        _check_new(out)
         graph = compile_to_folder(source, out, memory=limit, report=report)
-    common.print_notes(report.remarks())
+    terminal.print_notes(report.remarks())
     counts = {"entities": len(graph.entities), "relations": len(graph.relations), "triples": graph.triple_count}
-    common.print_table(["what", "count"], list(counts.items()), title=out.name)
+    terminal.print_table(["what", "count"], list(counts.items()), title=out.name)
     print(f"{out} is a graph: fewlink ask {out} --reference … --head …")
+
+
+def _check_new(folder: Path) -> None:
+    """Raise if a folder exists already."""
+    from fewlink.core.errors import InputError
+    from fewlink.core.files import exists
+
+    if exists(folder):
+        raise InputError(folder, "exists already: remove it, or choose another folder")
 
 
 @app.command()
 def info(
-    bench: str = common.BENCH,
-    json: bool = common.JSON,
+    bench: str = options.BENCH,
+    json: bool = options.JSON,
 ) -> None:
     """Describe a benchmark: counts, and every task with its pairs and candidates.
 
@@ -171,15 +175,9 @@ def info(
 
 @app.command()
 def check(
-    path: Path = TRIPLES,
-    columns: str = common.COLUMNS,
-    literals: str = common.LITERALS,
-    types: Path = common.TYPES,
-    names: Path = common.NAMES,
-    smallest: int = SMALLEST,
-    largest: int = LARGEST,
-    on_error: str = typer.Option("skip", help="On a bad line: stop, or skip and count it."),
-    json: bool = common.JSON,
+    reading: CheckedReading,
+    file: Path = options.TRIPLES,
+    json: bool = options.JSON,
 ) -> None:
     """Check your graph: how its file is read, counts, relations by size, possible tasks and likely mistakes.
 
@@ -187,26 +185,24 @@ def check(
 
     Example: `fewlink data check my-graph.csv --columns head=source,relation=type,tail=target`
     """
+    options.check_triples(file)
     from fewlink.graph.check import check_graph
-    from fewlink.graph.source import GraphSource
 
-    common.check_triples(path)
-    source = GraphSource.of(path, columns=columns, types=types, names=names, literals=literals, on_error=on_error)
-    report = check_graph(source, smallest=smallest, largest=largest)
+    report = check_graph(reading.source(file), smallest=SMALLEST, largest=LARGEST)
     if json:
-        common.print_json(report)
+        terminal.print_json(report)
         return
     _print_preview(report)
-    common.print_table(["what", "count"], list(report["counts"].items()), title="Counts")
-    common.print_table(["degree", "entities"], [d.values() for d in report["degrees"]], title="Degrees")
+    terminal.print_table(["what", "count"], list(report["counts"].items()), title="Counts")
+    terminal.print_table(["degree", "entities"], [d.values() for d in report["degrees"]], title="Degrees")
     largest_relations = report["largest_relations"]
     rows = [relation.values() for relation in largest_relations]
-    common.print_table(list(largest_relations[0]), rows, title="Largest relations")
+    terminal.print_table(list(largest_relations[0]), rows, title="Largest relations")
     if report["similar_names"]:
         _print_similar(report["similar_names"])
     tasks = report["possible_tasks"]
     print(
-        f"{plural(len(tasks), 'relation')} of {smallest} to {largest} triples could be tasks of fewlink data carve"
+        f"{plural(len(tasks), 'relation')} of {SMALLEST} to {LARGEST} triples could be tasks of fewlink data carve"
         + (f": {', '.join(tasks[:8])}{' …' if len(tasks) > 8 else ''}" if tasks else "")
     )
     print(f"\n{'Possible problems' if report['problems'] else 'No problems found.'}")
@@ -227,8 +223,8 @@ def _print_preview(report: Mapping[str, Any]) -> None:
         *(("note", note) for note in report["notes"]),
     ]
     print(report["file"])
-    common.print_table(["how", "it is read"], [row for row in rows if row[1]])
-    common.print_table(["head", "relation", "tail"], report["first_triples"], title="First triples")
+    terminal.print_table(["how", "it is read"], [row for row in rows if row[1]])
+    terminal.print_table(["head", "relation", "tail"], report["first_triples"], title="First triples")
 
 
 def _print_similar(groups: Sequence[Mapping[str, Any]]) -> None:
@@ -240,71 +236,49 @@ def _print_similar(groups: Sequence[Mapping[str, Any]]) -> None:
         [group["what"], ", ".join(f"{name!r} {count:,}" for name, count in group["names"].items())]
         for group in groups[:MAX_GROUPS]
     ]
-    common.print_table(["what", "names"], rows, title=title)
+    terminal.print_table(["what", "names"], rows, title=title)
 
 
 @app.command()
 def carve(
-    files: list[Path] = typer.Argument(
-        ..., metavar="FILE", help="Triples: a table of text, JSON lines, RDF or Parquet."
-    ),
-    out: Path = typer.Option(..., help="Folder for the benchmark."),
-    name: str = typer.Option(None, help="Name of the benchmark; by default, that of the folder."),
-    columns: str = common.COLUMNS,
-    literals: str = common.LITERALS,
-    types: Path = common.TYPES,
-    names: Path = common.NAMES,
-    smallest: int = SMALLEST,
-    largest: int = LARGEST,
-    dev_share: float = typer.Option(0.08, help="Share of the task relations for dev."),
-    test_share: float = typer.Option(0.16, help="Share of the task relations for test."),
-    seed: int = typer.Option(0, help="Seed of the split and of the order of pairs."),
-    on_error: str = common.ON_ERROR,
-    replace: bool = typer.Option(False, "--replace", help="Replace an existing benchmark in the folder."),
+    reading: ReadingOptions,
+    files: list[Path] = FILES,
+    out: Path = typer.Option(..., metavar="FOLDER", help="New folder for the benchmark, which has its name."),
+    smallest: int = typer.Option(SMALLEST, metavar="NUMBER", help="Fewest triples of a task relation."),
+    largest: int = typer.Option(LARGEST, metavar="NUMBER", help="Most triples of a task relation."),
+    dev_share: float = typer.Option(0.08, metavar="SHARE", help="Share of the task relations for dev."),
+    test_share: float = typer.Option(0.16, metavar="SHARE", help="Share of the task relations for test."),
+    seed: int = options.SEED,
 ) -> None:
     """Turn any graph into a few-shot benchmark: relations of medium size become tasks.
 
     Example: `fewlink data carve my-graph.tsv --out my-benchmark`
     """
-    from fewlink.core.errors import InputError
-    from fewlink.core.files import is_folder_of, locked
+    from fewlink.core.files import locked
     from fewlink.graph import CompileReport, compile_graph
     from fewlink.tasks import CarveSettings
     from fewlink.tasks import carve as carve_graph
-    from fewlink.tasks.benchmark import FORMAT
 
-    common.check_triples(*files)
-    how = common.how_to_read(columns, on_error, literals)
-    settings = CarveSettings(smallest, largest, dev_share, test_share, seed)
-
-    def check_new() -> None:
-        if not replace and is_folder_of(out, FORMAT):
-            raise InputError(out, "is a benchmark already: choose another folder, or replace it with --replace")
-
-    check_new()
+    options.check_triples(*files)
+    _check_new(out)
     report = CompileReport()
-    graph = compile_graph(files, types=types, names=names, **how, report=report)
-    benchmark, left_out = carve_graph(graph, name or out.resolve().name, settings)
+    graph = compile_graph(reading.source(*files), report=report)
+    settings = CarveSettings(smallest, largest, dev_share, test_share, seed)
+    benchmark, left_out = carve_graph(graph, out.resolve().name, settings)
     with locked(out):
-        check_new()  # another process may have written it meanwhile
+        _check_new(out)  # another process may have written it meanwhile
         benchmark.save(out)
-    common.print_notes([*report.remarks(), *left_out.remarks()])
+    terminal.print_notes([*report.remarks(), *left_out.remarks()])
     print(f"{benchmark.name} is in {out}")
     _print_info(benchmark, json=False)
 
 
 @app.command()
 def append(
+    reading: ReadingOptions,
     where: str = typer.Argument(..., metavar="RUN|BENCH", help="A run folder or the folder of a compiled benchmark."),
-    files: list[Path] = typer.Argument(
-        ..., metavar="FILE", help="New triples: a table of text, JSON lines, RDF or Parquet."
-    ),
-    columns: str = common.COLUMNS,
-    literals: str = common.LITERALS,
-    types: Path = common.TYPES,
-    names: Path = common.NAMES,
-    on_error: str = common.ON_ERROR,
-    json: bool = common.JSON,
+    files: list[Path] = FILES,
+    json: bool = options.JSON,
 ) -> None:
     """Add triples to a graph without training: ids stay the same, and new entities and relations get the next ids.
 
@@ -315,20 +289,20 @@ def append(
     """
     import dataclasses
 
-    common.check_files(*files, types, names)
-    common.check_benchmarks(where)
-    how = common.how_to_read(columns, on_error, literals)
+    options.check_files(*files)
+    options.check_benchmarks(where)
+    source = reading.source(*files)
     from fewlink.fitting.append import append as append_to
     from fewlink.graph import CompileReport
 
     report = CompileReport()
-    appended = append_to(where, files, types=types, names=names, **how, report=report)
+    appended = append_to(where, source, report=report)
     growth = appended.growth
     graph = appended.benchmark.graph
-    common.print_notes([*report.remarks(), *growth.remarks()])
+    terminal.print_notes([*report.remarks(), *growth.remarks()])
     if json:
         facts = {"place": str(appended.place), "sha256": appended.benchmark.fingerprint}
-        common.print_json({**facts, **dataclasses.asdict(growth)})
+        terminal.print_json({**facts, **dataclasses.asdict(growth)})
         return
     pairs = f", {plural(growth.pairs, 'pair')} of task relations" if growth.pairs else ""
     new = f"{plural(growth.entities, 'new entity', 'new entities')}, {plural(growth.relations, 'new relation')}"
@@ -340,35 +314,61 @@ def append(
     )
 
 
-@app.command()
-def generate(
-    out: Path = typer.Option(..., help="New folder for the benchmark."),
-    like: str = typer.Option("nell-one", help="Benchmark to imitate: nell-one or wiki-one."),
-    entities: int = typer.Option(None, help="Number of entities; default: as published, or to match --triples."),
-    triples: int = typer.Option(
-        None, help="Number of background triples; default: as published, or to match --entities."
+@app.command("from-neo4j")
+def from_neo4j(
+    server: Neo4jOptions,
+    out: Path = typer.Option(..., metavar="FOLDER", help="New folder for the graph."),
+    query: str = typer.Option(
+        None, metavar="CYPHER", help="Returns head, relation and tail; by default all relationships are read."
     ),
-    seed: int = typer.Option(0, help="Seed of the graph."),
+    name: str = typer.Option("name", metavar="PROPERTY", help="Property of a node's readable name."),
 ) -> None:
-    """Generate a synthetic benchmark with the shape of a published one and planted rules, in the NELL-One layout.
+    """Read a graph from Neo4j into a folder, with readable names, and with labels as types.
 
-    Example: `fewlink data generate --like wiki-one --entities 3000 --triples 12000 --out small-wiki`
+    Example: `fewlink data from-neo4j neo4j://localhost --out my-graph`, then `fewlink ask my-graph …`
+
+    Example: `fewlink data from-neo4j bolt://localhost:7687 --id uuid --query 'MATCH (h:Drug)-[r]->(t) RETURN h, r, t'
+    --out drugs`
     """
-    from fewlink.tasks.synthetic.benchmark import generate as write
+    from fewlink.bridges.neo4j_graph import connected, read_graph
 
-    counts = write(out, like, entities, triples, seed)
-    common.print_table(["what", "count"], list(counts.items()), title=f"like {like}")
-    print(f"{out} is a benchmark in the NELL-One layout; its planted rules are in {out / 'planted.json'}")
+    _check_new(out)
+    with connected(server.uri, server.user, server.password) as driver:
+        graph = read_graph(driver, query, id_=server.node_id, name=name, database=server.database)
+    graph.save(out)
+    counts = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {graph.triple_count:,} triples"
+    print(f"{out}: {counts}")
+
+
+@app.command("to-neo4j")
+def to_neo4j(
+    server: Neo4jOptions,
+    links: Path = typer.Argument(..., metavar="FILE", help="File of accepted triples, as the page exports them."),
+) -> None:
+    """Write accepted triples to Neo4j as relationships between existing nodes. Existing relationships stay as they are.
+
+    New relationships have the property source: "fewlink".
+
+    Example: `fewlink data to-neo4j neo4j://localhost accepted.tsv`
+    """
+    from fewlink.bridges.neo4j_graph import connected, write_links
+    from fewlink.graph.compile import read_names_of
+
+    triples = read_names_of(links)
+    with connected(server.uri, server.user, server.password) as driver:
+        written = write_links(driver, triples, id_=server.node_id, database=server.database)
+    terminal.print_notes(written.remarks())
+    print(f"{written.created:,} relationships written, {written.present:,} existed already")
 
 
 def _print_info(benchmark: Benchmark, json: bool) -> None:
     facts = describe(benchmark)
     if json:
-        common.print_json(facts)
+        terminal.print_json(facts)
         return
-    common.print_table(["what", "count"], list(facts["counts"].items()), title=benchmark.name)
+    terminal.print_table(["what", "count"], list(facts["counts"].items()), title=benchmark.name)
     tasks = [task.values() for task in facts["tasks"]]
-    common.print_table(["split", "relation", "pairs", "candidates"], tasks, title="Tasks")
+    terminal.print_table(["split", "relation", "pairs", "candidates"], tasks, title="Tasks")
 
 
 def describe(benchmark: Benchmark) -> dict[str, Any]:

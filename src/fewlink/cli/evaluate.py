@@ -1,4 +1,4 @@
-"""`fewlink evaluate`: rank the queries of a split with a scorer or a run and store the result."""
+"""`fewlink evaluate` ranks the queries of a split and stores the results; `fewlink compare` compares two models."""
 
 from __future__ import annotations
 
@@ -9,70 +9,112 @@ import importlib.util
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fewlink.cli import common
-from fewlink.core.metrics import LABELS
+from fewlink.cli import options, terminal
+from fewlink.core.metrics import LABELS, labelled
 from fewlink.models.registry import ready_model_names
 
 if TYPE_CHECKING:
     from fewlink.core.engine import Engine
     from fewlink.core.errors import FewlinkError
     from fewlink.core.settings import Settings
+    from fewlink.evaluation import Comparison
     from fewlink.evaluation.records import Record, RecordStore
     from fewlink.models.contract import Scorer
+    from fewlink.models.family import BaselineFamily, Prepared
     from fewlink.tasks import Benchmark
 
 DEFAULT_SHOTS = 3
+KEYS = {  # of a record, with the headings of their columns
+    "benchmark": "benchmark",
+    "model": "model",
+    "split": "split",
+    "shots": "K",
+    "candidates": "candidates",
+    "references": "references",
+    "queries": "queries",
+}
+METRICS_SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1")  # --json has all
+RESULTS = typer.Option(options.FOLDER, metavar="FOLDER", help="Folder of result records.")
+SHOTS = typer.Option(
+    [],
+    "--shots",
+    "-k",
+    metavar="NUMBER",
+    help="References of each relation; by default 3, or as many as the RUN was trained with; repeatable.",
+)
+CANDIDATES = typer.Option(
+    ["full"],
+    metavar="PROTOCOL",
+    help="paper (at most 1000), full (all of the right type) or open (the type is not known); repeatable.",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scorer to evaluate, the configuration for its records, and the shots, draw and seed."""
+
+    scorer: Scorer
+    config: dict[str, Any]
+    shots: int
+    draw: int
+    seed: int
+
+
+@dataclass
+class ScorerOptions:
+    """Scorers on a benchmark. They are prepared for it, and some are trained."""
+
+    scorer: list[str] = typer.Option(
+        ["rules"],
+        metavar="NAME",
+        help="random, popularity, reference-tails or rules; complex, transe, distmult or rescal (trained first); trail "
+        "or trail-no-names (with the built-in weights; the latter reads no names); ultra or trix (with --checkpoint); "
+        "or MODULE:FUNCTION or FILE.py:FUNCTION, your own function that returns a scorer for a benchmark and a seed; "
+        "repeatable.",
+        autocompletion=options.complete_model,
+    )
+    checkpoint: Path | None = options.CHECKPOINT
+    recipe: str | None = options.RECIPE
+    change: list[str] = options.SET
+
+    def check(self) -> None:
+        """Raise for a file that is missing and a scorer that is unknown."""
+        options.check_files(self.checkpoint, *(Path(each.rpartition(":")[0]) for each in self.scorer if ".py:" in each))
+        options.check_model("scorer", [each for each in self.scorer if ":" not in each], ready_model_names())
+        options.check_changes(self.change)
 
 
 def evaluate(
     context: typer.Context,
+    scorers: ScorerOptions,
     what: str = typer.Argument(
         ...,
         metavar="BENCH|RUN",
         help="A catalogue name, a benchmark folder or archive; or a run folder, or the folder of several seeds.",
-        autocompletion=common.complete_source,
+        autocompletion=options.complete_source,
     ),
-    bench: str = typer.Option(None, help="With a RUN: its benchmark, if it has moved since training."),
-    scorer: list[str] = typer.Option(
-        ["rules"],
-        help="random, popularity, reference-tails or rules; complex, transe, distmult or rescal (trained first); trail "
-        "or trail-no-names (with the built-in weights; the latter reads no names); ultra or trix (with --checkpoint); "
-        "or MODULE:FUNCTION or FILE.py:FUNCTION, your own function that returns a scorer for a benchmark and a seed.",
-        autocompletion=common.complete_model,
+    bench: str = typer.Option(None, metavar="BENCH", help="With a RUN: its benchmark, if it has moved since training."),
+    split: list[str] = typer.Option(
+        ["dev"], metavar="SPLIT", help="train, dev or test; repeatable. Choose on dev; evaluate test once."
     ),
-    checkpoint: Path = typer.Option(
-        None,
-        help="With --scorer ultra or trix: the file of its weights, .pth as published by its authors or .safetensors.",
-    ),
-    split: list[str] = typer.Option(["dev"], help="train, dev or test. Choose on dev; evaluate test once."),
-    shots: list[int] = typer.Option(
-        [], "--shots", "-k", help="References of each relation; by default 3, or as many as the RUN was trained with."
-    ),
-    candidates: list[str] = typer.Option(
-        ["full"], help="paper (at most 1000), full (all of the right type) or open (the type is not known)."
-    ),
+    shots: list[int] = SHOTS,
+    candidates: list[str] = CANDIDATES,
     draws: int = typer.Option(
-        0, help="Number of random draws of references; 0 uses the first K pairs of each relation."
+        0, metavar="NUMBER", help="Number of random draws of references; 0 uses the first K pairs of each relation."
     ),
-    seed: list[int] = typer.Option([0], help="Seed of the draws and of the scorer; a RUN has its own."),
-    recipe: str = typer.Option(None, help="Recipe of an embedding baseline; by default the model's own."),
-    change: list[str] = common.SET,
-    device: str = common.DEVICE,
-    engine: str = typer.Option(
-        None,
-        metavar="ENGINE",
-        help="Workers that share the queries: processes (one per core), processes:N, or a Dask cluster at "
-        "tcp://HOST:PORT; by default this process. The result is the same.",
-    ),
-    results: Path = common.RESULTS,
-    replace: bool = common.REPLACE,
-    json: bool = common.JSON,
+    seed: list[int] = options.SEEDS,
+    device: str = options.DEVICE,
+    engine: str = options.ENGINE,
+    results: Path = RESULTS,
+    replace: bool = typer.Option(False, "--replace", help="Replace records of the same measurement."),
+    json: bool = options.JSON,
 ) -> None:
     """Rank the true tails of a split and store a result record. Repeated options form a grid.
 
@@ -83,42 +125,47 @@ def evaluate(
     Example: `fewlink evaluate runs/umls-fsrl --split test`
     """
     _check_protocols(split, candidates, shots, draws)
-    common.check_benchmarks(what, bench)
-    common.check_files(checkpoint, *(Path(name.rpartition(":")[0]) for name in scorer if ".py:" in name))
-    common.check_model("scorer", [name for name in scorer if ":" not in name], ready_model_names())
-    common.check_device(device)
+    options.check_benchmarks(what, bench)
+    scorers.check()
+    options.check_device(device)
+    device = options.resolve_device(device)
     from fewlink.core import distributed
     from fewlink.evaluation.records import RecordStore
     from fewlink.models.run import benchmark_of, is_run, runs_in
     from fewlink.tasks import open_benchmark
+    from fewlink.training.vectors import is_trained, open_trained
 
-    runs = [Path(what)] if is_run(Path(what)) else runs_in(Path(what))
-    if runs:
-        for_scorers = ("scorer", "checkpoint", "recipe", "change", "seed")
-        common.reject_options(context, for_scorers, "cannot be used with a run")
-    else:
-        common.reject_options(context, ("bench",), "cannot be used with a benchmark")
-    benchmark = benchmark_of(runs[0], bench) if runs else open_benchmark(what)
-    device = common.resolve_device(device)
-    workers = None if engine is None else common.open_engine(engine, device)
+    folder = Path(what)
+    runs = [folder] if is_run(folder) else runs_in(folder)
     draw_numbers = range(1, draws + 1) if draws else range(1)
-    if runs:
-        cases = _run_cases(runs, benchmark, split, shots, draw_numbers, device)
+    workers = None if engine is None else options.open_engine(engine, device)
+    if runs or is_trained(folder):
+        options.reject_options(context, ("scorer", "checkpoint", "recipe", "change", "seed"), "is not for a run")
     else:
-        cases = _scorer_cases(scorer, benchmark, checkpoint, recipe, change, shots, seed, draw_numbers, device)
+        options.reject_options(context, ("bench",), "is for a run: leave it out")
+    if runs:
+        benchmark = benchmark_of(runs[0], bench)
+        cases = _run_cases(runs, benchmark, split, shots, draw_numbers, device)
+    elif is_trained(folder):
+        trained = open_trained(folder, bench, device)
+        benchmark = trained.benchmark
+        cases = iter([Case(trained.scorer, trained.config, trained.shots, 0, trained.seed)])
+    else:
+        benchmark = open_benchmark(what)
+        cases = _scorer_cases(scorers, benchmark, shots, seed, draw_numbers, device)
     store = RecordStore(results)
     store.check_writable()
     with distributed.processes(device):
-        measured = _measure(cases, benchmark, split, candidates, workers, store, replace)
+        records, problems = _measure(cases, benchmark, split, candidates, workers, store, replace)
         if distributed.rank():
             return
     if json:
-        records = [record.model_dump() for record in measured.records]
-        common.print_json(records[0] if len(records) == 1 else records)
+        facts = [record.model_dump() for record in records]
+        terminal.print_json(facts[0] if len(facts) == 1 else facts)
     else:
-        _print_records(measured.records, measured.files)
-    if measured.errors:
-        raise measured.errors[0]
+        _print_records(records, results)
+    if problems:
+        raise problems[0]
 
 
 def _check_protocols(splits: Sequence[str], candidates: Sequence[str], shots: Sequence[int], draws: int) -> None:
@@ -137,14 +184,6 @@ def _check_protocols(splits: Sequence[str], candidates: Sequence[str], shots: Se
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
 
 
-class Measured(NamedTuple):
-    """The records of evaluations, the files that store them, and the errors of records that could not be stored."""
-
-    records: list[Record]
-    files: list[Path]
-    errors: list[FewlinkError]
-
-
 def _measure(
     cases: Iterable[Case],
     benchmark: Benchmark,
@@ -153,8 +192,11 @@ def _measure(
     engine: Engine | None,
     store: RecordStore,
     replace: bool,
-) -> Measured:
-    """Evaluate each case on each split with each set of candidates; the first process stores the records."""
+) -> tuple[list[Record], list[FewlinkError]]:
+    """Evaluate each case on each split with each set of candidates; the first process stores the records.
+
+    Returns the records, and the errors of those that could not be stored, to raise after all figures are shown.
+    """
     from fewlink.core import distributed
     from fewlink.core.errors import FewlinkError
     from fewlink.evaluation import Protocol
@@ -162,7 +204,8 @@ def _measure(
     from fewlink.evaluation.ranks import QueryRanks
     from fewlink.evaluation.records import make_record
 
-    measured = Measured([], [], [])
+    records: list[Record] = []
+    problems: list[FewlinkError] = []
     for case in cases:
         for split, candidates_protocol in itertools.product(splits, candidates):
             protocol = Protocol(split, case.shots, candidates_protocol, case.draw, case.seed)
@@ -174,35 +217,34 @@ def _measure(
                 model=case.scorer.name,
                 config=case.config,
             )
-            measured.records.append(record)
+            records.append(record)
             if distributed.rank() == 0:
                 try:
-                    measured.files.append(store.add(record, ranks=QueryRanks.of(evaluation), replace=replace))
-                except FewlinkError as error:  # raised after all figures are shown
-                    measured.errors.append(error)
-    return measured
+                    store.add(record, ranks=QueryRanks.of(evaluation), replace=replace)
+                except FewlinkError as error:
+                    problems.append(error)
+    return records, problems
 
 
-def _print_records(records: list[Record], files: list[Path]) -> None:
-    from fewlink.cli.results import result_row, result_table
-
-    result_table([result_row([r]) for r in records])
+def _print_records(records: list[Record], results: Path) -> None:
+    """A row for each record, with what all records share in the title; for a single one, a row for each relation."""
+    keys = {key: heading for key, heading in KEYS.items() if len({getattr(record, key) for record in records}) > 1}
+    keys = {"model": KEYS["model"], **keys}
+    shared = [f"{heading} {getattr(records[0], key)}" for key, heading in KEYS.items() if key not in keys]
+    rows = [
+        [
+            *(getattr(record, key) for key in keys),
+            *(record.metrics["micro"][metric] for metric in METRICS_SHOWN.values()),
+            record.metrics["macro"]["mrr"],
+        ]
+        for record in records
+    ]
+    terminal.print_table([*keys.values(), *METRICS_SHOWN, "macro MRR"], rows, title=", ".join(shared))
     if len(records) == 1:
         columns = ("queries", "candidates", "mrr", "hits@1", "hits@10")
         rows = [[name, *(row[column] for column in columns)] for name, row in records[0].relations.items()]
-        common.print_table(["relation", *(LABELS.get(column, column) for column in columns)], rows)
-    for file in dict.fromkeys(files):
-        print(f"stored in {file}")
-
-
-class Case(NamedTuple):
-    """A scorer to evaluate, the configuration for its records, and the shots, draw and seed."""
-
-    scorer: Scorer
-    config: dict[str, Any]
-    shots: int
-    draw: int
-    seed: int
+        terminal.print_table(["relation", *(LABELS.get(column, column) for column in columns)], rows)
+    print(f"stored in {results}")
 
 
 def _run_cases(
@@ -233,102 +275,87 @@ def _run_cases(
 
 
 def _scorer_cases(
-    names: Sequence[str],
+    wanted: ScorerOptions,
     benchmark: Benchmark,
-    checkpoint: Path | None,
-    recipe: str | None,
-    changes: Sequence[str],
     shots: Sequence[int],
     seeds: Sequence[int],
     draws: Sequence[int],
     device: str,
 ) -> Iterator[Case]:
-    """Each scorer with each number of shots, seed and draw; scorers with settings are trained for each of these."""
-    from fewlink.models import checkpoint_models, families, shipped_models
-    from fewlink.models.cached import CachedScorer
-    from fewlink.models.family import BaselineFamily
-
-    shipped = shipped_models()
-    published = checkpoint_models()
-    baselines = [family for family in families().values() if isinstance(family, BaselineFamily)]
-    by_name = {model: family for family in baselines for model in family.models}
-    _check_checkpoint(names, published, checkpoint)
-    settings_of: dict[str, Settings] = {}
-    for name in names:
-        settings = _recipe_settings(name, by_name, shipped, published, recipe, changes)
-        if settings is not None:
-            settings_of[name] = settings.replace(device=device).adjusted(changes)
-    user_scorers = {
-        (name, seed): _user_scorer(name, benchmark, seed) for name in names if ":" in name for seed in seeds
-    }
-    ready = {name: shipped[name].shipped(name, benchmark, device) for name in names if name in shipped}
-    for name in {*names} & {*published}:
-        assert checkpoint is not None
-        prepared = published[name].from_checkpoint(name, benchmark, checkpoint, device)
-        # Scoring all entities at once lets protocols share the costly states, and figures do not depend on the grid.
-        cached = CachedScorer(prepared.scorer, len(benchmark.graph.entities))
-        ready[name] = dataclasses.replace(prepared, scorer=cached)
-    for name, k, seed, draw in itertools.product(names, shots or [DEFAULT_SHOTS], seeds, draws):
-        if name in ready:
-            yield Case(ready[name].scorer, ready[name].config, k, draw, seed)
+    """Each scorer with each number of shots, seed and draw; embedding models are trained for each of these."""
+    settings = {name: _settings(wanted, name, device) for name in wanted.scorer}
+    ready = {name: _ready(wanted, name, benchmark, device) for name in wanted.scorer if ":" not in name}
+    own = {(name, seed): _own_scorer(name, benchmark, seed) for name in wanted.scorer if ":" in name for seed in seeds}
+    for name, k, seed, draw in itertools.product(wanted.scorer, shots or [DEFAULT_SHOTS], seeds, draws):
+        prepared = ready.get(name)
+        if prepared is not None:
+            yield Case(prepared.scorer, prepared.config, k, draw, seed)
         elif ":" in name:
             path, _, function = name.rpartition(":")
             module = os.path.basename(path).removesuffix(".py")
-            yield Case(user_scorers[name, seed], {"scorer": f"{module}:{function}"}, k, draw, seed)
+            yield Case(own[name, seed], {"scorer": f"{module}:{function}"}, k, draw, seed)
         else:
-            prepared = by_name[name].prepare(
-                name,
-                benchmark,
-                settings_of.get(name),
-                shots=k,
-                draw=draw,
-                seed=seed,
-                on_epoch=common.epoch_reporter(f"{name} K={k} seed {seed}"),
+            reporter = terminal.epoch_reporter(f"{name} K={k} seed {seed}")
+            prepared = _baselines()[name].prepare(
+                name, benchmark, settings[name], shots=k, draw=draw, seed=seed, on_epoch=reporter
             )
-            config = {"recipe": recipe or name} if name in settings_of else {}
+            config = {"recipe": wanted.recipe or name} if settings[name] is not None else {}
             yield Case(prepared.scorer, {**config, **prepared.config}, k, draw, seed)
 
 
-def _check_checkpoint(names: Sequence[str], published: Iterable[str], checkpoint: Path | None) -> None:
-    """Raise if a model needs --checkpoint and it is missing, or if no model needs it."""
-    from fewlink.core.errors import FewlinkError
-
-    needing = [name for name in names if name in published]
-    if needing and checkpoint is None:
-        raise FewlinkError(f"{needing[0]} needs the weights that its authors publish: give --checkpoint FILE")
-    if checkpoint is not None and not needing:
-        raise FewlinkError(f"--checkpoint is for --scorer {' or '.join(published)}: leave it out, or add the scorer")
-
-
-def _recipe_settings(
-    name: str,
-    by_name: Mapping[str, Any],
-    shipped: Mapping[str, Any],
-    published: Mapping[str, Any],
-    recipe: str | None,
-    changes: Sequence[str],
-) -> Settings | None:
+def _settings(wanted: ScorerOptions, name: str, device: str) -> Settings | None:
     """The settings of a scorer's recipe; None for a scorer without settings, which raises if some are given."""
     from fewlink.core.errors import FewlinkError, choose
+    from fewlink.models import checkpoint_models, shipped_models
 
+    baselines = _baselines()
     if ":" in name:
         reason = "is your own scorer"
-    elif name in shipped:
+    elif name in shipped_models():
         reason = "uses the built-in weights"
-    elif name in published:
+    elif name in checkpoint_models():
         reason = "uses the weights of --checkpoint"
-    elif choose("scorer", name, {**by_name, **shipped, **published}).settings is not None:
-        common.check_changes(changes)
-        settings: Settings = by_name[name].recipe(name, recipe).settings
-        return settings
+    elif choose("scorer", name, {**baselines, **shipped_models(), **checkpoint_models()}).settings is not None:
+        settings: Settings = baselines[name].recipe(name, wanted.recipe).settings
+        return settings.replace(device=device).adjusted(wanted.change)
     else:
         reason = "has no settings"
-    if recipe or changes:
+    if wanted.recipe or wanted.change:
         raise FewlinkError(f"{name} {reason}: leave out --recipe and --set")
     return None
 
 
-def _user_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
+def _baselines() -> dict[str, BaselineFamily]:
+    """The family of each model that is prepared for one benchmark, by name."""
+    from fewlink.models import families
+    from fewlink.models.family import BaselineFamily
+
+    found = [family for family in families().values() if isinstance(family, BaselineFamily)]
+    return {model: family for family in found for model in family.models}
+
+
+def _ready(wanted: ScorerOptions, name: str, benchmark: Benchmark, device: str) -> Prepared | None:
+    """A scorer with weights that are built in or in --checkpoint; None if it needs neither."""
+    from fewlink.core.errors import FewlinkError
+    from fewlink.models import checkpoint_models, shipped_models
+    from fewlink.models.cached import CachedScorer
+
+    published = checkpoint_models()
+    if wanted.checkpoint is not None and not {*wanted.scorer} & {*published}:
+        raise FewlinkError(f"--checkpoint is for --scorer {' or '.join(published)}: leave it out, or add the scorer")
+    if name in shipped_models():
+        return shipped_models()[name].shipped(name, benchmark, device)
+    if name not in published:
+        return None
+    if wanted.checkpoint is None:
+        raise FewlinkError(f"{name} needs the weights that its authors publish: give --checkpoint FILE")
+    prepared = published[name].from_checkpoint(name, benchmark, wanted.checkpoint, device)
+    # Scoring all entities at once lets protocols share the costly states, and figures do not depend on the grid.
+    cached = CachedScorer(prepared.scorer, len(benchmark.graph.entities))
+    return dataclasses.replace(prepared, scorer=cached)
+
+
+def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
     """The scorer that the function `MODULE:FUNCTION` or `FILE.py:FUNCTION` returns for a benchmark and a seed.
 
     The working folder is searched for modules, too. Errors in the user's code are raised unchanged.
@@ -365,3 +392,91 @@ def _user_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
     if scorer.name in taken or scorer.name.startswith(tuple(f"{model}-" for model in checkpoint_models())):
         raise FewlinkError(f"--scorer {name}: '{scorer.name}' is the name of a built-in model: choose another `name`")
     return scorer  # type: ignore[no-any-return]
+
+
+def compare(
+    first: str = typer.Argument(..., metavar="A", help="A model that has records, such as trail."),
+    second: str = typer.Argument(..., metavar="B", help="The model to compare it with, such as rules."),
+    benchmark: str = typer.Option(
+        None, metavar="NAME", help="The benchmark; required if both models have records on several."
+    ),
+    split: str = typer.Option("test", metavar="SPLIT", help="train, dev or test."),
+    shots: list[int] = SHOTS,
+    candidates: list[str] = CANDIDATES,
+    metric: str = typer.Option("mrr", metavar="METRIC", help="mrr, hits@1, hits@5 or hits@10."),
+    results: Path = RESULTS,
+    json: bool = options.JSON,
+) -> None:
+    """Compare two models query by query: the difference and its 95 % interval (paired bootstrap over relations).
+
+    Both need records with ranks, which `fewlink evaluate` stores. Seeds of a model are averaged.
+
+    Example: `fewlink compare rules popularity --benchmark umls`
+    """
+    from fewlink.core.errors import FewlinkError, choose
+    from fewlink.evaluation.comparison import METRICS
+    from fewlink.evaluation.comparison import compare as compared
+    from fewlink.evaluation.records import RecordStore
+
+    choose("metric", metric, dict.fromkeys(METRICS))
+    if not results.is_dir():
+        problem = "is a file" if results.exists() else "does not exist"
+        raise FewlinkError(f"{results} {problem}: give a folder of records, which fewlink evaluate creates")
+    store = RecordStore(results)
+    if not store.records:
+        raise FewlinkError(f"no record in {store.folder}: create some with fewlink evaluate")
+    if benchmark is None:
+        benchmark = _shared_benchmark(store.records, first, second)
+    comparisons = [
+        compared(store, first, second, benchmark, split=split, shots=k, candidates=each, metric=metric)
+        for k, each in itertools.product(shots or [DEFAULT_SHOTS], candidates)
+    ]
+    if json:
+        rows = [{**vars(each), "micro": each.micro._asdict(), "macro": each.macro._asdict()} for each in comparisons]
+        terminal.print_json(rows[0] if len(rows) == 1 else rows)
+        return
+    _print_comparisons(comparisons)
+
+
+def _shared_benchmark(records: list[Record], first: str, second: str) -> str:
+    """The only benchmark on which both models have records."""
+    from fewlink.core.errors import FewlinkError, choose
+
+    benchmarks = []
+    for model in (first, second):
+        choose("model with records", model, dict.fromkeys(sorted({r.model for r in records})))
+        benchmarks.append({r.benchmark for r in records if r.model == model})
+    shared = sorted(set.intersection(*benchmarks))
+    if not shared:
+        raise FewlinkError(f"{first} and {second} have records on no common benchmark: evaluate both on one")
+    if len(shared) > 1:
+        raise FewlinkError(f"both models have records on {', '.join(shared)}: give --benchmark")
+    return shared[0]
+
+
+def _print_comparisons(comparisons: list[Comparison]) -> None:
+    one = comparisons[0]
+    first, second = one.models
+    rows: list[list[Any]] = []
+    for each in comparisons:
+        for mean, figures in (("micro", each.micro), ("macro", each.macro)):
+            rows.append(
+                [
+                    each.shots,
+                    each.candidates,
+                    each.queries,
+                    mean,
+                    figures.first,
+                    figures.second,
+                    f"{figures.difference:+.3f}",
+                    f"{figures.low:+.3f} to {figures.high:+.3f}",
+                    f"{100 * figures.ahead:.1f} %",
+                ]
+            )
+    columns = ["K", "candidates", "queries", "mean", first, second, "difference", "95 % interval", f"{first} ahead"]
+    title = f"{one.benchmark}, {one.split}, {one.relations} relations: {LABELS[one.metric]}"
+    terminal.print_table(columns, rows, title=title)
+    seeds = ", ".join(f"{model} {count}" for model, count in zip(one.models, one.seeds, strict=True))
+    resampled = "relations" if one.relations > 1 else "queries, because there is one relation"
+    print(f"micro: mean over queries; macro: mean over relations; the interval resamples {resampled}")
+    print(f"seeds averaged: {seeds}")

@@ -1,24 +1,24 @@
-"""`fewlink train`, `fit` and `card`, which train, fit and describe models, and the lists `models` and `recipes`."""
+"""`fewlink fit`, `fewlink train` and `fewlink models`: fitting, training and describing models."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fewlink.cli import common
-from fewlink.cli.data import TRIPLES
+from fewlink.cli import options, terminal
+from fewlink.cli.options import ReadingOptions
 from fewlink.core.metrics import labelled
 from fewlink.core.progress import tell
-from fewlink.models.registry import trained_model_names
+from fewlink.models.registry import model_names, trained_model_names
 
 if TYPE_CHECKING:
+    from fewlink.core.recipes import Recipe
     from fewlink.training import RunResult
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
@@ -34,39 +34,48 @@ def train(
         metavar="BENCH",
         help="A catalogue name, a benchmark folder, an archive or a file of triples. The model trail takes several: it"
         " learns from all of them and is evaluated on dev of the first.",
-        autocompletion=common.complete_source,
+        autocompletion=options.complete_source,
     ),
-    out: Path = typer.Option(None, help="Run folder; with several seeds, the parent of a folder seed-N for each."),
+    out: Path = typer.Option(
+        None, metavar="FOLDER", help="Run folder; with several seeds, the parent of a folder seed-N for each."
+    ),
     model: str = typer.Option(
         None,
+        metavar="NAME",
         help="A name from `fewlink models`; by default the recipe's, or trail.",
-        autocompletion=common.complete_model,
+        autocompletion=options.complete_model,
     ),
-    recipe: str = common.RECIPE,
-    start: Path = typer.Option(
-        None, help="With the model ultra or trix: a file of initial weights, .pth as published or .safetensors."
+    recipe: str = options.RECIPE,
+    change: list[str] = options.SET,
+    shots: int = typer.Option(
+        None,
+        "--shots",
+        "-k",
+        metavar="NUMBER",
+        min=0,
+        help="References of each relation; by default the recipe's, or 3. With 0, an embedding model learns from the "
+        "background only, to be another model's --embeddings.",
     ),
     embeddings: Path = typer.Option(
-        None, help="Folder of pretrained vectors (fewlink pretrain); by default the recipe trains them."
+        None, metavar="FOLDER", help="Vectors of a trained embedding model; by default the recipe trains them."
     ),
-    shots: int = typer.Option(
-        None, "--shots", "-k", help="References of each relation; by default the recipe's, or 3."
-    ),
-    change: list[str] = typer.Option(
-        [], "--set", metavar="NAME=VALUE", help="Change a setting of `fewlink models --model MODEL --settings`."
-    ),
-    seed: list[int] = typer.Option([0], help="Seed; repeatable. Several runs train side by side on a GPU."),
+    checkpoint: Path = options.CHECKPOINT,
+    seed: list[int] = options.SEEDS,
     resume: Path = typer.Option(
-        None, help="Run to continue with its settings and vectors; --set steps=N or patience=N raises a limit."
+        None,
+        metavar="RUN",
+        help="Run to continue with its settings and vectors; --set steps=N or patience=N raises a limit.",
     ),
-    device: str = common.DEVICE,
-    json: bool = common.JSON,
+    device: str = options.DEVICE,
+    json: bool = options.JSON,
 ) -> None:
-    """Meta-train on the train relations and keep the weights that are best on dev (for trail, the last ones).
+    """Train a model into a run folder, and write its model card, README.md.
 
-    --resume or the same command continues interrupted training. A continued run may get more steps or patience, but no
-    other settings; if its benchmark has moved, also give BENCH.
-    `torchrun --nproc-per-node N -m fewlink train …` trains with several processes.
+    A few-shot model learns from the train relations, and the weights that are best on dev are kept (for trail, the last
+    ones). complex, distmult, rescal and transe learn from the background triples, the train relations and the
+    references. --resume or the same command continues interrupted training. A continued run may get more steps or
+    patience, but no other settings; if its benchmark has moved, also give BENCH.
+    `torchrun --nproc-per-node N -m fewlink train …` trains a few-shot model with several processes.
 
     Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`
 
@@ -74,29 +83,28 @@ def train(
     """
     from fewlink.core.errors import FewlinkError
 
-    common.check_changes(change)
+    options.check_changes(change)
     if resume is None and (not bench or out is None):
         raise FewlinkError("give a BENCH and --out FOLDER to train, or --resume RUN to continue")
-    common.check_model("model", [model] if model else [], trained_model_names())
-    common.check_benchmarks(*(bench or []))
-    common.check_files(resume, embeddings, start)
-    common.check_device(device)
+    options.check_model("model", [model] if model else [], trained_model_names())
+    options.check_benchmarks(*(bench or []))
+    options.check_files(resume, embeddings, checkpoint)
+    options.check_device(device)
     if resume is not None:
-        fixed = ("out", "model", "recipe", "start", "embeddings", "shots", "seed")
-        common.reject_options(context, fixed, "cannot be changed with --resume: leave it out")
+        fixed = ("out", "model", "recipe", "checkpoint", "embeddings", "shots", "seed")
+        options.reject_options(context, fixed, "cannot be changed with --resume: leave it out")
         if bench and len(bench) > 1:
             raise FewlinkError("--resume takes at most one BENCH: a run keeps its further graphs")
-    if shots is not None:
-        change = [f"shots={shots}", *change]
-    if start is not None:
-        change = [f"start={start.resolve()}", *change]
+    if checkpoint is not None:
+        change = [f"start={checkpoint.resolve()}", *change]
+    device = options.resolve_device(device)
     from fewlink.core import distributed
     from fewlink.training.train import resume as resume_run
     from fewlink.training.train import train_seeds
 
-    with distributed.processes(common.resolve_device(device)) as own_device:
+    with distributed.processes(device) as own_device:
         first = distributed.rank() == 0
-        reporter = common.step_reporter(runs=len(seed)) if first else None
+        reporter = terminal.step_reporter(runs=len(seed)) if first else None
         try:
             if resume is not None:
                 moved = bench[0] if bench else None
@@ -109,66 +117,79 @@ def train(
                     vectors=embeddings,
                     recipe=recipe,
                     change=change,
+                    shots=shots,
                     seeds=seed,
                     device=own_device,
-                    on_epoch=common.epoch_reporter,
+                    on_epoch=terminal.epoch_reporter,
                     on_event=reporter,
                 )
         except KeyboardInterrupt:
             if first:
                 print("stopped; the same command continues", file=sys.stderr)
             raise typer.Exit(130) from None
-        if first:
-            _print_runs(results, json)
+    if first:
+        cards = [_card(result.run, device) for result in results]
+        _print_runs(results, cards, json)
 
 
-def _print_runs(results: Sequence[RunResult], json: bool) -> None:
-    from fewlink.models.run import RunConfig
+def _card(run: Path, device: str) -> Path | None:
+    """Calibrate a run and write its card; None if it is a table of vectors, or cannot be calibrated on dev."""
+    from fewlink.core.errors import FewlinkError
+    from fewlink.linker import write_card
+    from fewlink.models.run import is_run
 
+    if not is_run(run):
+        return None
+    try:
+        return write_card(run, device=device)
+    except FewlinkError as error:
+        terminal.print_notes([f"{run} has no model card: {error}"])
+        return None
+
+
+def _print_runs(results: Sequence[RunResult], cards: Sequence[Path | None], json: bool) -> None:
     if json:
-        common.print_json([{**dataclasses.asdict(result), "run": str(result.run)} for result in results])
+        paths = [
+            {"run": str(result.run), "card": card and str(card)} for result, card in zip(results, cards, strict=True)
+        ]
+        terminal.print_json([{**dataclasses.asdict(r), **own} for r, own in zip(results, paths, strict=True)])
         return
     columns = ["run", "steps", "stopped", "best step", *DEV_METRICS, "seconds"]
     rows = [
         [
-            r.run,
-            r.step,
-            STOPPED[r.stopped],
-            r.best_step,
-            *(r.best[metric] for metric in DEV_METRICS.values()),
-            r.seconds,
+            result.run,
+            result.step,
+            STOPPED[result.stopped],
+            result.best_step,
+            *(result.best.get(metric, "") for metric in DEV_METRICS.values()),
+            result.seconds,
         ]
-        for r in results
+        for result in results
     ]
-    config = RunConfig.read(results[0].run)
-    settings = config.settings
-    title = (
-        f"{settings.model} on {config.benchmark['name']}, {settings.shots} shots, dev {settings.evaluate_candidates}"
-    )
-    common.print_table(columns, rows, title=title)
+    terminal.print_table(columns, rows)
+    for card in filter(None, cards):
+        print(f"model card: {card}")
 
 
 def fit(
-    graph: Path = TRIPLES,
-    out: Path = typer.Option(..., help="Run folder; it has everything that fewlink predict needs."),
-    columns: str = common.COLUMNS,
-    literals: str = common.LITERALS,
-    types: Path = common.TYPES,
-    names: Path = common.NAMES,
-    no_names: bool = common.NO_NAMES,
-    minutes: float = typer.Option(10.0, help="Time limit; the command ends earlier if it cannot use the time."),
+    reading: ReadingOptions,
+    graph: Path = options.TRIPLES,
+    out: Path = typer.Option(..., metavar="FOLDER", help="Run folder; it has everything that fewlink ask needs."),
+    minutes: float = typer.Option(
+        10.0, metavar="NUMBER", help="Time limit; the command ends earlier if it cannot use the time."
+    ),
     no_tune: bool = typer.Option(False, "--no-tune", help="Do not fine-tune the built-in weights."),
     no_mix: bool = typer.Option(False, "--no-mix", help="Do not mix an embedding model in for relations of the graph."),
-    seed: int = typer.Option(0, help="Seed of the split and of training."),
+    no_names: bool = options.NO_NAMES,
+    seed: int = options.SEED,
     change: list[str] = typer.Option(
         [],
         "--set",
         metavar="NAME=VALUE",
-        help="Change a setting of `fewlink models --model trail --settings`; steps=N overrides the time limit.",
+        help="Change a setting of `fewlink models trail`; steps=N overrides the time limit.",
     ),
-    on_error: str = common.ON_ERROR,
-    device: str = common.DEVICE,
-    json: bool = common.JSON,
+    device: str = options.DEVICE,
+    json: bool = options.JSON,
 ) -> None:
     """Fit TRAIL to your own graph in limited time.
 
@@ -180,57 +201,54 @@ def fit(
     skipped and reported. The same command continues an interrupted fit; with more minutes it continues one that had
     too little time.
 
-    Example: `fewlink fit my-graph.tsv --out runs/mine`, then `fewlink predict runs/mine --reference 'A => B' --head C`
+    Example: `fewlink fit my-graph.tsv --out runs/mine`, then `fewlink ask runs/mine --reference 'A => B' --head C`
     """
     begin = time.monotonic()  # the time to import torch counts
-    common.check_changes(change)
-    how = common.how_to_read(columns, on_error, literals)
-    common.check_triples(graph)
-    common.check_files(types, names)
-    common.check_device(device)
+    options.check_changes(change)
+    options.check_triples(graph)
+    source = reading.source(graph)
+    options.check_device(device)
+    device = options.resolve_device(device)
     from fewlink.fitting.fit import fit as run
     from fewlink.models.run import is_run
 
     try:
         fitted = run(
-            graph,
+            source,
             out,
-            types=types,
-            names=names,
             read_names=not no_names,
             minutes=minutes,
             tune=not no_tune,
             mix=not no_mix,
             seed=seed,
             change=change,
-            **how,
-            device=common.resolve_device(device),
+            device=device,
             tell=tell,
             begin=begin,
         )
     except KeyboardInterrupt:
-        usable = f"fewlink predict {out} works already, and " if is_run(out) else ""
+        usable = f"fewlink ask {out} works already, and " if is_run(out) else ""
         print(f"stopped; {usable}the same command continues", file=sys.stderr)
         raise typer.Exit(130) from None
     if json:
         paths = {"run": str(fitted.run), "card": str(fitted.card) if fitted.card else None}
-        common.print_json({**dataclasses.asdict(fitted), **paths})
+        terminal.print_json({**dataclasses.asdict(fitted), **paths})
         return
     if fitted.held_out:
         rows = [
             [f"{name} (deployed)" if name == fitted.deployed else name, *_fit_row(figures)]
             for name, figures in fitted.held_out.items()
         ]
-        common.print_table(["scorer", *FIT_COLUMNS], rows, title="held-out questions that the scorer is chosen on")
+        terminal.print_table(["scorer", *FIT_COLUMNS], rows, title="held-out questions that the scorer is chosen on")
     print(f"deployed: {fitted.deployed_text}")
     print(f"{fitted.mixed}\n" if fitted.mixed else "")
     if fitted.figures:
         rows = [[OF_GRAPH.get(shots, shots), *_fit_row(figures)] for shots, figures in fitted.figures.items()]
-        common.print_table(["references", *FIT_COLUMNS], rows, title="what to expect: other held-out questions")
+        terminal.print_table(["references", *FIT_COLUMNS], rows, title="what to expect: other held-out questions")
     if fitted.card:
         print(f"model card: {fitted.card}")
     print(f"time: {fitted.seconds / 60:.2g} of {fitted.minutes:g} minutes")
-    print(f"next: fewlink predict {fitted.run} --reference 'HEAD => TAIL' --head NAME --explain")
+    print(f"next: fewlink ask {fitted.run} --reference 'HEAD => TAIL' --head NAME --explain")
 
 
 def _fit_row(figures: Mapping[str, float]) -> list[object]:
@@ -239,49 +257,29 @@ def _fit_row(figures: Mapping[str, float]) -> list[object]:
     return [*numbers, figures["mrr"], error, figures["hits@1"], figures["hits@10"]]
 
 
-def card(
-    run: Path = typer.Argument(..., metavar="RUN", help="A run folder made by fewlink train."),
-    test: bool = typer.Option(False, "--test", help="Also evaluate on test; do so once, at the end."),
-    bench: str = common.MOVED_BENCH,
-    device: str = common.DEVICE,
-) -> None:
-    """Write a run's model card, README.md: data, figures, calibration, use and limits.
-
-    If the run is not calibrated yet, calibrate its probabilities on dev first.
-
-    Example: `fewlink card runs/umls-trail`
-    """
-    common.check_graph_or_run(str(run))
-    common.check_benchmarks(bench)
-    common.check_device(device)
-    from fewlink.linker import Linker, load, write_card
-    from fewlink.models.run import is_run
-
-    device = common.resolve_device(device)
-    opened = functools.partial(Linker.load, as_measured=True) if is_run(run) else load
-    linker = opened(run, bench=bench, device=device)
-    path = write_card(linker, test=test)
-    assert linker.calibration is not None
-    print(f"{path}  (calibration error {linker.calibration.measured_error:.3f})")
-
-
 def models(
-    settings: bool = typer.Option(False, "--settings", help="Show the settings that `fewlink train --set` can change."),
-    model: str = typer.Option(None, help="Show the settings of this model; with --settings, by default trail's."),
-    json: bool = common.JSON,
+    model: str = typer.Argument(
+        None,
+        metavar="MODEL",
+        help="Show the settings and recipes of this model.",
+        autocompletion=options.complete_model,
+    ),
+    json: bool = options.JSON,
 ) -> None:
-    """List all models by family, with their components and the equations that these implement.
+    """List all models by family, or the settings of one with their defaults, and its recipes.
 
     Example: `fewlink models`
-    """
-    common.check_model("model", [model] if model else [], trained_model_names())
-    from fewlink.models import DEFAULT_MODEL, families
 
-    if settings or model:
-        _print_settings(model or DEFAULT_MODEL, json)
+    Example: `fewlink models fsrl`
+    """
+    options.check_model("model", [model] if model else [], model_names())
+    if model is not None:
+        _print_model(model, json)
         return
+    from fewlink.models import families
+
     if json:
-        common.print_json(
+        terminal.print_json(
             [
                 {"name": name, "family": family.name, "about": about, **family.components(name)}
                 for family in families().values()
@@ -294,52 +292,44 @@ def models(
             continue
         kinds = list(family.components(next(iter(family.models))))
         rows = [[name, *family.components(name).values(), about] for name, about in family.models.items()]
-        common.print_table(["model", *kinds, "description"], rows, title=family.name)
+        terminal.print_table(["model", *kinds, "description"], rows, title=family.name)
         if texts := family.component_texts():
-            common.print_table(["component", "computes"], list(map(list, texts.items())))
+            terminal.print_table(["component", "computes"], list(map(list, texts.items())))
 
 
-def _print_settings(model: str, json: bool) -> None:
-    """Print the settings of a model with their defaults and descriptions."""
-    from fewlink.models import trained_family
-
-    kind = trained_family(model).settings
-    defaults = kind(model=model).as_dict()
-    rows = [[name, defaults[name], field.description or ""] for name, field in kind.model_fields.items()]
-    if json:
-        common.print_json([dict(zip(("name", "default", "about"), row, strict=True)) for row in rows])
-        return
-    common.print_table(
-        ["setting", "default", "description"], [[name, str(value), about] for name, value, about in rows]
-    )
-
-
-def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with all settings.")) -> None:
-    """List the recipes of embeddings and few-shot models.
-
-    Example: `fewlink recipes`
-    """
+def _print_model(model: str, json: bool) -> None:
+    """Print the settings of a model, and its recipes with what they were measured to give."""
     from fewlink.core.recipes import measured, model_of, recipe_texts
     from fewlink.models import family_of
 
-    models = {name: model_of(name) for name in recipe_texts()}
-    recipes = [family_of(model).recipe(model, name) for name, model in models.items()]
-    figures = measured()
-    if json:
-        rows = [
-            {
-                "name": r.name,
-                "about": r.about,
-                "chosen": r.chosen,
-                "measured": figures.get(r.name, {}),
-                "settings": r.settings.as_dict(),
-                "vectors": r.vectors.as_dict(),
-            }
-            for r in recipes
+    family = family_of(model)
+    settings: list[dict[str, Any]] = []
+    if family.settings is not None:
+        defaults = family.settings(model=model).as_dict()
+        settings = [
+            {"name": name, "default": defaults[name], "about": field.description or ""}
+            for name, field in family.settings.model_fields.items()
         ]
-        common.print_json(rows)
+    names = [name for name in recipe_texts() if model_of(name) == model]
+    recipes = [_described(family.recipe(model, name), measured().get(name, {})) for name in names]
+    if json:
+        terminal.print_json({"name": model, "settings": settings, "recipes": recipes})
         return
-    for r in recipes:
-        print(f"{r.name}\n  {r.about}\n  chosen: {r.chosen}")
-        for measurement, figure in figures.get(r.name, {}).items():
+    rows = [[each["name"], str(each["default"]), each["about"]] for each in settings]
+    if rows:
+        terminal.print_table(["setting", "default", "description"], rows, title=model)
+    for each in recipes:
+        print(f"recipe {each['name']}: {each['about']}\n  chosen: {each['chosen']}")
+        for measurement, figure in each["measured"].items():
             print(f"  {measurement}: {figure}")
+
+
+def _described(recipe: Recipe[Any], measured: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "name": recipe.name,
+        "about": recipe.about,
+        "chosen": recipe.chosen,
+        "measured": dict(measured),
+        "settings": recipe.settings.as_dict(),
+        "vectors": recipe.vectors.as_dict(),
+    }

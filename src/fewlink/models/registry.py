@@ -27,7 +27,7 @@ class BuiltIn(NamedTuple):
 
     module   the module that defines it as FAMILY
     models   the names of its models
-    trained  whether the models are trained into run folders
+    trained  whether the models are trained into folders
     ready    the names of scorers that `fewlink evaluate` accepts without a run folder
     """
 
@@ -47,7 +47,6 @@ BUILT_IN = {
     "embedding": BuiltIn(
         "fewlink.models.baselines.embedding",
         ("rescal", "transe", "distmult", "complex"),
-        trained=False,
         ready=("rescal", "transe", "distmult", "complex"),
     ),
     "fewshot": BuiltIn(
@@ -83,7 +82,7 @@ def model_names() -> list[str]:
 
 
 def trained_model_names() -> list[str]:
-    """The names of the built-in models that are trained into run folders."""
+    """The names of the built-in models that `fewlink train` trains."""
     return [model for family in BUILT_IN.values() if family.trained for model in family.models]
 
 
@@ -162,13 +161,8 @@ def _trained_families() -> list[TrainedFamily[Any, Any]]:
 
 
 def training_recipe(model: str | None, name: str | None = None) -> Recipe[Any]:
-    """The named recipe, or the recipe of a model that is trained into a run folder; by default TRAIL's."""
+    """The named recipe, or the recipe of a model, by default TRAIL's."""
     from fewlink.core.recipes import model_of
-    from fewlink.models.family import TrainedFamily
 
-    if name is not None and model is None:
-        model = model_of(name)
-        if not isinstance(family_of(model), TrainedFamily):
-            raise FewlinkError(f"recipe '{name}' is for {model}, which has no runs: use fewlink pretrain")
-    model = model or DEFAULT_MODEL
-    return trained_family(model).recipe(model, name)
+    model = model or (model_of(name) if name is not None else DEFAULT_MODEL)
+    return family_of(model).recipe(model, name)

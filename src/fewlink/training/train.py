@@ -16,6 +16,7 @@ from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.models import trained_family, training_recipe
 from fewlink.models.checkpoints import has_checkpoint
+from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.family import PretrainedVectors, Reporter, TrainedFamily
 from fewlink.models.folder import BENCHMARK, EMBEDDINGS
 from fewlink.models.run import RunConfig, benchmark_of, is_run
@@ -25,8 +26,10 @@ from fewlink.tasks.carving import carve_any
 from fewlink.tasks.catalogue import is_benchmark
 from fewlink.training.run import check_folder, check_may_train
 from fewlink.training.trainer import Event, RunResult, check, train_runs
+from fewlink.training.vectors import train_vectors
 
 Source = Benchmark | str | Path
+DEFAULT_SHOTS = 3  # references that an embedding model learns from, as few-shot models do
 
 
 def train(
@@ -36,8 +39,9 @@ def train(
     out: Path | str,
     vectors: PretrainedVectors | Path | str | None = None,
     recipe: str | None = None,
-    settings: ModelSettings | None = None,
+    settings: ModelSettings | EmbeddingSettings | None = None,
     change: Iterable[str] = (),
+    shots: int | None = None,
     seed: int | None = None,
     device: str | None = None,
     on_epoch: Callable[[str], Reporter] | None = None,
@@ -52,6 +56,8 @@ def train(
     vectors    pretrained vectors or their folder; by default they are trained into OUT-vectors by the recipe
     settings   by default those of `recipe`, or of the model's own recipe
     change     changes to the settings, each as NAME=VALUE; `seed` and `device` have their own arguments
+    shots      references of each relation; with 0, an embedding model learns from the background only, so that another
+               model can take it as `vectors`
     on_epoch   makes a reporter from the title of each table of vectors that is pretrained
     on_event   receives the events of `train_runs`
     """
@@ -64,6 +70,7 @@ def train(
         recipe=recipe,
         settings=settings,
         change=change,
+        shots=shots,
         seeds=seeds,
         device=device,
         on_epoch=on_epoch,
@@ -79,8 +86,9 @@ def train_seeds(
     out: Path | str,
     vectors: PretrainedVectors | Path | str | None = None,
     recipe: str | None = None,
-    settings: ModelSettings | None = None,
+    settings: ModelSettings | EmbeddingSettings | None = None,
     change: Iterable[str] = (),
+    shots: int | None = None,
     seeds: Sequence[int] | None = None,
     device: str | None = None,
     on_epoch: Callable[[str], Reporter] | None = None,
@@ -96,7 +104,9 @@ def train_seeds(
     if model is None and recipe is None and settings is not None:
         model = settings.model
     chosen = training_recipe(model, recipe)
-    settings = settings or chosen.settings
+    settings = settings if settings is not None else chosen.settings
+    if isinstance(settings, ModelSettings) and shots is not None:
+        change = [f"shots={shots}", *change]
     if settings.model != chosen.settings.model:
         raise FewlinkError(
             f"the settings are for {settings.model}, not for {chosen.settings.model}: give one of the two"
@@ -107,13 +117,21 @@ def train_seeds(
     if len(set(seeds)) < len(seeds):
         raise FewlinkError(f"seeds must differ, got {', '.join(map(str, seeds))}")
     runs = {seeds[0]: out} if len(seeds) == 1 else {seed: out / f"seed-{seed}" for seed in seeds}
-    for run in runs.values():
-        check_folder(run)
     device = distributed.use_device(device or settings.device)
     settings = settings.replace(seed=seeds[0], device=device).adjusted(change)
     graphs = [benchmark] if isinstance(benchmark, Benchmark | str | Path) else list(benchmark)
     if not graphs:
         raise FewlinkError("no benchmark: give at least one")
+    if isinstance(settings, EmbeddingSettings):
+        if vectors is not None or len(graphs) > 1 or distributed.count() > 1:
+            raise FewlinkError(f"{settings.model} learns from one benchmark in one process, and reads no vectors")
+        known = open_benchmark(graphs[0]) if isinstance(graphs[0], str | Path) else graphs[0]
+        references = DEFAULT_SHOTS if shots is None else shots
+        return [
+            train_vectors(known, settings.replace(seed=seed), run, references, on_epoch) for seed, run in runs.items()
+        ]
+    for run in runs.values():
+        check_folder(run)
     settings = with_graphs(settings, graphs[1:])
     opened = _open_or_carve(graphs[0], settings, out)
     _check_runs(opened, settings, runs)
