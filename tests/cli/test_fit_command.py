@@ -38,7 +38,7 @@ def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     graph, run = written(town_lines(24), tmp_path / "towns.tsv"), tmp_path / "run"
     first = run_command("fit", graph, "--out", run, *CHANGES)
-    assert f"fewlink predict {run}" in first.stdout and str(run / "README.md") in first.stdout
+    assert f"fewlink ask {run}" in first.stdout and str(run / "README.md") in first.stdout
     assert "(deployed)" in first.stdout and "rules" in first.stdout and "10 minutes" in first.stdout
     assert "note: " in first.stderr and str(run) in first.stderr and "all 4 steps" in first.stderr
     again = json.loads(run_command("fit", graph, "--out", run, *CHANGES, "--json").stdout)
@@ -47,7 +47,7 @@ def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "seed = 0" in error_of("fit", graph, "--out", run, *CHANGES, "--seed", "1")
     graph.unlink()
     query = ["--reference", "p1 => t1", "--reference", "p3 => t3", "--top", "2", "--json"]
-    predicted = run_command("predict", run, *query, "--head", "p2")
+    predicted = run_command("ask", run, *query, "--head", "p2")
     assert len(json.loads(predicted.stdout)) == 2
     new = written([("newcomer", "lives in", "t3"), ("p1", "knows", "newcomer"), ("p1", "knows")], tmp_path / "new.tsv")
     assert "new.tsv:3" in error_of("data", "append", run, new)
@@ -55,7 +55,7 @@ def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "2 triples" in result.stdout and "1 bad line skipped" in result.stderr
     counts = json.loads(run_command("data", "append", run, new, "--on-error", "skip", "--json").stdout)
     assert (counts["triples"], counts["duplicates"]) == (0, 2)
-    assert len(json.loads(run_command("predict", run, *query, "--head", "newcomer").stdout)) == 2
+    assert len(json.loads(run_command("ask", run, *query, "--head", "newcomer").stdout)) == 2
     monkeypatch.chdir(tmp_path)
     record = json.loads(run_command("evaluate", run, "--split", "dev", "--json").stdout)
     assert len(record["relations"]) == again["figures"]["3"]["relations"]
@@ -83,7 +83,7 @@ def test_a_graph_of_which_nothing_can_be_measured_is_fitted_all_the_same(tmp_pat
     run = tmp_path / "run"
     result = run_command("fit", written(town_lines()[:30], tmp_path / "few.tsv"), "--out", run)
     assert "deployed: " in result.stdout
-    assert json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
+    assert json.loads(run_command("ask", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
     again = json.loads(run_command("fit", tmp_path / "few.tsv", "--out", run, "--json").stdout)
     assert (again["card"], again["held_out"], again["deployed"]) == (None, {}, "shipped")
 
@@ -106,8 +106,8 @@ def test_a_fit_that_is_stopped_says_that_it_answers(tmp_path: Path, monkeypatch:
     graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
     monkeypatch.setattr("fewlink.fitting.fit.rank_held_out", stop)
     result = CliRunner().invoke(app, ["fit", str(graph), "--out", str(run)], catch_exceptions=False)
-    assert result.exit_code == 130 and f"fewlink predict {run}" in result.stderr
-    rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
+    assert result.exit_code == 130 and f"fewlink ask {run}" in result.stderr
+    rows = json.loads(run_command("ask", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
     assert len(rows) == 8
 
 
@@ -138,9 +138,9 @@ def test_ctrl_c_at_any_stage_leaves_a_run_that_answers(tmp_path: Path) -> None:
     words = ["fit", str(graph), "--out", str(run), *CHANGES]
     for at in ("holding", "measuring the built-in", "  fine-tuning", "measuring the fine-tuned", "what to expect"):
         code, text = interrupted(words, at)
-        told = f"fewlink predict {run}" in text and "Traceback" not in text
+        told = f"fewlink ask {run}" in text and "Traceback" not in text
         assert (code, told) == (130, True), (at, text)
-        rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
+        rows = json.loads(run_command("ask", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
         assert len(rows) == 8
     last = run_command(*words)
     assert f"{run} continues: " in last.stderr and "holding" not in last.stderr and "README.md" in last.stdout

@@ -257,7 +257,7 @@ def test_a_backup_is_restored(path: Path, tmp_path: Path) -> None:
     copy, log = tmp_path / "copy", call("project", "log", path, "--json")
     assert "3 events" in call("project", "backup", path, copy)
     with pytest.raises(FewlinkError, match="exists already"):
-        call("project", "restore", copy, path)
+        call("project", "backup", copy, path)
     path.unlink()
-    assert "3 events" in call("project", "restore", copy, path)
+    assert "3 events" in call("project", "backup", copy, path)
     assert call("project", "log", path, "--json") == log

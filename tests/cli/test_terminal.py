@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
-import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from tests.conftest import Fewlink
 
 from fewlink import cli
-from fewlink.cli import common
+from fewlink.cli import options
 from fewlink.core import progress
 from fewlink.tasks.catalogue import CATALOGUE
 
@@ -42,7 +37,7 @@ def test_quiet_leaves_results_on_stdout_and_nothing_else(words: tuple[str, ...],
 def test_quiet_applies_to_one_command_and_keeps_errors(fewlink: Fewlink, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = fewlink("evaluate", "nosuch", "--quiet")
     assert wrong.code == 2 and wrong.err.startswith("error: ")
-    fewlink("--quiet", "version")
+    fewlink("--quiet", "data", "list")
     progress.tell("a remark")
     assert capsys.readouterr().err == "a remark\n"
 
@@ -108,60 +103,26 @@ def completed(home: Path, line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("fewlink pre", ["predict", "pretrain"]),
+        ("fewlink com", ["complete", "compare"]),
         ("fewlink data ca", ["carve"]),
         ("fewlink ask att", ["attack", "attack-few"]),
         ("fewlink serve my", ["my-graph.tsv"]),
         ("fewlink data get um", ["umls"]),
         ("fewlink evaluate umls --scorer ru", ["rules"]),
         ("fewlink train umls --model gmatching-max", ["gmatching-maxp", "gmatching-max"]),
-        ("fewlink study ri", ["rivals"]),
-        ("fewlink ask attack --refer", ["--references", "--reference"]),
+        ("fewlink ask attack --refer", ["--reference", "--references"]),
     ],
 )
 def test_bash_completes_commands_names_and_files(line: str, offered: list[str], shell: Path) -> None:
     assert completed(shell, line) == offered
 
 
-def typed(home: Path, keys: str, expected: str) -> str:
-    """What a zsh shows in a terminal after these keys, up to `expected`, or all of it after 30 seconds."""
-    pid, terminal = pty.fork()
-    if not pid:
-        places = {"HOME": str(home), "ZDOTDIR": str(home), "PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
-        source = str(Path(cli.__file__).parents[2])
-        os.execvpe(
-            "zsh", ["zsh", "-i"], {**os.environ, "PYTHONPATH": source, "TERM": "xterm", "PS1": "ready> ", **places}
-        )
-    shown, end = b"", time.monotonic() + 30
-    try:
-        for words, awaited in (("", "ready> "), (keys, expected)):
-            os.write(terminal, words.encode())
-            while awaited.encode() not in shown and time.monotonic() < end:
-                if select.select([terminal], [], [], 1)[0]:
-                    shown += os.read(terminal, 4096)
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        os.close(terminal)
-    return shown.decode("utf-8", "replace")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
-def test_zsh_completes_at_the_first_tab(shell: Path) -> None:
-    done = run("--install-completion", "zsh", HOME=str(shell), _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
-    assert done.returncode == 0, done.stderr
-    with (shell / ".zshrc").open("a") as settings:
-        settings.write("compinit -u\n")  # without a question about folders of the system
-    assert "fewlink recipes" in typed(shell, "fewlink recip\t", "fewlink recipes")
-
-
 def test_the_shell_offers_the_catalogue_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".hidden").touch()
     (tmp_path / "runs").mkdir()
-    assert common.complete_source("") == [*CATALOGUE, "runs"]
-    assert common.complete_source("nosuch/") == []
+    assert options.complete_source("") == [*CATALOGUE, "runs"]
+    assert options.complete_source("nosuch/") == []
 
 
 INTERRUPTED = """

@@ -17,9 +17,8 @@ ASK = ("--reference", "a0 => b0", "--head", "a1")
 ONE = ("--reference", "a0 => b0")
 COMMANDS = [
     ("ask", "PATH", *ASK),
-    ("predict", "PATH", *ASK),
     *(("ask", "g.tsv", *ASK, option, "PATH") for option in ("--references", "--rejected", "--types", "--names")),
-    *(("ask", "g.tsv", *ASK, option, "PATH") for option in ("--text-model", "--bench", "--candidates")),
+    *(("ask", "g.tsv", *ASK, option, "PATH") for option in ("--bench", "--candidates")),
     *(("ask", "g.tsv", *ONE, option, "PATH") for option in ("--heads", "--tails")),
     ("complete", "PATH", *ONE, "--out", "o.tsv"),
     ("complete", "g.tsv", "--references", "PATH", "--out", "o.tsv"),
@@ -41,8 +40,6 @@ COMMANDS = [
     ("data", "carve", "PATH", "--out", "o"),
     ("data", "append", "PATH", "g.tsv"),
     ("data", "append", "umls", "PATH"),
-    ("data", "to-stix", "PATH", "--bundle", "bundle.json", "--out", "o.json"),
-    ("data", "to-stix", "g.tsv", "--bundle", "PATH", "--out", "o.json"),
     ("data", "to-neo4j", "bolt://localhost:1", "PATH"),
     ("project", "list", "PATH"),
     ("project", "log", "PATH"),
@@ -53,26 +50,14 @@ COMMANDS = [
     ("evaluate", "umls", "--scorer", "PATH.py:f"),
     ("evaluate", "umls", "--scorer", "ultra", "--checkpoint", "PATH"),
     ("evaluate", "umls", "--scorer", "complex", "--recipe", "PATH.toml"),
-    ("results", "PATH"),
-    ("report", "PATH"),
     ("compare", "a", "b", "--results", "PATH"),
     ("train", "PATH", "--out", "o"),
     ("train", "umls", "--model", "fsrl", "--embeddings", "PATH", "--out", "o"),
     ("train", "--resume", "PATH"),
-    ("train", "umls", "--model", "ultra", "--start", "PATH", "--out", "o"),
+    ("train", "umls", "--model", "ultra", "--checkpoint", "PATH", "--out", "o"),
     ("train", "umls", "--recipe", "PATH.toml", "--out", "o"),
     ("fit", "PATH", "--out", "o"),
     ("fit", "g.tsv", "--types", "PATH", "--out", "o"),
-    ("card", "PATH"),
-    ("pretrain", "PATH", "--out", "o"),
-    ("tune", "PATH", "--out", "o"),
-    ("links", "PATH", "--valid", "g.tsv"),
-    ("links", "g.tsv", "--valid", "PATH"),
-    ("embeddings", "import", "umls", "PATH", "--out", "o"),
-    ("embeddings", "import", "umls", "PATH", "--kind", "numpy", "--relations", "g.tsv", "--out", "o"),
-    ("embeddings", "import", "umls", "PATH", "--kind", "nell-one", "--out", "o"),
-    ("embeddings", "export", "umls", "PATH", "--out", "o"),
-    ("study", "overall", "--plan", "PATH", "--todo"),
 ]
 
 
@@ -143,7 +128,7 @@ def test_an_error_of_the_system_is_one_line(error: OSError, fewlink: Fewlink, mo
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("fewlink.cli.common.print_json", fail)
+    monkeypatch.setattr("fewlink.cli.terminal.print_json", fail)
     answer = fewlink("data", "list", "--json")
     expected = "error: No space left on device" if error.filename is None else "error: a\\x1b: too long"
     assert answer.code == 2 and answer.err.startswith(expected) and answer.err.count("\n") == 1

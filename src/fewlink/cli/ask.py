@@ -44,8 +44,8 @@ def ask(
         [],
         "--not",
         "--rejected",
-        metavar="'HEAD => TAIL'|FILE",
-        help="A wrong pair, or a file of them: pairs that resemble it rank lower; repeatable.",
+        metavar="PAIR|FILE",
+        help="A wrong pair 'HEAD => TAIL', or a file of them: pairs that resemble it rank lower; repeatable.",
     ),
     with_known: bool = typer.Option(
         False, "--with-known", help="Include known tails; as in fewlink evaluate, they do not lower other ranks."

@@ -163,9 +163,9 @@ class AskedRelation:
         [],
         "--reference",
         "--references",
-        metavar="'HEAD => TAIL'|FILE",
-        help="A pair that the relation holds for, or a file with a head, a tab and a tail per line; repeatable. If a "
-        "name contains =>, write a tab instead.",
+        metavar="PAIR|FILE",
+        help="A pair 'HEAD => TAIL' that the relation holds for, or a file with a head, a tab and a tail per line; "
+        "repeatable. If a name contains =>, write a tab instead.",
     )
     relation: str | None = typer.Option(
         None,

@@ -15,7 +15,7 @@ def serve(
     host: str = typer.Option(
         "127.0.0.1", metavar="ADDRESS", help="Address to listen on; 0.0.0.0 serves other machines, and needs a token."
     ),
-    port: int = typer.Option(8000, metavar="NUMBER", min=0, max=65535, help="Port to listen on; 0 chooses a free one."),
+    port: int = typer.Option(8000, metavar="NUMBER", help="Port to listen on; 0 chooses a free one."),
     token: str = typer.Option(
         None,
         metavar="TEXT",
@@ -29,22 +29,22 @@ def serve(
         help="Serve other machines without a token: everyone who reaches the port can use the server.",
     ),
     most_heads: int = typer.Option(
-        5_000, metavar="NUMBER", min=1, max=100_000, help="Maximum number of heads in one request."
+        5_000, metavar="NUMBER", help="Maximum number of heads in one request."
     ),
-    most_k: int = typer.Option(100, metavar="NUMBER", min=1, max=1_000, help="Maximum number of tails per head."),
+    most_k: int = typer.Option(100, metavar="NUMBER", help="Maximum number of tails per head."),
     most_seconds: float = typer.Option(
         60, metavar="NUMBER", min=1, help="Maximum computing time of one request; longer requests are refused."
     ),
     workers: int = typer.Option(
-        1, metavar="NUMBER", min=1, max=64, help="Number of processes; each loads the model and has its own limits."
+        1, metavar="NUMBER", help="Number of processes; each loads the model and has its own limits."
     ),
     reference: list[str] = typer.Option(
         [],
         "--reference",
         "--references",
-        metavar="'HEAD => RELATION => TAIL'|FILE",
-        help="A triple, or a file of triples, of a relation that the graph lacks: OpenRefine can add columns of its "
-        "tails; repeatable.",
+        metavar="TRIPLE|FILE",
+        help="A triple 'HEAD => RELATION => TAIL', or a file of triples, of a relation that the graph lacks: OpenRefine "
+        "can add columns of its tails; repeatable.",
     ),
     project: Path = typer.Option(
         None, metavar="FILE", help="File to store decisions in; by default beside the graph or run."

@@ -1,4 +1,4 @@
-"""`fewlink compare`, and scorers of one's own in `fewlink evaluate`."""
+"""`fewlink evaluate`, also with scorers of one's own, and `fewlink compare`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import Fewlink
+from tests.conftest import RECORD_KEYS, Fewlink
 
 from fewlink.evaluation.ranks import read_ranks
-from fewlink.evaluation.records import RecordStore
+from fewlink.evaluation.records import RecordStore, read_records
+from fewlink.models.trail.shipped import shipped
 
 OWN = """
 import numpy as np
@@ -38,6 +39,68 @@ def modules_and_paths_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     yield
     for name in ("own", "my_model"):
         sys.modules.pop(name, None)
+
+
+def test_evaluate_stores_a_record_and_prints_it(fewlink: Fewlink, tmp_path: Path) -> None:
+    answer = fewlink("evaluate", "umls", "--scorer", "popularity", "--split", "test", "--shots", 5, "--json")
+    assert (answer.code, answer.err) == (0, "")
+    record = json.loads(answer.out)
+    assert list(record) == RECORD_KEYS
+    assert (record["benchmark"], record["model"], record["split"], record["shots"]) == ("umls", "popularity", "test", 5)
+    assert (record["candidates"], record["references"], record["seed"]) == ("full", "first", 0)
+    assert record["queries"] == sum(r["queries"] for r in record["relations"].values())
+    assert record["command"] == "fewlink evaluate umls --scorer popularity --split test --shots 5 --json"
+    assert [r.model_dump() for r in read_records(tmp_path / "fewlink-results")] == [record]
+
+
+def test_evaluate_prints_a_table_with_every_relation(fewlink: Fewlink) -> None:
+    answer = fewlink("evaluate", "umls", "--scorer", "popularity", "--results", "here")
+    assert answer.code == 0
+    assert "MRR" in answer.out
+    assert "popularity" in answer.out
+    assert answer.out.endswith("stored in here\n")
+    for relation in read_records(Path("here"))[0].relations:
+        assert relation in answer.out
+
+
+def test_shipped_weights_are_named_in_the_record(fewlink: Fewlink) -> None:
+    words = ("evaluate", "umls", "--scorer", "trail", "--scorer", "rules", "--shots", 1, "--shots", 3, "--json")
+    records = json.loads(fewlink(*words).out)
+    assert [(r["model"], r["shots"]) for r in records] == [
+        ("trail-built-in", 1),
+        ("trail-built-in", 3),
+        ("rules", 1),
+        ("rules", 3),
+    ]
+    assert records[0]["config"] == {"weights": shipped().facts} and len(shipped().facts["sha256"]) == 64
+
+
+def test_each_draw_has_a_record(fewlink: Fewlink) -> None:
+    answer = fewlink("evaluate", "umls", "--scorer", "popularity", "--draws", 3, "--seed", 7, "--json")
+    records = json.loads(answer.out)
+    assert [r["references"] for r in records] == ["draw-1", "draw-2", "draw-3"]
+    assert {r["seed"] for r in records} == {7}
+    assert len(read_records(Path("fewlink-results"))) == 3
+    assert len({r["metrics"]["micro"]["mrr"] for r in records}) > 1
+
+
+def test_repeating_a_command_stores_its_record_once(fewlink: Fewlink) -> None:
+    first, second = (json.loads(fewlink("evaluate", "umls", "--json").out) for _ in range(2))
+    assert len(read_records(Path("fewlink-results"))) == 1
+    assert first["metrics"] == second["metrics"]
+
+
+def test_other_figures_are_shown_and_replace_a_record_on_demand(fewlink: Fewlink) -> None:
+    words = ("evaluate", "umls", "--scorer", "popularity", "--results", "kept")
+    fewlink(*words)
+    (record,) = read_records(Path("kept"))
+    RecordStore(Path("kept")).add(record.model_copy(update={"queries": 1}), replace=True)
+    answer = fewlink(*words)
+    assert answer.code == 2 and "popularity" in answer.out
+    assert "--replace" in answer.err
+    assert read_records(Path("kept"))[0].queries == 1
+    assert fewlink(*words, "--replace").code == 0
+    assert read_records(Path("kept"))[0].queries == record.queries
 
 
 @pytest.fixture
