@@ -80,7 +80,7 @@ def _commands(folder: Path) -> dict[str, list[object]]:
         "evaluate: an unknown scorer": ["evaluate", "umls", "--scorer", "nothing"],
         "evaluate: no shots": ["evaluate", "umls", "--shots", 0],
         "compare: one model": ["compare", "rules", "--benchmark", "umls"],
-        "models: an unknown model": ["models", "--model", "nothing"],
+        "models: an unknown model": ["models", "nothing"],
         "data: an unknown benchmark": ["data", "info", "nothing"],
         "data: compile to a folder that is there": ["data", "compile", umls, "--out", taken],
         "data: append a missing file": ["data", "append", taken, nowhere],
