@@ -153,14 +153,9 @@ def make_saved() -> None:
     append("run", [Path("new.tsv")])
 
 
-def make_pretrained() -> None:
-    make_benchmark()
-    pretrain("epochs=1")
-
-
-def pretrain(epochs: str) -> None:
-    words = ("--set", epochs, "--set", "dim=4", "--set", "save_every=1")
-    fewlink_command("pretrain", "bench", "--out", "vectors", *words)
+def train_vectors() -> None:
+    words = ("--set", "epochs=3", "--set", "dim=4", "--set", "save_every=1")
+    fewlink_command("train", "bench", "--model", "complex", "--out", "vectors", *words)
 
 
 def evaluate_rules() -> None:
@@ -235,11 +230,6 @@ COMMANDS = {
     ),
     "carve": Command(
         lambda: write_lines("towns.tsv", towns()),
-        lambda: fewlink_command("data", "carve", "towns.tsv", "--out", "new/bench", *BOUNDS, "--replace"),
-        lambda: Benchmark.open(Path("new/bench")).fingerprint if Path("new/bench").exists() else None,
-    ),
-    "carve a new one": Command(
-        lambda: write_lines("towns.tsv", towns()),
         lambda: make_once("new/bench", "data", "carve", "towns.tsv", *BOUNDS),
         lambda: Benchmark.open(Path("new/bench")).fingerprint if Path("new/bench").exists() else None,
     ),
@@ -255,8 +245,10 @@ COMMANDS = {
     ),
     "append to a run": Command(make_run, lambda: append("run", [Path("new.tsv")]), deployed_version),
     "save": Command(make_saved, lambda: Linker.load("run").save_pretrained("saved"), saved_version),
-    "pretrain": Command(
-        make_pretrained, lambda: pretrain("epochs=3"), lambda: Embeddings.open(Path("vectors")).digest()
+    "vectors": Command(
+        make_benchmark,
+        train_vectors,
+        lambda: Embeddings.open(Path("vectors")).digest() if Path("vectors").exists() else None,
     ),
     "card": Command(make_old_card, lambda: write_card("run"), card_version),
     "evaluate": Command(make_results, evaluate_rules, results_version),

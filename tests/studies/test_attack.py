@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import Fewlink, graph_of
+from tests.conftest import graph_of
 
 from fewlink.core.errors import FewlinkError
 from fewlink.evaluation.evaluator import TaskRanks
@@ -208,21 +207,6 @@ def test_references_are_drawn_from_what_was_known() -> None:
 def test_the_weights_of_the_study_never_saw_attack() -> None:
     graphs = shipped().facts["graphs"]
     assert graphs and not [name for name in graphs if "attack" in name]
-
-
-def test_a_tiny_study_runs_and_is_not_run_again(fewlink: Fewlink) -> None:
-    words = ("study", "attack", "--tiny")
-    assert fewlink(*words, "--todo").out.splitlines()[:2] == [
-        "popularity, all known pairs",
-        "popularity, K = 3, draw 1",
-    ]
-    done = fewlink(*words, "--json")
-    assert done.code == 0, done.err
-    tables = json.loads(done.out)["tables"]
-    assert [row[0] for row in tables[0]["rows"]] == ["popularity", "rules"]
-    assert fewlink(*words, "--todo").out.startswith("nothing to do")
-    refused = fewlink("study", "attack", "--checkpoint", "nowhere.pth")
-    assert (refused.code, "nowhere.pth" in refused.err) == (2, True)
 
 
 @pytest.mark.slow

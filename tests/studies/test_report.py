@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from fewlink.cli.results import report
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.evaluation.curves import CurvePoint, LearningCurve
 from fewlink.evaluation.records import Record, RecordStore
@@ -366,15 +363,6 @@ def test_a_file_that_cannot_be_shown_is_named(tmp_path: Path, name: str, content
     with pytest.raises(InputError, match=field) as error:
         write_report(tmp_path, tmp_path / "report.html")
     assert (error.value.path, error.value.line) == (tmp_path / name, 1)
-
-
-def test_the_command_writes_the_page_and_says_where(tmp_path: Path) -> None:
-    app = typer.Typer()
-    app.command()(report)
-    folder, out = store(tmp_path / "results", many()), tmp_path / "page.html"
-    done = CliRunner().invoke(app, [str(folder), "--out", str(out)])
-    assert done.exit_code == 0 and done.output.startswith(str(out))
-    assert out.read_text("utf-8").startswith("<!doctype html>")
 
 
 def test_the_error_names_a_folder_or_page_that_cannot_be_used(tmp_path: Path) -> None:

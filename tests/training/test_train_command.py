@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import typer
 from tests.conftest import town_lines, written
 from typer.testing import CliRunner, Result
 
 import fewlink
-from fewlink.cli.evaluate import evaluate
-from fewlink.cli.train import train
+from fewlink.cli import app
 from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import Vectors
 from fewlink.evaluation.records import read_records
@@ -37,9 +35,7 @@ def vectors(tmp_path: Path) -> Path:
 
 
 def train_command(*words: object) -> Result:
-    app = typer.Typer()
-    app.command()(train)
-    return CliRunner().invoke(app, [*map(str, words), "--device", "cpu"])
+    return CliRunner().invoke(app, ["train", *map(str, words), "--device", "cpu"])
 
 
 def test_training_reports_progress_and_continues(vectors: Path, tmp_path: Path) -> None:
@@ -47,7 +43,7 @@ def test_training_reports_progress_and_continues(vectors: Path, tmp_path: Path) 
     result = train_command(*words)
     assert result.exit_code == 0, result.output
     assert result.stderr.count("steps/s") == 2 and "s left" in result.stderr and "dev MRR" in result.stderr
-    assert "fsrl-as3 on umls, 2 shots" in result.stdout and "Hits@10" in result.stdout
+    assert "Hits@10" in result.stdout and "README.md" in result.stdout
     settings = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
     assert (settings["model"], settings["shots"], settings["steps"]) == ("fsrl-as3", 2, 4)
     more = train_command(*words, "--set", "steps=6")
@@ -60,8 +56,10 @@ def test_the_command_and_the_function_write_the_same_run(vectors: Path, tmp_path
     result = train_command("umls", "--model", "fsrl-as3", "--embeddings", vectors, "--out", tmp_path / "a", *QUICK)
     assert result.exit_code == 0, result.output
     fewlink.train("umls", "fsrl-as3", vectors=vectors, change=QUICK[1::2], out=tmp_path / "b")
-    for name in ("config.json", "best/weights.safetensors"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    config, other = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("a", "b"))
+    assert config["settings"] == other["settings"] and config["id"] == other["id"]
+    weights = [(tmp_path / name / "best" / "weights.safetensors").read_bytes() for name in ("a", "b")]
+    assert weights[0] == weights[1]
 
 
 def test_a_run_is_resumed_with_its_own_settings_and_vectors(vectors: Path, tmp_path: Path) -> None:
@@ -69,7 +67,7 @@ def test_a_run_is_resumed_with_its_own_settings_and_vectors(vectors: Path, tmp_p
     train_command("umls", "--model", "fsrl-as2a", "--shots", 2, "--embeddings", vectors, "--out", run, *QUICK)
     more = train_command("--resume", run, "--set", "steps=6")
     assert more.exit_code == 0, more.output
-    assert "fsrl-as2a  step 6/6" in more.stderr and "fsrl-as2a on umls, 2 shots" in more.stdout
+    assert "fsrl-as2a  step 6/6" in more.stderr
     other = train_command("--resume", run, "--set", "batch=9")
     assert "batch = 8" in error_of(other)
     assert "--out" in error_of(train_command("umls"))
@@ -110,7 +108,6 @@ def test_a_recipe_sets_model_and_shots_and_options_without_effect_raise(vectors:
     assert "--shots" in error_of(train_command("--resume", run, "--shots", 5))
     assert "--seed" in error_of(train_command("umls", "--set", "seed=9", "--out", run))
     assert "1, 1" in error_of(train_command("umls", "--seed", 1, "--seed", 1, "--out", tmp_path / "twice"))
-    assert "fewlink pretrain" in error_of(train_command("umls", "--recipe", "transe", "--out", tmp_path / "other"))
     mine.write_text('[settings]\nmodel = "fsrl"\n[vectors]\nrecipes = "transe"\n')
     assert "'recipe'" in error_of(train_command("umls", "--recipe", mine, "--out", tmp_path / "other"))
 
@@ -175,9 +172,7 @@ def test_a_failed_run_can_start_again_and_more_patience_continues(vectors: Path,
 
 
 def evaluate_command(*words: object) -> Result:
-    app = typer.Typer()
-    app.command()(evaluate)
-    return CliRunner().invoke(app, [*map(str, words), "--device", "cpu"])
+    return CliRunner().invoke(app, ["evaluate", *map(str, words), "--device", "cpu"])
 
 
 def test_runs_are_evaluated_with_their_own_seeds_on_their_benchmark(
@@ -260,7 +255,6 @@ def test_trail_takes_several_graphs(tmp_path: Path) -> None:
     words = ("umls", tmp_path / "more.tsv", "--model", "trail", "--out", run, *change)
     result = train_command(*words)
     assert result.exit_code == 0, result.output
-    assert "trail on umls, 3 shots" in result.stdout
     assert json.loads((run / "config.json").read_text())["settings"]["also"] == str(tmp_path / "more.tsv")
     assert "step 2/2  continued" in train_command(*words).stderr
     resumed = train_command("--resume", run)

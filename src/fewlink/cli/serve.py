@@ -28,9 +28,7 @@ def serve(
         "--allow-anyone",
         help="Serve other machines without a token: everyone who reaches the port can use the server.",
     ),
-    most_heads: int = typer.Option(
-        5_000, metavar="NUMBER", help="Maximum number of heads in one request."
-    ),
+    most_heads: int = typer.Option(5_000, metavar="NUMBER", help="Maximum number of heads in one request."),
     most_k: int = typer.Option(100, metavar="NUMBER", help="Maximum number of tails per head."),
     most_seconds: float = typer.Option(
         60, metavar="NUMBER", min=1, help="Maximum computing time of one request; longer requests are refused."
@@ -43,7 +41,7 @@ def serve(
         "--reference",
         "--references",
         metavar="TRIPLE|FILE",
-        help="A triple 'HEAD => RELATION => TAIL', or a file of triples, of a relation that the graph lacks: OpenRefine "
+        help="A triple 'HEAD => RELATION => TAIL', or a file of them, of a relation that the graph lacks: OpenRefine "
         "can add columns of its tails; repeatable.",
     ),
     project: Path = typer.Option(

@@ -199,5 +199,5 @@ def test_training_and_evaluating_from_the_command_line(model: str, changes: dict
     assert trained.code == 0, trained.err
     evaluated = fewlink("evaluate", "run", "--split", "dev", "--json", "--results", "records")
     assert evaluated.code == 0 and json.loads(evaluated.out)["model"] == model
-    settings = json.loads(fewlink("models", "--settings", "--model", model, "--json").out)
+    settings = json.loads(fewlink("models", model, "--json").out)["settings"]
     assert {"beta", *changes} <= {row["name"] for row in settings}

@@ -160,8 +160,8 @@ def test_the_command_evaluates_weights_of_a_file(fewlink: Fewlink) -> None:
         ("evaluate umls --scorer ultra --checkpoint absent.pth", "absent.pth"),
         ("evaluate umls --scorer rules --checkpoint a.pth", "--checkpoint"),
         ("evaluate umls --scorer ultra --checkpoint a.pth --set steps=3", "--checkpoint"),
-        ("train umls --model fsrl --out run --start a.pth", "start"),
-        ("train umls --model ultra --out run --start absent.pth", "absent.pth"),
+        ("train umls --model fsrl --out run --checkpoint a.pth", "start"),
+        ("train umls --model ultra --out run --checkpoint absent.pth", "absent.pth"),
     ],
 )
 def test_commands_that_do_not_fit_say_what_to_do(fewlink: Fewlink, words: str, told: str) -> None:
@@ -252,7 +252,9 @@ def test_ultra_can_be_trained_from_nothing(tmp_path: Path) -> None:
 
 def test_the_command_tunes_weights_of_a_file(fewlink: Fewlink) -> None:
     words = [f"--set={name}={value}" for name, value in TINY.items()]
-    done = fewlink("train", "umls", "--model", "ultra", "--start", weights_file(), "--out", "run", *words, "--json")
+    done = fewlink(
+        "train", "umls", "--model", "ultra", "--checkpoint", weights_file(), "--out", "run", *words, "--json"
+    )
     assert done.code == 0, done.err
     told = fewlink("evaluate", "run", "--json", "--results", "r")
     assert told.code == 0 and json.loads(told.out)["model"] == "ultra"
