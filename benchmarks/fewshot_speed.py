@@ -29,13 +29,11 @@ from fewlink.core.memory import hardware
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.models.contract import Question
 from fewlink.models.embeddings import Embeddings
-from fewlink.models.fsrl.assembly import assemble
-from fewlink.models.fsrl.exact import encode_all
-from fewlink.models.fsrl.learner import STEPS_AT_ONCE, FewShotLearner, LearnerRun
-from fewlink.models.fsrl.model import FewShotModel
+from fewlink.models.fsrl.learner import STEPS_AT_ONCE, FewShotLearner
+from fewlink.models.fsrl.model import FewShotModel, initial_model, inputs_of
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.reference import FSRL, Background, ReferenceScorer, episodes, train
-from fewlink.models.fsrl.scorer import FewShotScorer
+from fewlink.models.fsrl.scorer import FewShotScorer, encode_all
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.tasks import Benchmark, Task, candidates_of, open_benchmark
 from fewlink.training.trainer import deterministic
@@ -73,14 +71,13 @@ def case_of(name: str, device: str) -> Case:
 
 @functools.cache
 def our_model(case: Case) -> tuple[FewShotModel, Neighbourhood]:
-    return assemble(case.benchmark.graph, case.embeddings, case.settings, case.device)
+    model = initial_model(case.embeddings.dim, case.settings).to(case.device)
+    return model, inputs_of(case.benchmark.graph, case.embeddings, case.settings).to(case.device)
 
 
 @functools.cache
 def our_learner(case: Case, seeds: int) -> FewShotLearner:
-    return FewShotLearner(
-        case.benchmark, [LearnerRun(case.embeddings, case.settings.replace(seed=seed)) for seed in range(seeds)]
-    )
+    return FewShotLearner(case.benchmark, case.embeddings, case.settings, range(seeds))
 
 
 def our_episode(case: Case, number: int) -> tuple[Tensor, Tensor]:

@@ -76,7 +76,7 @@ def pretrain(compiled: Path, out: Path) -> Figures:
 
 def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     """Steps of FSRL with the paper's settings."""
-    from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun
+    from fewlink.models.fsrl.learner import FewShotLearner
     from fewlink.models.fsrl.settings import FewShotSettings
     from fewlink.tasks import Benchmark
 
@@ -84,7 +84,7 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     vectors = random_vectors(benchmark)
     warm_up()
     start = time.perf_counter()
-    learner = FewShotLearner(benchmark, [LearnerRun(vectors, FewShotSettings(device=device, seed=SEED))])
+    learner = FewShotLearner(benchmark, vectors, FewShotSettings(device=device), [SEED])
     set_up = time.perf_counter() - start
     most = learner.steps_at_once
     blocks = timed(BLOCKS + WARM_UP, lambda turn: learner.run_steps(turn * most, most), device)[WARM_UP:]
@@ -161,7 +161,7 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
     """Write a run folder as training does, with random vectors and initial weights."""
     from fewlink.models.checkpoints import save_best
     from fewlink.models.family import NoVectors
-    from fewlink.models.fsrl.compositions import build
+    from fewlink.models.fsrl.model import build
     from fewlink.models.fsrl.settings import FewShotSettings
     from fewlink.models.settings import ModelSettings
     from fewlink.models.trail.learner import network_of
@@ -226,7 +226,7 @@ def resident() -> int:
 
 def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     """A model with initial weights and, for FSRL, random vectors."""
-    from fewlink.models.fsrl.assembly import assemble
+    from fewlink.models.fsrl.model import initial_model, inputs_of
     from fewlink.models.fsrl.scorer import FewShotScorer
     from fewlink.models.fsrl.settings import FewShotSettings
     from fewlink.models.trail.learner import network_of
@@ -238,8 +238,12 @@ def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     if model == "trail":
         known = known_graph(benchmark)
         return TrailScorer(model, network_of(TrailSettings()).to(device), ReadGraph.of(known, names=False).to(device))
+    vectors = random_vectors(benchmark)
+    settings = FewShotSettings(model=model)
     return FewShotScorer(
-        model, *assemble(benchmark.graph, random_vectors(benchmark), FewShotSettings(model=model), device)
+        model,
+        initial_model(vectors.dim, settings).to(device),
+        inputs_of(benchmark.graph, vectors, settings).to(device),
     )
 
 

@@ -69,7 +69,6 @@ IN_README = {
     "fsrl": "FSRL (2020), as in the paper",
     "fsrl-tuned": "FSRL, tuned here",
     "metar-in-train": "MetaR (2019)",
-    "gana": "GANA (2021)",
     "ultra-50g": "ULTRA (2024)",
     "trix-entity-prediction": "TRIX (2024)",
     "trail-no-names": "**TRAIL** without names",

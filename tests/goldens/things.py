@@ -359,7 +359,7 @@ def _fast_fsrl(values: Mapping[str, Tensor], graph: Any, vectors: Any, reference
     """Scores and reconstruction loss of the fast model with the parameters of `reference.py`."""
     from torch.func import functional_call
 
-    from fewlink.models.fsrl.compositions import build
+    from fewlink.models.fsrl.model import build
     from fewlink.models.fsrl.neighbourhood import Neighbourhood
 
     d = vectors.entities.shape[1]

@@ -105,7 +105,7 @@ def test_a_part_of_a_study() -> None:
 
 def test_a_part_of_a_leaderboard() -> None:
     plan = read_plan("rivals")
-    assert {"popularity", "complex", "fsrl", "metar", "gana", "ultra-4g", "trail-built-in", "trail"} <= {*plan.names}
+    assert {"popularity", "complex", "fsrl", "metar", "ultra-4g", "trail-built-in", "trail"} <= {*plan.names}
     part = plan.with_only(["trail", "rules"], [3], 2, "nell-one")
     assert part.names == ["rules", "trail"]
     cells = [(r.models, r.benchmarks, r.shots, r.seeds) for r in part.rivals if r.models and r.benchmarks]

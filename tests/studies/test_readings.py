@@ -214,11 +214,6 @@ def test_readings_that_are_only_ranked_otherwise_share_their_runs(tmp_path: Path
     shared = [job for job in jobs if len(job.rankings) == 2]
     assert [job.settings.seed for job in shared] == [0, 1]
     assert {r.candidates for r in shared[0].rankings} == {"paper", "released"}
-    groups = study._groups(jobs, "cuda")
-    names = [[(job.settings.model, job.vectors.recipe, job.settings.dropout) for job in group] for group in groups]
-    assert sorted(map(len, groups)) == [2, 2, 4]  # vectors may differ side by side; dropout and model may not
-    assert all(len({(model, dropout) for model, _, dropout in group}) == 1 for group in names)
-    assert [len(group) for group in study._groups(jobs, "cpu")] == [1] * len(jobs)
 
 
 def test_readings_of_fewer_steps_share_the_longest_run(tmp_path: Path) -> None:

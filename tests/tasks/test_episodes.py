@@ -59,9 +59,8 @@ def literal(
     batch: int,
     negatives: int,
     shared: bool,
-    reference_negatives: int,
 ) -> list[Any]:
-    """An episode in plain Python integers: [task, references, queries, negatives, negatives of the references]."""
+    """An episode in plain Python integers: [task, references, queries, negatives]."""
 
     def mix(x: int) -> int:
         x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
@@ -91,9 +90,7 @@ def literal(
     for j, (head, _) in enumerate(queries):
         known, separate = set(task.known_tails[head].tolist()), false_tails("negatives", j, head, negatives)
         cells.append([c if shared and c not in known else o for c, o in zip(common, separate, strict=True)])
-    references = order[:shots]
-    held = [false_tails("references", j, head, reference_negatives) for j, (head, _) in enumerate(references)]
-    return [chosen, references, queries, cells, held]
+    return [chosen, order[:shots], queries, cells]
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -108,7 +105,7 @@ def test_an_episode_equals_a_literal_one(
     shared: bool, lists: Lists, known: list[tuple[int, int]], number: int, seed: int, batch: int
 ) -> None:
     tasks = make_tasks(lists, known)
-    options: dict[str, Any] = {"shots": 2, "batch": batch, "negatives": 3, "shared": shared, "reference_negatives": 2}
+    options: dict[str, Any] = {"shots": 2, "batch": batch, "negatives": 3, "shared": shared}
     episodes = sample(tasks, [number], entities=11, seeds=[seed], **options)
     assert [x[0, 0].tolist() for x in episodes] == literal(tasks, 11, number, seed, **options)
 
@@ -130,7 +127,7 @@ def test_shapes_are_seeds_by_numbers() -> None:
     tasks = [task_of([(0, 1), (1, 2), (2, 3), (3, 4)], range=range(10))]
     for shared in (False, True):
         episodes = sample(tasks, [5, 2, 9], shots=2, batch=7, negatives=4, shared=shared, seeds=[3, 1])
-        shapes = [(2, 3), (2, 3, 2, 2), (2, 3, 7, 2), (2, 3, 7, 4), (2, 3, 2, 0)]
+        shapes = [(2, 3), (2, 3, 2, 2), (2, 3, 7, 2), (2, 3, 7, 4)]
         assert [tuple(x.shape) for x in episodes] == shapes
         assert all(x.dtype == torch.int64 for x in episodes)
 
@@ -304,9 +301,9 @@ def test_contrasted_episodes_keep_pairs_and_negatives_apart(
     except FewlinkError as error:
         assert "every entity is a known tail" in str(error)
         return
-    for references, reference_false, queries, false, number in zip(*(part.tolist() for part in episodes), strict=True):
-        given, asked, task = [tuple(p) for p in references], [tuple(p) for p in queries], tasks[number]
-        assert {*given, *asked} <= {tuple(p) for p in task.pairs.tolist()}
+    for references, reference_false, queries, false in zip(*(part.tolist() for part in episodes), strict=True):
+        given, asked = [tuple(p) for p in references], [tuple(p) for p in queries]
+        task = next(task for task in tasks if {*given, *asked} <= {tuple(p) for p in task.pairs.tolist()})
         assert len({*given}) == shots and not {*given} & {*asked}
         assert len({*asked}) == min(batch, len(task.pairs) - shots) or len({*asked}) < batch
         for (head, _), tails in zip([*references, *queries], [*reference_false, *false], strict=True):

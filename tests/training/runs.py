@@ -13,6 +13,8 @@ import torch
 from tests.conftest import quickly
 
 from fewlink.models.embeddings import Embeddings
+from fewlink.models.fsrl.model import FewShotModel, initial_model, inputs_of
+from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.training.trainer import Trainer
@@ -41,6 +43,11 @@ def vectors(seed: int = 0, dim: int = 8, dtype: torch.dtype = torch.float32) -> 
 
 def small(**changes: Any) -> FewShotSettings:
     return FewShotSettings(**{**SMALL, **changes})
+
+
+def assembled(settings: FewShotSettings) -> tuple[FewShotModel, Neighbourhood]:
+    """A model with its initial parameters, and its inputs."""
+    return initial_model(vectors().dim, settings), inputs_of(umls().graph, vectors(), settings)
 
 
 def doubled(settings: FewShotSettings, *seeds: int) -> Trainer:

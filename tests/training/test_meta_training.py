@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.training.runs import doubled, lines_of, saved, small, timeless, umls, vectors
+from tests.training.runs import assembled, doubled, lines_of, saved, small, timeless, umls, vectors
 from tests.training.runs import quick as quick
 from torch import nn
 
@@ -20,9 +20,8 @@ from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.checkpoints import FORMAT, load_best, load_state
 from fewlink.models.fsrl import learner as learner_room
-from fewlink.models.fsrl.assembly import assemble
-from fewlink.models.fsrl.compositions import COMPOSITIONS
-from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun
+from fewlink.models.fsrl.learner import FewShotLearner
+from fewlink.models.fsrl.model import COMPOSITIONS
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.tasks.episodes import EpisodeSampler, compact
 from fewlink.training import open_run
@@ -30,8 +29,7 @@ from fewlink.training import trainer as trainer_room
 from fewlink.training.trainer import Trainer, train_run
 
 DEV = Protocol("dev", 3, "full")
-OURS = ("fsrl-maml", "fsrl-anil", "fsrl-text", "fsrl-tuned")
-RECONSTRUCTING = ("fsrl", "fsrl-as1", "fsrl-as2b", "fsrl-as3", "fsrl-released", *OURS)
+RECONSTRUCTING = ("fsrl", "fsrl-as1", "fsrl-as2b", "fsrl-as3", "fsrl-released", "fsrl-tuned")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +43,7 @@ def test_steps_equal_a_literal_algorithm_1(loss: str, relations: int, rate: floa
     trainer = doubled(settings, 0)
     losses = trainer.learner.learn(0, trainer.learner.ids(0, 4))[..., 0]  # (steps, 3)
 
-    model, around = assemble(umls().graph, vectors(), settings, "cpu")
+    model, around = assembled(settings)
     model.double(), around.double()
     tables = [around.entities.requires_grad_(), around.relations.requires_grad_()] if rate else []
     adam = torch.optim.Adam([{"params": [*model.parameters()], "lr": 1e-3}, {"params": tables, "lr": rate}])
@@ -54,7 +52,7 @@ def test_steps_equal_a_literal_algorithm_1(loss: str, relations: int, rate: floa
     for step in range(4):
         rank, restored = torch.zeros(2, dtype=torch.float64)
         for number in range(step * relations, (step + 1) * relations):
-            _, references, queries, negatives, _ = (part[0] for part in sampler(torch.tensor([number])))
+            _, references, queries, negatives = (part[0] for part in sampler(torch.tensor([number])))
             for (head, tail), polluted in zip(queries[0].tolist(), negatives[0].tolist(), strict=True):
                 true, *false = (
                     model(everyone, references, torch.tensor([[[head, t]]]), around)[0].squeeze() / 2.0
@@ -293,7 +291,7 @@ def test_episodes_are_laid_out_query_by_query(shared: bool) -> None:
         for run in range(2):
             references, pairs = (batch.ids[run][part[run]] for part in (batch.references, batch.pairs))
             for relation in range(2):
-                _, own, queries, negatives, _ = (part[run, 2 * step + relation] for part in episodes)
+                _, own, queries, negatives = (part[run, 2 * step + relation] for part in episodes)
                 assert torch.equal(references[relation], own) and torch.equal(pairs[relation, :8], queries)
                 polluted = pairs[relation, 8:].view(8, 3, 2)
                 assert torch.equal(polluted[..., 0], queries[:, :1].expand(-1, 3))
@@ -307,9 +305,8 @@ def test_episodes_are_laid_out_query_by_query(shared: bool) -> None:
 
 def test_each_of_several_runs_has_the_neighbours_of_its_seed() -> None:
     settings, seeds = small(neighbours=2), [3, 4, 5]
-    table = vectors()
-    learner = FewShotLearner(umls(), [LearnerRun(table, settings.replace(seed=seed)) for seed in seeds])
+    learner = FewShotLearner(umls(), vectors(), settings, seeds)
     found = [learner.scorer(run).around.neighbours.entities for run in range(3)]
-    own = [assemble(umls().graph, vectors(), settings.replace(seed=seed), "cpu")[1] for seed in seeds]
+    own = [assembled(settings.replace(seed=seed))[1] for seed in seeds]
     assert all(torch.equal(one, around.neighbours.entities) for one, around in zip(found, own, strict=True))
     assert not torch.equal(found[0], found[1])

@@ -22,7 +22,7 @@ from tests.training.runs import quick as quick
 
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
-from fewlink.models.fsrl.assembly import assemble
+from fewlink.models.fsrl.model import initial_model, inputs_of
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.tasks import Benchmark
@@ -79,7 +79,8 @@ def evaluations() -> dict[str, Evaluation]:
     """A model and a scorer without learning, on dev and on relations of one query: some shards of those are empty."""
     graph, tasks = umls().graph, umls().tasks["dev"]
     few = Benchmark("few", graph, {"dev": [dataclasses.replace(task, pairs=task.pairs[:4]) for task in tasks]})
-    model, around = assemble(graph, vectors(), small(), "cpu")
+    model = initial_model(vectors().dim, small())
+    around = inputs_of(graph, vectors(), small())
     scorers = [FewShotScorer("fsrl", model.float(), around), learning_free("popularity", graph)]
     return {
         f"{scorer.name}, {benchmark.name}, {candidates}": evaluate(benchmark, scorer, Protocol("dev", 3, candidates))

@@ -37,9 +37,8 @@ from fewlink.models import trained_family
 from fewlink.models.embeddings import Embeddings
 from fewlink.models.embeddings.table import save_tensors
 from fewlink.models.family import RunState
-from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun, shared_settings
+from fewlink.models.fsrl.learner import FewShotLearner
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.models.vectors import pretraining_settings
 from fewlink.studies.jobs import training_time
 from fewlink.studies.plan import OTHER, Figures, Plan, published_figures
 from fewlink.studies.study import Study, StudyOutput
@@ -369,18 +368,8 @@ def _jobs(plan: Plan, workspace: Workspace) -> list[Job]:
 
 
 def _groups(jobs: Sequence[Job], device: str) -> list[list[Job]]:
-    """Jobs that train side by side: on a GPU those that share their settings, on the CPU each by itself."""
-    if device == "cpu":
-        return [[job] for job in jobs]
-    groups: dict[str, list[Job]] = {}
-    for job in jobs:
-        dim = pretraining_settings(job.vectors, device).dim
-        groups.setdefault(shared_settings(job.settings, dim), []).append(job)
-    return [
-        group[first : first + MAX_SIDE_BY_SIDE]
-        for group in groups.values()
-        for first in range(0, len(group), MAX_SIDE_BY_SIDE)
-    ]
+    """The jobs, each by itself."""
+    return [[job] for job in jobs]
 
 
 def evaluation_steps(settings: FewShotSettings) -> list[int]:
@@ -398,7 +387,8 @@ def _run_group(group: Sequence[Job], workspace: Workspace) -> None:
     vectors = {job.vectors: _vectors(job, workspace) for job in group}
     progress_of = GroupProgress(workspace.work / "readings" / _digest(group, benchmark))
     with deterministic(workspace.device), _tf32():
-        learner = FewShotLearner(benchmark, [LearnerRun(vectors[job.vectors], job.settings) for job in group])
+        (job,) = group
+        learner = FewShotLearner(benchmark, vectors[job.vectors], job.settings, [job.settings.seed])
         points = _train(learner, group, benchmark, progress_of, title, workspace.log)
     for job, of_job in zip(group, points, strict=True):
         facts = {**_plain(job.vectors), "sha256": vectors[job.vectors].digest()}
@@ -541,7 +531,7 @@ class GroupProgress:
             self._seconds = self._saved_at - began
 
     def save(self, learner: FewShotLearner, step: int, points: Points) -> None:
-        states = [learner.state(run) for run in range(len(learner.runs))]
+        states = [learner.state(run) for run in range(len(learner.seeds))]
         facts = {"step": step, "points": [[[p.model_dump() for p in curve] for curve in job] for job in points]}
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(self.folder, FORMAT, facts) as draft:

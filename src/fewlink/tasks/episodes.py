@@ -26,14 +26,13 @@ class Episodes(NamedTuple):
     """Episodes: n for each of S seeds.
 
     Shapes: `tasks` (S, n); `references` (S, n, K, 2); `queries` (S, n, B, 2); `negatives` (S, n, B, N);
-    `reference_negatives` (S, n, K, M), false tails of the references; all int64.
+    all int64.
     """
 
     tasks: Tensor
     references: Tensor
     queries: Tensor
     negatives: Tensor
-    reference_negatives: Tensor
 
 
 class EpisodeSampler:
@@ -55,7 +54,6 @@ class EpisodeSampler:
         batch: int = 128,
         negatives: int = 1,
         shared: bool = False,
-        reference_negatives: int = 0,
         seeds: Sequence[int] = (0,),
         device: str | torch.device = "cpu",
     ) -> None:
@@ -70,13 +68,12 @@ class EpisodeSampler:
         self.batch = batch
         self.negatives = negatives
         self.shared = shared
-        self.reference_negatives = reference_negatives
         self.device = torch.device(device)
         sizes = [len(task.pairs) for task in tasks]
         self._sizes = torch.tensor(sizes, device=self.device)  # (T,)
         self._begins = torch.tensor([0, *accumulate(sizes)][:-1], device=self.device)  # (T,)
         self._widest = max(sizes)
-        widest = max(len(tasks), self._widest, 2 * shots, 2 * batch, batch * negatives, shots * reference_negatives)
+        widest = max(len(tasks), self._widest, 2 * shots, 2 * batch, batch * negatives)
         self.at_once = max(1, MAX_ELEMENTS // (len(seeds) * widest))
         pairs = np.concatenate([task.pairs for task in tasks]).astype(np.int64)
         self._pairs = torch.from_numpy(pairs).to(self.device)  # (all pairs, 2)
@@ -106,13 +103,7 @@ class EpisodeSampler:
             self._pairs[shuffled[..., : self.shots]],
             self._pairs[queries],
             self._negatives(numbers, tasks, self._false.rows[queries]),
-            self._reference_negatives(numbers, self._false.rows[shuffled[..., : self.shots]]),
         )
-
-    def _reference_negatives(self, numbers: Tensor, rows: Tensor) -> Tensor:
-        """False tails (S, n, K, M) of the references in these rows (S, n, K)."""
-        hashes = self._hashes("references", numbers, self.shots * self.reference_negatives)
-        return self._false.draw(rows, hashes.unflatten(-1, (self.shots, self.reference_negatives)))
 
     def _negatives(self, numbers: Tensor, tasks: Tensor, rows: Tensor) -> Tensor:
         """False tails (S, n, B, N) of the queries in these rows (S, n, B); tasks (S, n, 1)."""
@@ -132,15 +123,13 @@ class EpisodeSampler:
 class ContrastedEpisodes(NamedTuple):
     """Episodes of one seed whose references have negatives too.
 
-    Shapes: `references` (n, K, 2), `reference_negatives` (n, K, N), `queries` (n, B, 2), `negatives` (n, B, N); `tasks`
-    (n,), numbers of the sampler's tasks.
+    Shapes: `references` (n, K, 2), `reference_negatives` (n, K, N), `queries` (n, B, 2), `negatives` (n, B, N).
     """
 
     references: Tensor
     reference_negatives: Tensor
     queries: Tensor
     negatives: Tensor
-    tasks: Tensor
 
 
 class ContrastedSampler(EpisodeSampler):
@@ -157,7 +146,6 @@ class ContrastedSampler(EpisodeSampler):
             self._false_tails("references", numbers, references),
             self._pairs[queries],
             self._false_tails("negatives", numbers, queries),
-            tasks.squeeze(1),
         )
 
     def _places(self, numbers: Tensor, sizes: Tensor) -> Tensor:
@@ -291,23 +279,14 @@ class EpisodeBatch(NamedTuple):
 class Layout:
     """The positions of an episode's entities. They are the same in every step, so that a step needs only the ids.
 
-    An episode has its references, the false tails of the references, its queries, and the false tails of the queries.
+    An episode has its references, its queries, and the false tails of the queries.
     """
 
-    def __init__(
-        self,
-        runs: int,
-        relations: int,
-        shots: int,
-        batch: int,
-        negatives: int,
-        device: str,
-        reference_negatives: int = 0,
-    ) -> None:
+    def __init__(self, runs: int, relations: int, shots: int, batch: int, negatives: int, device: str) -> None:
         self.relations = relations
-        sizes = (2 * shots, shots * reference_negatives, 2 * batch, batch * negatives)
+        sizes = (2 * shots, 2 * batch, batch * negatives)
         positions = torch.arange(sum(sizes), device=device)
-        references, _, queries, false_tails = positions.split(sizes)
+        references, queries, false_tails = positions.split(sizes)
         references = references.view(-1, 2)
         queries = queries.view(-1, 2)
         false_tails = false_tails.view(batch, -1)
@@ -319,7 +298,7 @@ class Layout:
 
     def ids(self, episodes: Episodes) -> Tensor:
         """The entities (S, steps, U) of the steps that these episodes (S, steps · R) make up."""
-        parts = (episodes.references, episodes.reference_negatives, episodes.queries, episodes.negatives)
+        parts = (episodes.references, episodes.queries, episodes.negatives)
         columns = [ids.flatten(2) for ids in parts]
         steps: Tensor = torch.cat(columns, -1).unflatten(1, (-1, self.relations))
         return steps.flatten(2)

@@ -17,7 +17,6 @@ from torch.func import functional_call
 from fewlink.models.fsrl import aggregator as aggregators
 from fewlink.models.fsrl import encoder as encoders
 from fewlink.models.fsrl import matcher as matchers
-from fewlink.models.fsrl import pair as pairs
 from fewlink.models.fsrl import reference
 from fewlink.models.fsrl import reference_variants as variants
 from fewlink.models.fsrl.model import FewShotModel
@@ -59,15 +58,8 @@ def neighbours_in(s: Neighbourhood) -> list[list[tuple[int, int]]]:
     return [every[begin:end] for begin, end in itertools.pairwise(s.neighbours.offsets.tolist())]
 
 
-def has_any(s: Neighbourhood) -> Tensor:
-    """Which entities have a neighbour: (E,)."""
-    return torch.tensor([bool(own) for own in neighbours_in(s)])
-
-
-def random_surroundings(
-    seed: int, dim: int, slots: int, entities: int = 7, relations: int = 6, names: int = 0
-) -> Neighbourhood:
-    """Entity 0 has no neighbour and entity 1 fills every slot; a name has `names` numbers."""
+def random_surroundings(seed: int, dim: int, slots: int, entities: int = 7, relations: int = 6) -> Neighbourhood:
+    """Entity 0 has no neighbour and entity 1 fills every slot."""
     draw = torch.Generator().manual_seed(seed)
 
     def below(bound: int) -> int:
@@ -75,7 +67,7 @@ def random_surroundings(
 
     counts = [0, slots, *(below(slots + 1) for _ in range(entities - 2))]
     neighbours = [[(below(relations), below(entities)) for _ in range(count)] for count in counts]
-    return surroundings_of(normal(seed, entities, dim + names), normal(seed + 1, relations, dim), neighbours, slots)
+    return surroundings_of(normal(seed, entities, dim), normal(seed + 1, relations, dim), neighbours, slots)
 
 
 def ask(model: FewShotModel, references: Tensor, queries: Tensor, s: Neighbourhood) -> tuple[Tensor, Tensor]:
@@ -97,12 +89,8 @@ REFERENCES: dict[type[nn.Module], tuple[Callable[..., nn.Module], Mapping[str, s
     encoders.MeanNeighbours: (variants.MeanEncoder, {}),
     encoders.ProjectedMean: (variants.ProjectedMeanEncoder, {"W": "projection"}),
     encoders.ReleasedNeighbours: (variants.ReleasedEncoder, {"W": "projection", "u": "u"}),
-    encoders.NamedNeighbours: (
-        variants.NamedEncoder,
-        {**ATTENTION, "P": "attention.name", "Q": "own"},
-    ),
     encoders.OwnAndNeighbours: (variants.OwnAndNeighboursEncoder, {**ATTENTION, "V": "own"}),
-    pairs.FeedForward: (variants.FeedForward, {"W_1": "inner", "W_2": "outer", "a": "a", "b": "b"}),
+    matchers.FeedForward: (variants.FeedForward, {"W_1": "inner", "W_2": "outer", "a": "a", "b": "b"}),
     aggregators.RecurrentAutoencoder: (
         reference.RecurrentAutoencoderAggregator,
         {**ENCODER, **DECODER, **WEIGHED},
@@ -155,31 +143,10 @@ def by_reference(part: nn.Module, sizes: Sequence[int], *inputs: Any) -> Any:
     return functional_call(module, parameters_for_reference(part), inputs)
 
 
-def encoded(encoder: encoders.Encoder, ids: Tensor, s: Neighbourhood) -> Tensor:
-    """Entities (…,) to (…, width)."""
-    sizes = [s.dim, *names_in(encoder, s)]
-    return by_reference(encoder, sizes, ids.flatten(), background_of(s)).reshape(*ids.shape, encoder.width)
-
-
-def names_in(encoder: nn.Module, s: Neighbourhood) -> list[int]:
-    """How many numbers a name has, if the encoder reads names."""
-    return [s.entities.shape[1] - s.dim] if isinstance(encoder, encoders.NamedNeighbours) else []
-
-
-def paired(pair: pairs.PairEncoder, heads: Tensor, tails: Tensor) -> Tensor:
+def paired(pair: matchers.PairEncoder, heads: Tensor, tails: Tensor) -> Tensor:
     """Heads and tails (…, d) to pairs (…, 2d)."""
     both = torch.cat([heads, tails], -1)
-    return both if isinstance(pair, pairs.Concatenation) else by_reference(pair, [both.shape[-1]], both)
-
-
-def aggregated(aggregator: nn.Module, references: Tensor) -> tuple[Tensor, Tensor]:
-    """References (…, K, w) to vectors (…, M, w) and reconstruction losses (…,), one set at a time."""
-    leading, w = references.shape[:-2], references.shape[-1]
-    if isinstance(aggregator, aggregators.EveryReference):
-        return references, references.new_zeros(leading)
-    found = [by_reference(aggregator, [w], references[place]) for place in places(leading)]
-    vectors, losses = zip(*found, strict=True)
-    return gathered(leading, vectors).unsqueeze(-2), gathered(leading, losses)
+    return both if isinstance(pair, matchers.Concatenation) else by_reference(pair, [both.shape[-1]], both)
 
 
 def matched(matcher: nn.Module, queries: Tensor, vectors: Tensor) -> Tensor:
@@ -196,9 +163,9 @@ def scored(name: str, model: FewShotModel, references: Tensor, queries: Tensor, 
     """Scores (B, Q) and reconstruction losses (B,) of references (B, K, 2) and queries (B, Q, 2) by the whole model."""
     variant = variants.VARIANTS[name]
     parts = {"encoder": model.encoder, "aggregator": model.aggregator, "matcher": model.matcher}
-    if isinstance(model.pair, pairs.FeedForward):
+    if isinstance(model.pair, matchers.FeedForward):
         variant, parts["feed_forward"] = variants.with_pair_block(variant), model.pair
-    whole = variant(s.dim, getattr(model.matcher, "steps", 0), *names_in(model.encoder, s)).double()
+    whole = variant(s.dim, getattr(model.matcher, "steps", 0)).double()
     parameters = {
         f"{where}.{label}": value
         for where, part in parts.items()
@@ -214,7 +181,7 @@ def scored(name: str, model: FewShotModel, references: Tensor, queries: Tensor, 
 
 def background_of(s: Neighbourhood) -> Background:
     """The same neighbours, padded with −1."""
-    neighbours = torch.full((s.entity_count, s.neighbours.slots, 2), -1)
+    neighbours = torch.full((len(s.entities), s.neighbours.slots, 2), -1)
     for entity, own in enumerate(neighbours_in(s)):
         for slot, neighbour in enumerate(own):
             neighbours[entity, slot] = torch.tensor(neighbour)

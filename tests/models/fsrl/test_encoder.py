@@ -6,14 +6,8 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.models.fsrl.oracle import (
-    assert_same,
     close,
-    encoded,
-    has_any,
-    neighbours_in,
     normal,
     parameters_of,
     random_surroundings,
@@ -84,25 +78,6 @@ def test_own_vector_beside_the_neighbours_by_hand() -> None:
     close(found, [[math.tanh(1.0), math.tanh(1.75)], [math.tanh(2.5), 0.0]])
 
 
-@pytest.mark.parametrize("kind", ENCODERS)
-@settings(max_examples=30)
-@given(
-    seed=st.integers(0, 10_000),
-    slots=st.integers(0, 6),
-    dim=st.integers(1, 5),
-    shape=st.sampled_from([(), (1,), (7,), (2, 3), (2, 1, 3)]),
-)
-def test_an_encoder_is_the_reference(
-    kind: type[nn.Module], seed: int, slots: int, dim: int, shape: tuple[int, ...]
-) -> None:
-    encoder, s = parameters_of(kind(dim), seed), random_surroundings(seed, dim, slots)
-    ids = (torch.arange(math.prod(shape)) % 7).reshape(shape)  # with entity 0, which has no neighbour
-    leaves = [*encoder.parameters(), s.entities.requires_grad_(), s.relations.requires_grad_()]
-    fast = encoder(ids, s)
-    assert fast.shape == (*shape, encoder.width)
-    assert_same([fast], [encoded(encoder, ids, s)], leaves)
-
-
 def wider(s: Neighbourhood, added: int, id_of_padding: int = 0) -> Neighbourhood:
     """The same neighbours with further slots that hold none, and another id for none."""
     none = torch.tensor([id_of_padding], dtype=torch.int32)
@@ -116,29 +91,6 @@ def test_padding_changes_nothing(kind: type[nn.Module], added: int) -> None:
     encoder, s = parameters_of(kind(3), 1), random_surroundings(2, 3, 4)
     for id_of_padding in (0, 5):
         close(encoder(EVERY, wider(s, added, id_of_padding)), encoder(EVERY, s))
-
-
-@pytest.mark.parametrize("added", [1, 5])
-def test_padding_takes_its_share_of_attention_in_the_authors_program(added: int) -> None:
-    encoder, s = parameters_of(ReleasedNeighbours(3), 1), random_surroundings(2, 3, 4)
-    some = has_any(s)
-    change = (encoder(EVERY, wider(s, added)) - encoder(EVERY, s)).abs().amax(1)
-    assert (change[some] > 1e-3).all() and not change[~some].any() and 0 < some.sum() < 7
-    close(encoder(EVERY, wider(s, added, id_of_padding=5)), encoder(EVERY, wider(s, added)))
-
-
-@pytest.mark.parametrize("kind", ENCODERS)
-def test_what_stands_in_a_padded_slot_changes_nothing(kind: type[nn.Module]) -> None:
-    encoder, s = parameters_of(kind(3), 1), random_surroundings(2, 3, 4)
-    close(encoder(EVERY, wider(s, 0, id_of_padding=5)), encoder(EVERY, s))
-
-
-@pytest.mark.parametrize("kind", ENCODERS)
-@given(order=st.permutations(range(5)))
-def test_the_order_of_the_neighbours_changes_nothing(kind: type[nn.Module], order: list[int]) -> None:
-    encoder, s = parameters_of(kind(3), 1), random_surroundings(4, 3, 5)
-    other = [[own[i] for i in order if i < len(own)] for own in neighbours_in(s)]
-    close(encoder(EVERY, surroundings_of(s.entities, s.relations, other, 5)), encoder(EVERY, s))
 
 
 @pytest.mark.parametrize("slots", [0, 1, 4])
@@ -158,37 +110,3 @@ def test_a_graph_without_any_edge(kind: type[nn.Module], slots: int) -> None:
     for label, parameter in encoder.named_parameters():
         if not label.startswith("own."):
             assert parameter.grad is None or not parameter.grad.any(), label  # zero, and not NaN
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", ENCODERS)
-def test_large_parameters_give_no_nan(kind: type[nn.Module], dtype: torch.dtype) -> None:
-    encoder, s = parameters_of(kind(3), 1).to(dtype), random_surroundings(2, 3, 4).to(dtype)
-    for parameter in encoder.parameters():
-        parameter.data *= 1e4
-    found = encoder(EVERY, s)
-    assert found.dtype == dtype
-    assert torch.isfinite(found).all()
-    if found.requires_grad:
-        found.sum().backward()
-    assert all(torch.isfinite(p.grad).all() for p in encoder.parameters() if p.grad is not None)
-
-
-def test_attention_of_one_neighbour_is_that_neighbour() -> None:
-    s = surroundings_of(normal(1, 3, 2), normal(2, 2, 2), [[(1, 2)], [], []])
-    close(parameters_of(AttentiveNeighbours(2), 3)(torch.tensor(0), s), torch.tanh(s.entities[2]))
-
-
-def test_attention_without_preference_is_the_mean() -> None:
-    encoder, s = parameters_of(AttentiveNeighbours(3), 1), random_surroundings(2, 3, 4)
-    encoder.attention.u.data.zero_()
-    close(encoder(EVERY, s), MeanNeighbours(3)(EVERY, s))
-
-
-def test_own_vector_alone_and_neighbours_alone() -> None:
-    encoder, s = parameters_of(OwnAndNeighbours(3), 1), random_surroundings(2, 3, 4)
-    own = s.entities @ encoder.own.weight.T + encoder.own.bias
-    neighbours = parameters_of(AttentiveNeighbours(3), 1)
-    neighbours.attention.load_state_dict(encoder.attention.state_dict())
-    some = has_any(s).unsqueeze(1)
-    close(encoder(EVERY, s), torch.cat([own.tanh(), neighbours(EVERY, s) * some], 1))

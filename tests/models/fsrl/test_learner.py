@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from tests.training.runs import doubled, everything, lines_of, saved, small, timeless, umls, vectors
 from tests.training.runs import quick as quick
 
 from fewlink.core.errors import FewlinkError
-from fewlink.evaluation import Protocol, evaluate
-from fewlink.models.fsrl.compositions import COMPOSITIONS
-from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun, sampler
+from fewlink.models.fsrl.learner import sampler
+from fewlink.models.fsrl.model import COMPOSITIONS
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.tasks import candidates, competing_tails
 from fewlink.training import RunConfig, train_runs
@@ -61,43 +59,6 @@ def test_shared_negatives_and_trained_vectors_side_by_side(loss: str) -> None:
         close(losses[..., run], alone.learner.learn(0, alone.learner.ids(0, 4))[..., 0])
         same_weights(three, run, alone)
         assert three.evaluate(run) == pytest.approx(alone.evaluate(0), abs=1e-9)
-
-
-def in_double_precision(*runs: LearnerRun) -> FewShotLearner:
-    learner = FewShotLearner(umls(), runs)
-    learner.weights = {name: torch.nn.Parameter(weight.data.double()) for name, weight in learner.weights.items()}
-    learner.optimizer.param_groups[0]["params"] = list(learner.weights.values())
-    learner.module.double()
-    learner.tables = {n: t.double() if t.is_floating_point() else t for n, t in learner.tables.items()}
-    return learner
-
-
-def test_runs_with_other_vectors_neighbours_and_negatives_equal_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "PAPER_SIZE", 30)
-    changes: list[dict[str, Any]] = [
-        {"negatives_from": "released"},
-        {},
-        {"neighbour_rule": "first", "seed": 1},
-        {"standardise": True, "negatives_from": "paper"},
-        {"negatives_from": "released", "seed": 2},
-    ]
-    runs = [LearnerRun(vectors(i // 2), small(negatives=2, **change)) for i, change in enumerate(changes)]
-    together = in_double_precision(*runs)
-    losses = together.learn(0, together.ids(0, 4))
-    protocol = Protocol("dev", 3, "full")
-    for number, run in enumerate(runs):
-        alone = in_double_precision(run)
-        assert torch.equal(together.ids(0, 4)[number], alone.ids(0, 4)[0])
-        close(losses[..., number], alone.learn(0, alone.ids(0, 4))[..., 0])
-        for name, value in alone.state(0).weights.items():
-            close(together.state(number).weights[name], value)
-        found, expected = (evaluate(umls(), s, protocol) for s in (together.scorer(number), alone.scorer(0)))
-        assert found.metrics()["micro"] == pytest.approx(expected.metrics()["micro"], abs=1e-9)
-
-
-def test_runs_that_learn_differently_do_not_train_side_by_side() -> None:
-    with pytest.raises(FewlinkError, match="side by side"):
-        FewShotLearner(umls(), [LearnerRun(vectors(), small()), LearnerRun(vectors(), small(margin=2.0))])
 
 
 @pytest.mark.parametrize("source", ["paper", "released"])
@@ -189,29 +150,6 @@ def test_a_run_that_stopped_by_patience_is_left_alone(
     results = train_runs(umls(), vectors(), small(steps=6), runs)
     assert [(result.step, result.stopped) for result in results] == [(6, "steps"), (2, "patience"), (6, "steps")]
     assert stopped.items() <= {path: content for path, (_, content) in everything(runs[1]).items()}.items()
-
-
-def test_side_by_side_on_the_way_to_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path of a GPU on the CPU: one run is behind, and all end as they would alone."""
-    torch.set_default_dtype(torch.float64)
-    try:
-        exact, next_group = vectors(dtype=torch.float64), trainer_room._next_group
-        for seed in SEEDS:
-            train_run(umls(), exact, small(seed=seed), tmp_path / f"alone-{seed}")
-        train_run(umls(), exact, small(seed=1, steps=2), tmp_path / "1")
-        monkeypatch.setattr(
-            trainer_room, "_next_group", lambda s, settings: next_group(s, settings.replace(device="cuda"))
-        )
-        runs = {seed: tmp_path / str(seed) for seed in SEEDS}
-        train_runs(umls(), exact, small(), runs)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert [line["side_by_side"] for line in lines_of(runs[1])] == [1, 1, 1]
-    assert [line["side_by_side"] for line in lines_of(runs[2])] == [2, 2, 2]
-    for seed, run in runs.items():
-        expected = load_file(tmp_path / f"alone-{seed}" / "last" / "weights.safetensors")
-        for name, value in load_file(run / "last" / "weights.safetensors").items():
-            close(value, expected[name])
 
 
 def test_two_seeds_do_not_share_a_folder(tmp_path: Path) -> None:

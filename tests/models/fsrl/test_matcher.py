@@ -6,9 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.models.fsrl.oracle import assert_same, close, matched, normal, parameters_of
+from tests.models.fsrl.oracle import close, matched, normal, parameters_of
 from torch import nn
 
 from fewlink.models.fsrl.matcher import InnerProduct, Matcher, RecurrentMatching, ZeroStartMatching
@@ -64,25 +62,6 @@ def test_what_the_cell_remembers_by_hand(kind: type[RecurrentMatching], column: 
     close(matcher(QUERY, SUMMARY), [1 + 2 * math.tanh(math.tanh(read))])
 
 
-@every_matcher
-@settings(max_examples=20)
-@given(
-    seed=st.integers(0, 10_000),
-    shape=st.sampled_from([(1,), (5,), (2, 3), (2, 1, 4)]),
-    rivals=st.integers(1, 5),
-    half=st.integers(1, 3),
-)
-def test_a_matcher_is_the_reference(
-    kind: type[nn.Module], steps: int, seed: int, shape: tuple[int, ...], rivals: int, half: int
-) -> None:
-    matcher = parameters_of(kind(2 * half, steps), seed)
-    queries = normal(seed + 50, *shape, 2 * half).requires_grad_()
-    vectors = normal(seed + 51, *shape[:-1], rivals, 2 * half).requires_grad_()
-    fast = matcher(queries, vectors)
-    assert fast.shape == shape
-    assert_same([fast], [matched(matcher, queries, vectors)], [*matcher.parameters(), queries, vectors])
-
-
 @pytest.mark.parametrize(("heads", "candidates", "rivals"), [(1, 1, 1), (4, 1, 3), (1, 6, 1), (3, 5, 1), (3, 5, 4)])
 @every_matcher
 def test_a_grid_holds_the_scores_of_all_pairs(
@@ -94,57 +73,6 @@ def test_a_grid_holds_the_scores_of_all_pairs(
     assert grid.shape == (heads, candidates)
     pairs = torch.stack([torch.cat([a, b]) for a in h for b in t])
     close(grid, matched(matcher, pairs, vectors).reshape(heads, candidates))
-
-
-@pytest.mark.parametrize("kind", RECURRENT)
-def test_matching_without_a_step_is_the_inner_product(kind: type[RecurrentMatching]) -> None:
-    queries, vectors = normal(1, 5, 4), normal(2, 3, 4)
-    close(kind(4, 0).double()(queries, vectors), InnerProduct(4, 0)(queries, vectors))
-
-
-def test_starting_from_zero_differs_only_where_the_references_are_read_first() -> None:
-    queries, vectors = normal(1, 5, 4), normal(2, 1, 4)
-    paper, zero = parameters_of(RecurrentMatching(4, 2), 1), parameters_of(ZeroStartMatching(4, 2), 1)
-    assert not torch.allclose(paper(queries, vectors), zero(queries, vectors))
-    for matcher in (paper, zero):
-        matcher.from_reference.data[:] = 0.0
-    close(paper(queries, vectors), zero(queries, vectors))
-
-
-@every_matcher
-def test_a_grid_is_exact_in_single_precision_too(kind: type[nn.Module], steps: int) -> None:
-    matcher = parameters_of(kind(20, steps), 1)
-    h, t, vectors = normal(2, 5, 10), normal(3, 7, 10), normal(4, 2, 20)
-    double = matcher.grid(h, t, vectors)
-    single = matcher.float().grid(h.float(), t.float(), vectors.float())
-    assert single.dtype == torch.float32
-    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-3)
-
-
-@every_matcher
-def test_a_score_does_not_depend_on_other_queries_nor_on_the_order_of_rivals(kind: type[nn.Module], steps: int) -> None:
-    matcher, queries, vectors = parameters_of(kind(4, steps), 1), normal(2, 6, 4), normal(3, 3, 4)
-    together = matcher(queries, vectors)
-    close(matcher(queries[4:5], vectors), together[4:5])
-    close(matcher(queries.flip(0), vectors.flip(0)), together.flip(0))
-
-
-@every_matcher
-def test_a_further_rival_never_lowers_a_score(kind: type[nn.Module], steps: int) -> None:
-    matcher, queries, vectors = parameters_of(kind(4, steps), 1), normal(2, 6, 4), normal(3, 3, 4)
-    assert (matcher(queries, vectors) >= matcher(queries, vectors[:1]) - 1e-12).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@every_matcher
-def test_large_inputs_give_no_nan(kind: type[nn.Module], steps: int, dtype: torch.dtype) -> None:
-    matcher = parameters_of(kind(4, steps), 1).to(dtype)
-    queries, vectors = (1e4 * normal(2, 3, 4)).to(dtype).requires_grad_(), (1e4 * normal(3, 2, 4)).to(dtype)
-    found = matcher(queries, vectors)
-    found.sum().backward()
-    assert found.dtype == dtype
-    assert torch.isfinite(found).all() and torch.isfinite(queries.grad).all()
-    assert torch.isfinite(matcher.grid(queries[:, :2], queries[:, 2:], vectors)).all()
 
 
 @every_matcher

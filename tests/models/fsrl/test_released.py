@@ -9,13 +9,9 @@ import torch
 from tests.models.fsrl.oracle import ask, close, surroundings_of
 from torch import Tensor
 
-from fewlink.models.contract import Question
-from fewlink.models.fsrl.compositions import build
 from fewlink.models.fsrl.encoder import ReleasedNeighbours
-from fewlink.models.fsrl.exact import encode_all
-from fewlink.models.fsrl.model import FewShotModel
-from fewlink.models.fsrl.neighbourhood import Neighbourhood
-from fewlink.models.fsrl.scorer import FewShotScorer
+from fewlink.models.fsrl.model import FewShotModel, build
+from fewlink.models.fsrl.scorer import encode_all
 
 HALF = math.atanh(0.5)
 TANH_1, TANH_2 = math.tanh(1), math.tanh(2)
@@ -51,13 +47,6 @@ def test_attention_by_hand(c: float, slots: int, b: float, relations: tuple[floa
     s = surroundings_of(column(0.5, 1.0, 2.0), column(*relations), neighbours, slots)
     encoder = encoder_of(1.0, 0.0, b, math.log(9), c)
     close(encoder(torch.arange(3), s), [[math.tanh(mean)], [0.0], [0.0]])
-
-
-def test_attention_reads_the_entity_too_by_hand() -> None:
-    # tanh of the vectors 0, atanh ½ and −atanh ½: logits ln 9 · (0, ½, −½), powers 1, 3 and ⅓, padding 1: 16/3 in all
-    s = surroundings_of(column(0.0, HALF, -HALF), column(5.0), [[(0, 0), (0, 1), (0, 2)]] * 3, slots=4)
-    encoder = encoder_of(0.0, 1.0, 0.0, math.log(9), -1.0)
-    close(encoder(torch.tensor(0), s), [math.tanh((3 - 1 / 3) / (16 / 3) * HALF)])
 
 
 # Relation 0; two slots. Entity 0 has entity 3 and padding, entity 1 none, entity 2 entity 3 twice; without preference
@@ -122,18 +111,3 @@ def test_a_score_by_hand(steps: int) -> None:
     asked = [(0.8, 0.0), (0.8, 0.5), (0.0, 0.8), (0.0, 0.0)]
     close(scores, [scores_by_hand(steps, asked)])
     close(reconstruction, [RECONSTRUCTION])
-
-
-def test_a_scorers_grid_by_hand() -> None:
-    heads, candidates = [2, 1, 3], [1, 0, 2, 3]
-    arrays = (torch.tensor(ids, dtype=torch.int32).numpy() for ids in (REFERENCES[0].tolist(), heads, candidates))
-    found = FewShotScorer("by hand", model_by_hand(2), BY_HAND)(Question("relation", *arrays))
-    close(found, [scores_by_hand(2, [(ENCODED[h], ENCODED[c]) for c in candidates]) for h in heads])
-
-
-def test_an_entity_without_neighbours_is_zero_whatever_its_vector() -> None:
-    model = build("fsrl-released", 1).double()
-    other = Neighbourhood(BY_HAND.entities + column(0.0, 5.0, 0.0, 0.0), BY_HAND.relations, BY_HAND.neighbours)
-    assert not encode_all(model.encoder, BY_HAND)[1].any()
-    for a, b in zip(ask(model, REFERENCES, QUERIES, BY_HAND), ask(model, REFERENCES, QUERIES, other), strict=True):
-        assert torch.equal(a, b)

@@ -1,4 +1,4 @@
-"""MetaR and GANA in run folders and on the command line; settings and episodes of MetaR."""
+"""MetaR in run folders and on the command line; its settings and episodes."""
 
 from __future__ import annotations
 
@@ -14,37 +14,28 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.conftest import Fewlink, written
-from tests.training.runs import lines_of, quick, saved, timeless, umls, vectors
+from tests.training.runs import quick, umls, vectors
 
 from fewlink.core.errors import FewlinkError
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import trained_family
 from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import NoVectors
-from fewlink.models.gana.scorer import GANAScorer
-from fewlink.models.gana.settings import GANASettings
-from fewlink.models.metar.episodes import sampler
-from fewlink.models.metar.family import FAMILY, assemble
-from fewlink.models.metar.learner import MetaLearner
-from fewlink.models.metar.scorer import MetaRScorer
+from fewlink.models.metar.family import FAMILY
+from fewlink.models.metar.learner import MetaRLearner, sampler
+from fewlink.models.metar.scorer import MetaRScorer, assemble
 from fewlink.models.metar.settings import IN_TRAIN, MODELS, MetaRSettings
 from fewlink.tasks import Benchmark
 from fewlink.tasks.append import append_triples
-from fewlink.tasks.episodes import ContrastedEpisodes
 from fewlink.training import RunResult, open_run
 from fewlink.training.trainer import train_run
 
 __all__ = ["quick"]
 KEPT = tempfile.TemporaryDirectory()
 METAR: dict[str, Any] = {"steps": 6, "evaluate_every": 2, "relations": 8, "hidden_1": 12, "hidden_2": 6}
-GANA: dict[str, Any] = {"steps": 6, "evaluate_every": 2, "relations": 8, "neighbours": 5, "hidden": 6, "layers": 2}
-SCORERS = {"metar": MetaRScorer, "gana": GANAScorer}
-each_family = pytest.mark.parametrize("model", SCORERS)
 
 
 def tiny(model: str = "metar", **changes: Any) -> Any:
-    if model == "gana":
-        return GANASettings(**{**GANA, **changes})
     return MetaRSettings(**{**METAR, "model": model, **changes})
 
 
@@ -55,47 +46,27 @@ def brief() -> Benchmark:
     return Benchmark("umls", umls().graph, {**umls().tasks, "dev": dev}, umls().source)
 
 
-def learner(settings: Any, table: Embeddings | None = None) -> MetaLearner:
+def learner(settings: Any, table: Embeddings | None = None) -> MetaRLearner:
     made = trained_family(settings.model).learner(umls(), table or vectors(), settings, [settings.seed])
-    assert isinstance(made, MetaLearner)
+    assert isinstance(made, MetaRLearner)
     return made
 
 
 @functools.cache
-def whole_run(model: str) -> tuple[Path, RunResult]:
+def whole_run() -> tuple[Path, RunResult]:
     """A run that no test changes."""
-    run = Path(KEPT.name) / f"whole-{model}"
-    return run, train_run(brief(), vectors(), tiny(model), run)
+    run = Path(KEPT.name) / "whole"
+    return run, train_run(brief(), vectors(), tiny(), run)
 
 
-@each_family
-def test_an_interrupted_run_ends_in_the_same_bytes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = MetaLearner.step
-
-    def stopped(self: MetaLearner, number: int, episodes: ContrastedEpisodes) -> Any:
-        if number == 3:
-            raise KeyboardInterrupt
-        return step(self, number, episodes)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MetaLearner, "step", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            train_run(brief(), vectors(), tiny(model), tmp_path)
-    assert lines_of(tmp_path)[-1]["step"] == 2
-    train_run(brief(), vectors(), tiny(model), tmp_path)
-    whole, _ = whole_run(model)
-    assert saved(tmp_path) == saved(whole) and timeless(tmp_path) == timeless(whole)
-
-
-@each_family
-def test_a_run_opens_as_the_scorer_that_was_evaluated(model: str) -> None:
-    run, result = whole_run(model)
+def test_a_run_opens_as_the_scorer_that_was_evaluated() -> None:
+    run, result = whole_run()
     scorer = open_run(run, brief())
-    assert isinstance(scorer, SCORERS[model]) and (scorer.name, scorer.seed) == (model, 0)
+    assert isinstance(scorer, MetaRScorer) and scorer.name == "metar"
     assert evaluate(brief(), scorer, Protocol("dev")).metrics()["micro"]["mrr"] == result.best["mrr"]
 
 
-@pytest.mark.parametrize("model", [*MODELS, "gana"])
+@pytest.mark.parametrize("model", [*MODELS])
 def test_training_lowers_the_loss(model: str) -> None:
     settings = tiny(model, relations=64, dropout=0.0, learning_rate=0.01, scale=0.0)
     losses = learner(settings, vectors(dim=16)).run_steps(0, 60).losses["loss"]
@@ -103,29 +74,26 @@ def test_training_lowers_the_loss(model: str) -> None:
     assert losses[-10:, 0].mean() < 0.8 * losses[:10, 0].mean()
 
 
-@each_family
-def test_only_runs_with_fixed_vectors_read_entities_that_are_added_later(model: str, tmp_path: Path) -> None:
+def test_only_runs_with_fixed_vectors_read_entities_that_are_added_later(tmp_path: Path) -> None:
     lines = [("newcomer", umls().graph.relations[0], umls().graph.entities[0])]
     extended, _ = append_triples(brief(), [written(lines, tmp_path / "new.tsv")])
-    with pytest.raises(FewlinkError, match=f"whole-{model}"):
-        open_run(whole_run(model)[0], extended)
-    train_run(brief(), vectors(), tiny(model, embedding_rate=0.0), tmp_path / "fixed")
+    with pytest.raises(FewlinkError, match="whole"):
+        open_run(whole_run()[0], extended)
+    train_run(brief(), vectors(), tiny(embedding_rate=0.0), tmp_path / "fixed")
     assert "entities" not in load_file(tmp_path / "fixed" / "last" / "weights.safetensors")
     scorer = open_run(tmp_path / "fixed", extended)
     assert len(scorer.model.entities) == len(umls().graph.entities) + 1  # type: ignore[attr-defined]
     assert np.isfinite(evaluate(extended, scorer, Protocol("dev")).metrics()["micro"]["mrr"])
 
 
-@each_family
-def test_training_needs_more_memory_than_scoring(model: str) -> None:
+def test_training_needs_more_memory_than_scoring() -> None:
     def need(training: bool, **changes: Any) -> float:
-        family = trained_family(model)
-        return sum(family.memory(umls().graph, vectors(), tiny(model, **changes), training=training).values())
+        return sum(FAMILY.memory(umls().graph, vectors(), tiny(**changes), training=training).values())
 
     assert need(False) < need(True, embedding_rate=0.0) < need(True) < need(True, relations=1024)
 
 
-@pytest.mark.parametrize("model", [*MODELS, "gana"])
+@pytest.mark.parametrize("model", [*MODELS])
 def test_each_model_has_a_recipe(model: str) -> None:
     recipe = trained_family(model).recipe(model)
     assert recipe.settings.model == model and recipe.vectors.recipe == "transe" and recipe.about and recipe.chosen
@@ -191,13 +159,12 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("model", "changes"), [("metar", METAR), ("gana", GANA)])
-def test_training_and_evaluating_from_the_command_line(model: str, changes: dict[str, Any], fewlink: Fewlink) -> None:
-    options = [f"--set={name}={value}" for name, value in changes.items()]
+def test_training_and_evaluating_from_the_command_line(fewlink: Fewlink) -> None:
+    options = [f"--set={name}={value}" for name, value in METAR.items()]
     vectors().save(Path("vectors"), umls().graph.fingerprint, graph="umls")
-    trained = fewlink("train", "umls", "--model", model, "--embeddings", "vectors", "--out", "run", *options)
+    trained = fewlink("train", "umls", "--model", "metar", "--embeddings", "vectors", "--out", "run", *options)
     assert trained.code == 0, trained.err
     evaluated = fewlink("evaluate", "run", "--split", "dev", "--json", "--results", "records")
-    assert evaluated.code == 0 and json.loads(evaluated.out)["model"] == model
-    settings = json.loads(fewlink("models", model, "--json").out)["settings"]
-    assert {"beta", *changes} <= {row["name"] for row in settings}
+    assert evaluated.code == 0 and json.loads(evaluated.out)["model"] == "metar"
+    settings = json.loads(fewlink("models", "metar", "--json").out)["settings"]
+    assert {"beta", *METAR} <= {row["name"] for row in settings}

@@ -12,6 +12,7 @@ from torch import Tensor
 from fewlink.models.contract import Question
 from fewlink.models.metar.model import MetaR, RelationMeta, distances, gradient_meta, hinge
 from fewlink.models.metar.scorer import MetaRScorer
+from fewlink.models.metar.settings import MetaRSettings
 
 DIM, SHOTS, FALSE, QUERIES, BATCH, ENTITIES = 4, 3, 2, 5, 6, 12
 
@@ -152,7 +153,7 @@ REFERENCES = np.array([[0, 6], [1, 7], [2, 8]], np.int32)
 
 
 def scorer_of(seed: int = 0, negatives: int = 2, beta: float = 0.3, dropout: float = 0.5) -> MetaRScorer:
-    return MetaRScorer("metar", model_of(beta, dropout=dropout), GRAPH, negatives=negatives, seed=seed)
+    return MetaRScorer(model_of(beta, dropout=dropout), GRAPH, MetaRSettings(negatives=negatives, seed=seed))
 
 
 def ask(scorer: MetaRScorer, heads: list[int], candidates: list[int], references: np.ndarray = REFERENCES) -> Tensor:
@@ -191,7 +192,7 @@ def test_a_seed_chooses_the_false_tails_of_references() -> None:
 
 def test_a_tail_alone_of_its_kind_has_other_entities_as_false_tails() -> None:
     graph = id_graph([(0, 0, 1), (2, 0, 1)], 4, 1)
-    scorer = MetaRScorer("metar", model_of(), graph, negatives=20, seed=0)
+    scorer = MetaRScorer(model_of(), graph, MetaRSettings(negatives=20))
     assert {*scorer.false_tails(np.array([[0, 1]], np.int32)).flatten()} == {0, 2, 3}
 
 

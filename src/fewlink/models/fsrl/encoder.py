@@ -17,14 +17,9 @@ from fewlink.models.fsrl.neighbourhood import Neighbourhood
 
 
 class Encoder(nn.Module, ABC):
-    """A neighbour encoder.
-
-    reads_padding  whether empty slots change the result
-    reads_names    whether the vector of an entity is followed by that of its name
-    """
+    """A neighbour encoder; `reads_padding` says whether empty slots change the result."""
 
     reads_padding = False
-    reads_names = False
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -64,16 +59,12 @@ class NeighbourAttention(nn.Module):
         weights, _, any_present = self._weighed(ids, around)
         return weights * any_present
 
-    def vectors(self, ids: Tensor, around: Neighbourhood) -> Tensor:
-        """The vectors (…, d) of entities (…,)."""
-        return self.dropout(rows(around.entities, ids))  # type: ignore[no-any-return]
-
     def _weighed(self, ids: Tensor, around: Neighbourhood) -> tuple[Tensor, Tensor, Tensor]:
         """α (…, N), the neighbours' vectors (…, N, d), and whether an entity has neighbours (…, 1)."""
         direction = self.u @ self.projection.weight  # (2d,)
         by_relation = self.dropout(around.relations) @ direction[: around.dim] + self.u @ self.projection.bias  # (2R,)
         relations, entities, present = around.neighbours_of(ids)  # (…, N) each
-        vectors = self.vectors(entities, around)  # (…, N, d)
+        vectors = self.dropout(rows(around.entities, entities))  # (…, N, d)
         logits = rows(by_relation, relations) + vectors @ direction[around.dim :]
         any_present = present.any(-1, keepdim=True)
         weights = logits.masked_fill(~present & any_present, -torch.inf).softmax(-1)  # unused without neighbours
@@ -108,43 +99,6 @@ class OwnAndNeighbours(Encoder):
         summary, _ = self.attention(ids, around)
         own = self.own(self.dropout(rows(around.entities, ids)))
         return torch.cat([own, summary], -1).tanh()
-
-    def weights(self, ids: Tensor, around: Neighbourhood) -> Tensor:
-        return self.attention.weights(ids, around)
-
-
-class NamedAttention(NeighbourAttention):
-    """Σ α_i x_ti, α = softmax_i u·(W[e_ri ; x_ti] + b), with x = e + P n of the vector e and the name n."""
-
-    def __init__(self, dim: int, dropout: float, names: int) -> None:
-        super().__init__(dim, dropout)
-        self.name = nn.Linear(names, dim, bias=False)  # P
-
-    def vectors(self, ids: Tensor, around: Neighbourhood) -> Tensor:
-        vector, name = super().vectors(ids, around).tensor_split([around.dim], -1)
-        vectors: Tensor = vector + self.name(name)
-        return vectors
-
-
-class NamedNeighbours(Encoder):
-    """tanh [Σ α_i x_ti ; Q n + c], x = e + P n: Eq. 2 with names n as input, and the entity's own name beside it.
-
-    Without neighbours, x of the entity itself stands for the sum.
-    """
-
-    reads_names = True
-
-    def __init__(self, dim: int, dropout: float = 0.0, names: int = 0) -> None:
-        super().__init__(dim, dropout)
-        self.width = 2 * dim
-        self.attention = NamedAttention(dim, dropout, names)
-        self.own = nn.Linear(names, dim)
-
-    def forward(self, ids: Tensor, around: Neighbourhood) -> Tensor:
-        summary, any_present = self.attention(ids, around)
-        summary = torch.where(any_present, summary, self.attention.vectors(ids, around))
-        name = self.dropout(rows(around.entities, ids)[..., around.dim :])
-        return torch.cat([summary, self.own(name)], -1).tanh()
 
     def weights(self, ids: Tensor, around: Neighbourhood) -> Tensor:
         return self.attention.weights(ids, around)

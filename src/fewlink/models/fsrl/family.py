@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -14,11 +13,7 @@ from fewlink.core.memory import PROGRAM, Parts
 from fewlink.graph import Graph
 from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import Learner
-from fewlink.models.fsrl.adaptation import AdaptingScorer, adapts
-from fewlink.models.fsrl.assembly import assemble, load_weights
-from fewlink.models.fsrl.compositions import COMPONENTS, COMPOSITIONS
-from fewlink.models.fsrl.learner import FewShotLearner, LearnerRun, sampler
-from fewlink.models.fsrl.pair import FeedForward
+from fewlink.models.fsrl.model import COMPOSITIONS, initial_model, inputs_of, load_weights
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.one_table import OneTableFamily, references_seen
@@ -41,21 +36,12 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
     def models(self) -> Mapping[str, str]:
         return {name: composition.about for name, composition in COMPOSITIONS.items()}
 
-    def components(self, model: str) -> dict[str, str]:
-        return {kind: getattr(COMPOSITIONS[model], kind).__name__ for kind in COMPONENTS}
-
-    def training_facts(self, benchmark: Benchmark, settings: FewShotSettings) -> dict[str, Any]:
-        block = {"pairs": FeedForward.__name__} if settings.pair_block else {}
-        return {**self.components(settings.model), **block}
-
     def ablations(self) -> dict[str, list[str]]:
         return {"fsrl": ["fsrl", *(name for name in COMPOSITIONS if name.startswith("fsrl-as"))]}
 
-    def component_texts(self) -> dict[str, str]:
-        parts = dict.fromkeys(getattr(each, kind) for kind in COMPONENTS for each in COMPOSITIONS.values())
-        return {part.__name__: (part.__doc__ or "").splitlines()[0] for part in parts}
-
     def check(self, benchmark: Benchmark, settings: FewShotSettings) -> None:
+        from fewlink.models.fsrl.learner import sampler
+
         sampler(benchmark, settings, [settings.seed])
 
     def check_fold_in(self, run: Path, weights: Mapping[str, Tensor]) -> None:
@@ -79,7 +65,9 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
     def learner(
         self, benchmark: Benchmark, vectors: Embeddings, settings: FewShotSettings, seeds: Sequence[int]
     ) -> Learner:
-        return FewShotLearner(benchmark, [LearnerRun(vectors, settings.replace(seed=seed)) for seed in seeds])
+        from fewlink.models.fsrl.learner import FewShotLearner
+
+        return FewShotLearner(benchmark, vectors, settings, seeds)
 
     def scorer(
         self,
@@ -89,11 +77,11 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
         weights: dict[str, Tensor],
         *,
         run: Path,
-    ) -> FewShotScorer | AdaptingScorer:
-        model, neighbourhood = assemble(benchmark.graph, vectors, settings, settings.device)
-        load_weights(model, neighbourhood, weights, run)
-        scorer = FewShotScorer(settings.model, model, neighbourhood, references_seen(vectors))
-        return AdaptingScorer(scorer, benchmark.graph, settings) if adapts(settings.model) else scorer
+    ) -> FewShotScorer:
+        model = initial_model(vectors.dim, settings).to(settings.device)
+        around = inputs_of(benchmark.graph, vectors, settings).to(settings.device)
+        load_weights(model, around, weights, run)
+        return FewShotScorer(settings.model, model, around, references_seen(vectors))
 
 
 def neighbour_bytes(graph: Graph, max_neighbours: int) -> float:

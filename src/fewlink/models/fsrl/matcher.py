@@ -1,16 +1,51 @@
-"""Matchers (Eq. 8), which score the similarity of a query pair to the references' vectors."""
+"""Matchers (Eq. 8), which score the similarity of query pairs to the references, and how a pair is encoded.
+
+For whole grids, of every head with every candidate, terms that are linear in a pair [h ; t] are computed once for each
+head and each tail, and added for each pair. The scores equal those of the equations.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from fewlink.models.fsrl import grid
-from fewlink.models.fsrl.grid import every_pair
-from fewlink.models.fsrl.recurrence import lstm_step
+from fewlink.models.fsrl.aggregator import lstm_step
+
+GATES_ON_CPU = 800 << 9  # gates in memory at once: 2⁹ pairs with w = 200, which fit in the processor's cache
+GATES_ON_GPU = 800 << 18  # enough to keep a GPU busy
+
+# Computes the scores (H', C') of some heads (H', d) with some columns of the grid.
+Cells = Callable[[Tensor, slice], Tensor]
+
+
+def fill_grid(heads: Tensor, tails: Tensor, vectors: Tensor, cells: Cells) -> Tensor:
+    """Scores (H, C) of heads (H, d) with tails (C, d), block by block.
+
+    A pair is compared with M vectors of w numbers, each of which has four gates. On the CPU a block has one head,
+    copied to aligned memory, because the rounding of a product depends on its shape and alignment, and the scores of a
+    head must not depend on other heads.
+    """
+    on_cpu = heads.device.type == "cpu"
+    most_pairs = (GATES_ON_CPU if on_cpu else GATES_ON_GPU) // max(1, 4 * vectors.numel())
+    columns = max(1, min(len(tails), most_pairs))
+    rows = 1 if on_cpu else max(1, most_pairs // columns)
+    scores = heads.new_empty(len(heads), len(tails))
+    for row in range(0, len(heads), rows):
+        some = heads[row : row + rows].clone()
+        for column in range(0, len(tails), columns):
+            part = slice(column, column + columns)
+            scores[row : row + rows, part] = cells(some, part)
+    return scores
+
+
+def every_pair(heads: Tensor, tails: Tensor) -> Tensor:
+    """[h ; t] of each head (H, d) with each tail (C, d): (H, C, 2d)."""
+    shape = (len(heads), *tails.shape)
+    return torch.cat([heads.unsqueeze(1).expand(shape), tails.expand(shape)], -1)
 
 
 class Matcher(nn.Module, ABC):
@@ -49,7 +84,7 @@ class InnerProduct(Matcher):
             of_heads = some @ vectors[:, :dim].T  # (H', M)
             return (of_heads.unsqueeze(1) + of_tails[columns]).amax(-1)
 
-        return grid.fill(heads, tails, vectors, cells)
+        return fill_grid(heads, tails, vectors, cells)
 
 
 class RecurrentMatching(Matcher):
@@ -103,7 +138,7 @@ class RecurrentMatching(Matcher):
             of_queries = (linear(some, from_head, self.bias).unsqueeze(1) + of_tails[columns]).unsqueeze(-2)
             return (self._refined(queries, of_queries, of_vectors) * vectors).sum(-1).amax(-1)
 
-        return grid.fill(heads, tails, vectors, cells)
+        return fill_grid(heads, tails, vectors, cells)
 
 
 class ZeroStartMatching(RecurrentMatching):
@@ -111,6 +146,69 @@ class ZeroStartMatching(RecurrentMatching):
 
     def first_gates(self, of_queries: Tensor, constant: Tensor) -> Tensor:
         return of_queries.expand(constant.shape)
+
+
+class PairEncoder(nn.Module, ABC):
+    """A pair encoder for entities that are encoded by `dim` numbers."""
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, ends: Tensor) -> Tensor:
+        """Encoded heads and tails (…, 2, d) to pairs (…, 2d)."""
+
+    @abstractmethod
+    def grid(self, matcher: Matcher, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
+        """Heads (H, d), tails (C, d) and the references' vectors (M, w) to scores (H, C), as `forward` gives them."""
+
+
+class Concatenation(PairEncoder):
+    """[h ; t], as in the paper."""
+
+    def forward(self, ends: Tensor) -> Tensor:
+        return ends.flatten(-2)
+
+    def grid(self, matcher: Matcher, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
+        return matcher.grid(heads, tails, vectors)
+
+
+class FeedForward(PairEncoder):
+    """The authors' program: norm(x + W₂ relu(W₁ x + b₁) + b₂) of x = [h ; t], with 4d inner numbers.
+
+    norm(y) = a·(y − mean)/(deviation + 0.001) + b with the unbiased deviation.
+    """
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__(dim)
+        self.inner = nn.Linear(2 * dim, 4 * dim)
+        self.outer = nn.Linear(4 * dim, 2 * dim)
+        self.a = nn.Parameter(torch.ones(2 * dim))
+        self.b = nn.Parameter(torch.zeros(2 * dim))
+        self.dropout = nn.Dropout(dropout)
+        for layer in (self.inner, self.outer):
+            nn.init.xavier_normal_(layer.weight)
+
+    def forward(self, ends: Tensor) -> Tensor:
+        pairs = ends.flatten(-2)  # (…, 2d)
+        return self._finish(pairs, self.inner(pairs))
+
+    def _finish(self, pairs: Tensor, inner: Tensor) -> Tensor:
+        """Pairs (…, 2d) and W₁ x + b₁ (…, 4d) to encoded pairs (…, 2d)."""
+        y: Tensor = pairs + self.dropout(self.outer(inner.relu()))
+        return self.a * (y - y.mean(-1, keepdim=True)) / (y.std(-1, keepdim=True) + 1e-3) + self.b
+
+    def grid(self, matcher: Matcher, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
+        dim = heads.shape[-1]
+        of_tails = tails @ self.inner.weight[:, dim:].T  # (C, 4d)
+
+        def cells(some: Tensor, columns: slice) -> Tensor:
+            of_heads = some @ self.inner.weight[:, :dim].T + self.inner.bias  # (H', 4d)
+            inner = of_heads.unsqueeze(1) + of_tails[columns]  # (H', C', 4d)
+            scores: Tensor = matcher(self._finish(every_pair(some, tails[columns]), inner), vectors)
+            return scores
+
+        return fill_grid(heads, tails, vectors, cells)
 
 
 def _uniform(*shape: int, hidden: int) -> Tensor:

@@ -1,15 +1,48 @@
-"""A few-shot model, composed of a neighbour encoder, a pair encoder, a reference aggregator and a matcher."""
+"""The few-shot models by name: a neighbour encoder, a pair encoder, a reference aggregator and a matcher."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fewlink.models.embeddings.table import rows
-from fewlink.models.fsrl.encoder import Encoder
-from fewlink.models.fsrl.matcher import Matcher
+from fewlink.core.errors import choose
+from fewlink.core.seeds import derive
+from fewlink.graph import Graph
+from fewlink.models.embeddings.table import Embeddings, rows
+from fewlink.models.fsrl.aggregator import (
+    EveryReference,
+    MaxPooling,
+    MeanPooling,
+    RecurrentAutoencoder,
+    RecurrentWithoutAttention,
+    RecurrentWithoutDecoder,
+    ReleasedReferences,
+)
+from fewlink.models.fsrl.encoder import (
+    AttentiveNeighbours,
+    Encoder,
+    MeanNeighbours,
+    OwnAndNeighbours,
+    ProjectedMean,
+    ReleasedNeighbours,
+)
+from fewlink.models.fsrl.matcher import (
+    Concatenation,
+    FeedForward,
+    InnerProduct,
+    Matcher,
+    PairEncoder,
+    RecurrentMatching,
+    ZeroStartMatching,
+)
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
-from fewlink.models.fsrl.pair import PairEncoder
+from fewlink.models.fsrl.settings import FewShotSettings
+from fewlink.models.weights import check_weights
+
+TUNED = ("entities", "relations")  # pretrained vectors; a run that tunes them saves them as `around.NAME`
 
 
 class FewShotModel(nn.Module):
@@ -48,3 +81,89 @@ class FewShotModel(nn.Module):
     def _pairs(self, encoded: Tensor, positions: Tensor) -> Tensor:
         pairs: Tensor = self.pair(rows(encoded, positions))  # from (…, 2, d)
         return pairs
+
+
+class Composition(NamedTuple):
+    """The classes of a model's four components, and a one-line description."""
+
+    encoder: Any
+    aggregator: Any
+    matcher: Any
+    about: str
+    pairs: Any = Concatenation
+
+
+COMPOSITIONS = {
+    "gmatching-maxp": Composition(ProjectedMean, MaxPooling, RecurrentMatching, "GMatching (MaxP)"),
+    "gmatching-meanp": Composition(ProjectedMean, MeanPooling, RecurrentMatching, "GMatching (MeanP)"),
+    "gmatching-max": Composition(ProjectedMean, EveryReference, RecurrentMatching, "GMatching (Max)"),
+    "fsrl": Composition(AttentiveNeighbours, RecurrentAutoencoder, RecurrentMatching, "FSRL, Eqs. 2–10"),
+    "fsrl-as1": Composition(MeanNeighbours, RecurrentAutoencoder, RecurrentMatching, "mean of neighbours (AS1)"),
+    "fsrl-as2a": Composition(AttentiveNeighbours, MeanPooling, RecurrentMatching, "mean of references (AS2a)"),
+    "fsrl-as2b": Composition(
+        AttentiveNeighbours, RecurrentWithoutAttention, RecurrentMatching, "no attention weight (AS2b)"
+    ),
+    "fsrl-as2c": Composition(AttentiveNeighbours, RecurrentWithoutDecoder, RecurrentMatching, "no decoder (AS2c)"),
+    "fsrl-as3": Composition(AttentiveNeighbours, RecurrentAutoencoder, InnerProduct, "inner product (AS3)"),
+    "fsrl-released": Composition(
+        ReleasedNeighbours,
+        ReleasedReferences,
+        ZeroStartMatching,
+        "FSRL as in the authors' program",
+        FeedForward,
+    ),
+    "fsrl-tuned": Composition(
+        OwnAndNeighbours,
+        RecurrentAutoencoder,
+        RecurrentMatching,
+        "FSRL with the entity's own vector and better training",
+        FeedForward,
+    ),
+}
+
+
+def build(name: str, dim: int, *, steps: int = 2, dropout: float = 0.0, pair_block: bool = False) -> FewShotModel:
+    """A model with new parameters, for vectors of `dim` numbers and `steps` matching steps (T).
+
+    With `pair_block`, pairs pass through `FeedForward` even if the composition only joins head and tail.
+    """
+    composition = choose("model", name, COMPOSITIONS)
+    encoder = composition.encoder(dim, dropout)
+    pair = (FeedForward if pair_block else composition.pairs)(encoder.width, dropout)
+    width = 2 * encoder.width
+    return FewShotModel(encoder, pair, composition.aggregator(width), composition.matcher(width, steps))
+
+
+def initial_model(dim: int, settings: FewShotSettings) -> FewShotModel:
+    """A model with its initial parameters, which are a pure function of the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(settings.seed, "start"))
+        return build(
+            settings.model,
+            dim,
+            steps=settings.matching_steps,
+            dropout=settings.dropout,
+            pair_block=settings.pair_block,
+        )
+
+
+def inputs_of(graph: Graph, embeddings: Embeddings, settings: FewShotSettings) -> Neighbourhood:
+    """The inputs of a model."""
+    return Neighbourhood.of(
+        graph,
+        embeddings.single_precision() if settings.embedding_rate else embeddings,
+        max_neighbours=settings.neighbours,
+        rule=settings.neighbour_rule,
+        seed=settings.seed,
+        standardise=settings.standardise,
+    )
+
+
+def load_weights(model: FewShotModel, around: Neighbourhood, weights: dict[str, Tensor], run: Path) -> None:
+    """Load the weights of a checkpoint into a model, and tuned vectors into its inputs."""
+    for name in TUNED:
+        if f"around.{name}" in weights:
+            getattr(around, name).copy_(weights[f"around.{name}"])
+    parameters = {name: weight for name, weight in weights.items() if not name.startswith("around.")}
+    check_weights(model.state_dict(), parameters, run)
+    model.load_state_dict(parameters)

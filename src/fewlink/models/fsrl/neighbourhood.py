@@ -59,10 +59,7 @@ class Neighbours(nn.Module):
 
 
 class Neighbourhood(nn.Module):
-    """The vectors of all entities (E, d), possibly in half precision, and relations (2R, d), and the neighbours.
-
-    For a model that reads names, an entity's vector is followed by that of its name: (E, d + names).
-    """
+    """The vectors of all entities (E, d), possibly in half precision, and relations (2R, d), and the neighbours."""
 
     entities: Tensor
     relations: Tensor
@@ -83,11 +80,10 @@ class Neighbourhood(nn.Module):
         rule: str = "sampled",
         seed: int = 0,
         standardise: bool = False,
-        names: Tensor | None = None,
     ) -> Neighbourhood:
         """The vectors of a graph, and at most `max_neighbours` neighbours of each entity, chosen by `rule`.
 
-        `standardise` scales each vector to mean 0 and deviation 1. `names` (E, names) are vectors of the names.
+        `standardise` scales each vector to mean 0 and deviation 1.
         """
         check_fits(embeddings, len(graph.entities), len(graph.relations))
         count = len(graph.relations)
@@ -97,17 +93,11 @@ class Neighbourhood(nn.Module):
         if standardise:
             entities = _standardised(embeddings.single_precision().entities)
             relations = _standardised(relations)
-        if names is not None:
-            entities = torch.cat([entities.float(), names.to(entities.device)], 1)
         return cls(entities, relations, Neighbours.of(neighbour_table(graph, max_neighbours, rule, seed)))
 
     @property
     def dim(self) -> int:
         return self.relations.shape[1]
-
-    @property
-    def entity_count(self) -> int:
-        return len(self.entities)
 
     def neighbours_of(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Relations and entities of neighbours (int32 ids, 0 for an empty slot), and their presence: (…, N) each."""

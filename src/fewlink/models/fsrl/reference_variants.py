@@ -1,7 +1,4 @@
-"""GMatching, the paper's ablations, the authors' program and our changes as differences from `reference.py`.
-
-`fsrl-maml` and `fsrl-anil` have FSRL's equations; what they do with the references is in `adaptation.py`.
-"""
+"""GMatching, the paper's ablations, the authors' program and our changes as differences from `reference.py`."""
 
 from __future__ import annotations
 
@@ -211,7 +208,7 @@ class Released(WithFeedForward):
     Matcher = ReleasedMatcher
 
 
-# fsrl-text and fsrl-tuned
+# fsrl-tuned
 
 
 class OwnAndNeighboursEncoder(NeighbourEncoder):
@@ -225,31 +222,6 @@ class OwnAndNeighboursEncoder(NeighbourEncoder):
         e_r, e_t, present = background.around(ids)
         summary = self.attend(e_r, e_t, present) * present.any(-1, keepdim=True)  # (n, d)
         return torch.cat([self.V(background.entities[ids]), summary], -1).tanh()
-
-
-class NamedEncoder(NeighbourEncoder):
-    """tanh([Σ_i α_i x_ti ⊕ Q n_h + c]), x = e + P n; `background.entities` has e ⊕ n of each entity."""
-
-    def __init__(self, d: int, names: int) -> None:
-        super().__init__(d)
-        self.d = d
-        self.P = nn.Linear(names, d, bias=False)
-        self.Q = nn.Linear(names, d)
-
-    def forward(self, ids: Tensor, background: Background) -> Tensor:
-        e_r, e_n, present = background.around(ids)
-        own = background.entities[ids]
-        x_t, x_h = (both[..., : self.d] + self.P(both[..., self.d :]) for both in (e_n, own))
-        summary = torch.where(present.any(-1, keepdim=True), self.attend(e_r, x_t, present), x_h)  # (n, d)
-        return torch.cat([summary, self.Q(own[..., self.d :])], -1).tanh()
-
-
-class Named(FSRL):
-    """An encoded entity has 2d numbers, and a pair 4d."""
-
-    def __init__(self, d: int, T: int = 2, names: int = 0) -> None:
-        super().__init__(2 * d, T)
-        self.encoder = NamedEncoder(d, names)
 
 
 class Tuned(WithFeedForward):
@@ -268,9 +240,6 @@ VARIANTS = {
     "fsrl-as2c": AS2c,
     "fsrl-as3": AS3,
     "fsrl-released": Released,
-    "fsrl-maml": FSRL,
-    "fsrl-anil": FSRL,
-    "fsrl-text": Named,
     "fsrl-tuned": Tuned,
     "gmatching-maxp": GMatchingMaxP,
     "gmatching-meanp": GMatchingMeanP,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
 
 import numpy as np
 import torch
@@ -10,10 +10,12 @@ from torch import Tensor
 
 from fewlink.models.contract import Capabilities, Question, Reasons
 from fewlink.models.fsrl.aggregator import reference_weights
-from fewlink.models.fsrl.distinct import distinct
-from fewlink.models.fsrl.exact import ExactEncoder
+from fewlink.models.fsrl.encoder import Encoder
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
+
+ENCODED_AT_ONCE = 4096  # entities, whose neighbours' vectors are in memory together
+HASHED_AT_ONCE = 1 << 16  # rows, for the same reason
 
 
 class FewShotScorer:
@@ -27,15 +29,10 @@ class FewShotScorer:
         self.name = name
         self.model = model.eval()
         self.around = around
-        self.references_seen = references_seen
         self.capabilities = Capabilities(references_seen=references_seen)
-        self._encode: Callable[[Tensor], Tensor] | None = None
+        self._encode: ExactEncoder | None = None
         self._encoded = around.relations.new_empty(0)  # (E, d) after the first question
         self._ready = torch.empty(0, dtype=torch.bool, device=around.relations.device)  # (E,)
-
-    def with_model(self, model: FewShotModel) -> FewShotScorer:
-        """A scorer of the same inputs with another model."""
-        return FewShotScorer(self.name, model, self.around, self.references_seen)
 
     def __call__(self, question: Question) -> Tensor:
         arrays = (question.references, question.heads, question.candidates)
@@ -81,7 +78,7 @@ class FewShotScorer:
     def _vectors(self, ids: Tensor) -> Tensor:
         """The vectors (U, d) of entities (U,); entities that are new to the scorer are encoded."""
         if self._encode is None:
-            count = self.around.entity_count
+            count = len(self.around.entities)
             relations = self.around.relations
             self._encode = ExactEncoder(self.model.encoder, self.around)
             self._encoded = relations.new_empty(count, self.model.encoder.width)
@@ -91,3 +88,58 @@ class FewShotScorer:
             self._encoded[missing] = self._encode(missing)
             self._ready[missing] = True
         return self._encoded[ids]
+
+
+class ExactEncoder:
+    """A copy of an encoder with its current weights, without dropout.
+
+    The rounding of a product depends on its shape. Encoding in double precision and storing in single precision removes
+    that rounding, so that entities with the same neighbours get the same vector and tie. Entities with few neighbours
+    are encoded together, with only the slots that they fill, unless the encoder reads padding.
+    """
+
+    def __init__(self, encoder: Encoder, around: Neighbourhood) -> None:
+        self.encoder = copy.deepcopy(encoder).eval().double()
+        self.around = around
+
+    @torch.no_grad()
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Entities (U,) to vectors (U, width)."""
+        encoded = self.around.relations.new_empty(len(ids), self.encoder.width)
+        counts, order = self.around.neighbours.counts(ids).sort(stable=True)
+        for some, filled in zip(order.split(ENCODED_AT_ONCE), counts.split(ENCODED_AT_ONCE), strict=True):
+            slots = None if self.encoder.reads_padding else int(filled[-1])
+            inputs = self.around.in_double_precision(ids[some], slots)
+            encoded[some] = self.encoder(torch.arange(len(some), device=some.device), inputs).to(encoded.dtype)
+        return encoded
+
+
+def encode_all(encoder: Encoder, around: Neighbourhood) -> Tensor:
+    """The vectors of all entities: (E, width)."""
+    return ExactEncoder(encoder, around)(torch.arange(len(around.entities), device=around.entities.device))
+
+
+def distinct(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct rows (U, d) of a table (E, d), and the index of each row among them (E,).
+
+    Rows are grouped by a hash. If two different rows have the same hash, the rows are sorted instead.
+    """
+    random = torch.Generator().manual_seed(0)
+    factors = torch.randint(torch.iinfo(torch.int64).max, (vectors.shape[1],), generator=random) | 1
+    factors = factors.to(vectors.device)
+    chunks = vectors.split(HASHED_AT_ONCE)
+    hashes = torch.cat([_hashes(chunk, factors) for chunk in chunks])
+    unique_hashes, indices = hashes.unique(return_inverse=True)
+    rows = torch.arange(len(hashes), device=hashes.device)
+    first_rows = rows.new_full((len(unique_hashes),), len(hashes)).scatter_reduce(0, indices, rows, "amin")
+    distinct_rows = vectors[first_rows]
+    index_chunks = indices.split(HASHED_AT_ONCE)
+    if not all(torch.equal(distinct_rows[i], chunk) for i, chunk in zip(index_chunks, chunks, strict=True)):
+        distinct_rows, indices = vectors.unique(dim=0, return_inverse=True)
+    return distinct_rows, indices
+
+
+def _hashes(vectors: Tensor, factors: Tensor) -> Tensor:
+    """A hash (E,) of each row (E, d), the same for 0.0 and -0.0."""
+    bits = (vectors + 0.0).view(torch.int64 if vectors.dtype == torch.float64 else torch.int32).long()
+    return ((bits ^ (bits >> 32)) * factors).sum(1)

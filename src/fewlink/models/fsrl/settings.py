@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from fewlink.core.errors import choose
-from fewlink.models.fsrl.compositions import COMPOSITIONS
+from fewlink.models.registry import BUILT_IN
 from fewlink.models.settings import Dropout, EmbeddingRate, LearningRate, ModelSettings
+
+# Run folders of version 0.3 also state these settings, which only models that are gone read.
+UNREAD = ("name_numbers", "name_vectors", "adaptation_steps", "adaptation_rate", "adaptation_negatives")
 
 
 class FewShotSettings(ModelSettings):
@@ -45,21 +48,17 @@ class FewShotSettings(ModelSettings):
         description="feed-forward block and layer norm on pairs, as in the programs of FSRL and GMatching",
     )
     matching_steps: int = Field(default=2, ge=1, description="matching steps (T in Eq. 8)")
-    name_numbers: int = Field(default=128, ge=1, description="numbers that stand for an entity's name, for fsrl-text")
-    name_vectors: str = Field(
-        default="", description="a .npy file with a vector of each entity's name, in place of character n-grams"
-    )
-    adaptation_steps: int = Field(
-        default=1, ge=1, description="gradient steps on the references of a relation, for fsrl-maml and fsrl-anil"
-    )
-    adaptation_rate: float = Field(default=0.01, gt=0, description="learning rate of these steps")
-    adaptation_negatives: int = Field(default=8, ge=1, description="false tails of each reference in these steps")
     mixed_precision: bool = Field(default=False, description="bfloat16 products on a GPU")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_unread(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if name not in UNREAD}
 
     @field_validator("model")
     @classmethod
     def _known_model(cls, model: str) -> str:
-        choose("model", model, COMPOSITIONS)
+        choose("model", model, dict.fromkeys(BUILT_IN["fewshot"].models))
         return model
 
     def decay_at(self, step: int) -> float:

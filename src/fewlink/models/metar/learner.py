@@ -1,46 +1,47 @@
-"""The learner of MetaR and GANA, which trains on contrasted episodes."""
+"""The tasks that MetaR learns from, their episodes, and its training."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fewlink.core import distributed
+from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import derive
-from fewlink.models.contract import Scorer
+from fewlink.graph import Graph
+from fewlink.graph.groups import Groups
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import RunState, StepResult
-from fewlink.models.metar.settings import MetaLearnerSettings
+from fewlink.models.metar.model import ENTITIES
+from fewlink.models.metar.scorer import MetaRScorer, assemble
+from fewlink.models.metar.settings import TRAIN_ONLY, MetaRSettings
 from fewlink.models.weights import moments_of, restore_moments
+from fewlink.tasks.benchmark import Benchmark, Task, sorted_pairs
+from fewlink.tasks.candidates import likely_tails
 from fewlink.tasks.episodes import ContrastedEpisodes, ContrastedSampler
 
-ENTITIES = "entities"  # the weight that holds the entities' vectors
 STEPS_AT_ONCE = {"cpu": 16, "cuda": 128}  # steps whose episodes are sampled together
 
 
-class MetaLearner:
-    """Trains one run of a model whose forward pass returns the loss of contrasted episodes.
+class MetaRLearner:
+    """Trains one run on contrasted episodes.
 
     The entities' vectors have the learning rate `embedding_rate`, and all other weights `learning_rate`. A step never
-    waits for the device. `make_scorer` returns a scorer with the current weights.
+    waits for the device.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        sampler: ContrastedSampler,
-        settings: MetaLearnerSettings,
-        make_scorer: Callable[[], Scorer],
-    ) -> None:
-        self.model = model
-        self.sampler = sampler
+    def __init__(self, benchmark: Benchmark, vectors: Embeddings, settings: MetaRSettings) -> None:
+        self.graph: Graph = benchmark.graph
         self.settings = settings
-        self.make_scorer = make_scorer
+        self.model = assemble(vectors, settings)
+        self.sampler = sampler(benchmark, settings)
         on_gpu = distributed.use_device(settings.device) != "cpu"
         rates: dict[float, list[nn.Parameter]] = {}
-        for name, parameter in model.named_parameters():
+        for name, parameter in self.model.named_parameters():
             rate = settings.embedding_rate if name == ENTITIES else settings.learning_rate
             rates.setdefault(rate, []).append(parameter)
         groups = [{"params": parameters, "lr": rate} for rate, parameters in rates.items()]
@@ -68,10 +69,10 @@ class MetaLearner:
         losses = []
         for step, share in enumerate(episodes, first):
             torch.manual_seed(derive(self.settings.seed, "step", step, distributed.rank()))  # for dropout
-            losses.append(self.step(step, share))
+            losses.append(self.step(share))
         return StepResult({"loss": torch.stack(losses).unsqueeze(-1)}, sampling_seconds)
 
-    def step(self, number: int, episodes: ContrastedEpisodes) -> Tensor:
+    def step(self, episodes: ContrastedEpisodes) -> Tensor:
         """Run one step of the optimizer; return the loss before it."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.model(*episodes)
@@ -81,8 +82,8 @@ class MetaLearner:
         self.optimizer.step()
         return value
 
-    def scorer(self, run: int) -> Scorer:
-        return self.make_scorer()
+    def scorer(self, run: int) -> MetaRScorer:
+        return MetaRScorer(self.model, self.graph, self.settings)
 
     def state(self, run: int) -> RunState:
         """The weights and the optimizer's moments."""
@@ -94,3 +95,35 @@ class MetaLearner:
         ((weights, moments),) = states
         self.model.load_state_dict(weights)
         restore_moments(self.model, self.optimizer, moments)
+
+
+def sampler(benchmark: Benchmark, settings: MetaRSettings) -> ContrastedSampler:
+    """The sampler of episodes of the train relations and, except for `metar`, of the background relations."""
+    tasks = list(benchmark.split("train"))
+    if settings.model != TRAIN_ONLY:
+        tasks += [task for task in benchmark.once(_background_tasks) if len(task.pairs) > settings.shots]
+        if not tasks:
+            raise FewlinkError(f"{benchmark.name} has no relation with more than {settings.shots} pairs: lower shots")
+    return ContrastedSampler(
+        tasks,
+        len(benchmark.graph.entities),
+        shots=settings.shots,
+        batch=settings.batch,
+        negatives=settings.negatives,
+        seeds=[settings.seed],
+        device=settings.device,
+    )
+
+
+def _background_tasks(benchmark: Benchmark) -> list[Task]:
+    """The background relations as tasks, except those whose range has one entity."""
+    graph = benchmark.graph
+    triples = graph.triples()
+    pairs = Groups.of(triples[:, 1], triples[:, [0, 2]], len(graph.relations))
+    tasks = []
+    for relation, name in enumerate(graph.relations):
+        known = sorted_pairs(pairs[relation])
+        kind = likely_tails(graph, np.unique(known[:, 1]))
+        if len(kind) > 1:
+            tasks.append(Task(name, known, known, kind))
+    return tasks

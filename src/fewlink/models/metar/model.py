@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from fewlink.models.embeddings.table import rows
 
+ENTITIES = "entities"  # the name of the weight that holds the entities' vectors
 MIN_SQUARED_LENGTH = 1e-12  # keeps the gradient of a length finite
 
 
@@ -63,24 +64,20 @@ def hinge(true: Tensor, false: Tensor, margin: float) -> Tensor:
     return (margin + true.unsqueeze(-1) - false).clamp_min(0)
 
 
-def hinge_gradients(gaps: Tensor, false_gaps: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """Gradients of Σ_k (1/N) Σ_n [γ + ‖v_k‖ − ‖v'_kn‖]₊ with respect to v (…, K, d) and v' (…, K, N, d).
-
-    They are written out, with ∇‖v‖ = v/‖v‖, so that training can differentiate through them.
-    """
-    true = length(gaps)
-    wrong = length(false_gaps)  # (…, K), (…, K, N)
-    active = (margin + true.unsqueeze(-1) > wrong).to(gaps.dtype) / wrong.shape[-1]  # 1/N where the hinge is positive
-    return gaps * (active.sum(-1) / true).unsqueeze(-1), false_gaps * (-active / wrong).unsqueeze(-1)
-
-
 def gradient_meta(relation: Tensor, pairs: Tensor, false: Tensor, margin: float) -> Tensor:
     """G = ∇_R Σ_k (1/N) Σ_n [γ + s(h_k, t_k) − s(h_k, t'_kn)]₊.
 
+    It is written out, with ∇‖v‖ = v/‖v‖, so that training can differentiate through it.
     Shapes: relation (…, d), pairs (…, K, 2, d), false (…, K, N, d); G (…, d).
     """
     ends = pairs[..., 0, :] + relation.unsqueeze(-2)  # (…, K, d)
-    by_gap, by_false_gap = hinge_gradients(ends - pairs[..., 1, :], ends.unsqueeze(-2) - false, margin)
+    gaps = ends - pairs[..., 1, :]  # (…, K, d)
+    false_gaps = ends.unsqueeze(-2) - false  # (…, K, N, d)
+    true = length(gaps)  # (…, K)
+    wrong = length(false_gaps)  # (…, K, N)
+    active = (margin + true.unsqueeze(-1) > wrong).to(gaps.dtype) / wrong.shape[-1]  # 1/N where the hinge is positive
+    by_gap = gaps * (active.sum(-1) / true).unsqueeze(-1)
+    by_false_gap = false_gaps * (-active / wrong).unsqueeze(-1)
     return (by_gap + by_false_gap.sum(-2)).sum(-2)
 
 
@@ -108,13 +105,10 @@ class MetaR(nn.Module):
             relation = relation - self.beta * gradient_meta(relation, pairs, false, self.margin)
         return relation
 
-    def forward(
-        self, references: Tensor, reference_false: Tensor, queries: Tensor, false: Tensor, tasks: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, references: Tensor, reference_false: Tensor, queries: Tensor, false: Tensor) -> Tensor:
         """The mean loss of the queries.
 
-        Ids: references (B, K, 2) with false tails (B, K, N), queries (B, Q, 2) with false tails (B, Q, N). The tasks
-        (B,) are not used.
+        Ids: references (B, K, 2) with false tails (B, K, N), queries (B, Q, 2) with false tails (B, Q, N).
         """
         relation = self.relation(rows(self.entities, references), rows(self.entities, reference_false))
         true, wrong = distances(relation, rows(self.entities, queries), rows(self.entities, false))

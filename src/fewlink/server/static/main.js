@@ -24,7 +24,6 @@ const MODELS = {
   trail: "TRAIL",
   fsrl: "FSRL",
   metar: "MetaR",
-  gana: "GANA",
   ultra: "ULTRA",
   trix: "TRIX",
 };

@@ -1,1 +1,0 @@
-"""GANA: encodes references with their neighbours and improves a relation's vector and hyperplane in a gradient step."""
