@@ -33,22 +33,24 @@ import numpy as np
 from fewlink.core.metrics import realistic_rank
 from fewlink.core.progress import duration
 from fewlink.core.seeds import generator
-from fewlink.graph import Graph
-from fewlink.graph.source import GraphSource
-from fewlink.linker.answer_sets import LEVELS, Coverage, Ranks, fit_coverage
-from fewlink.linker.calibration import (
-    LOW_TRUST_FOUND,
+from fewlink.fitting.calibrating import (
     TOP,
+    Ranks,
     Sample,
     chance,
     cross_fitted,
+    expected_error,
+    fit_coverage,
     fitted,
     low_trust,
     over_relations,
 )
+from fewlink.graph import Graph
+from fewlink.graph.source import GraphSource
+from fewlink.linker.probability import LEVELS, LOW_TRUST_FOUND, Coverage, HeadFans, row_features
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
-from fewlink.linker.trust import HeadFans, Trust, expected_error, measure_trust, row_features
+from fewlink.linker.trust import Trust, measure_trust
 from fewlink.models.contract import Question, Scorer
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer

@@ -45,7 +45,7 @@ from fewlink.curation.learning import learn, units_of
 from fewlink.curation.next_pair import suggest
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker
-from fewlink.linker.adjustment import adjustment
+from fewlink.linker.probability import adjustment
 from fewlink.linker.query import Query, References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.models.contract import Question, Scorer, capabilities

@@ -7,7 +7,7 @@ answers is the best tail, a third the second or third best, and a third a known 
 
 - circular: a named path has an entity twice;
 - through its own answer: head or tail is inside a path, or a path is the pair itself as a reference;
-- direct edge not first: the graph joins head and tail, and the first path or sentence is another one;
+- direct edge not first: the graph joins head and tail, and the first path or line is another one;
 - invented: a step that is neither an edge of the graph nor a reference;
 - wrong count: the number of references joined in the same way differs from that of a search without shortcuts.
 
@@ -27,8 +27,8 @@ import numpy as np
 
 from fewlink.graph import Graph
 from fewlink.linker import Explanation, Linker
-from fewlink.linker.explanation import Path
 from fewlink.linker.query import Query, References, find_relation
+from fewlink.linker.reasons import ReasonPath
 from fewlink.models.trail.names import with_name_relations
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.training_graph import known_graph
@@ -82,14 +82,16 @@ class Edges:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.relations: dict[str, set[int]] = {}
-        for number in range(len(graph.relations)):
-            self.relations.setdefault(graph.relation_name(number), set()).add(number)
+        self.names = [graph.relation_name(number) for number in range(len(graph.relations))]
         self.triples = set(map(tuple, graph.triples().tolist()))
         self.after: dict[tuple[int, int, bool], set[int]] = {}
         for head, relation, tail in self.triples:
             self.after.setdefault((head, relation, False), set()).add(tail)
             self.after.setdefault((tail, relation, True), set()).add(head)
+
+    def called(self, label: str) -> list[int]:
+        """The relations of this label: it may lack the kinds of their ends."""
+        return [number for number, name in enumerate(self.names) if label in name]
 
     def between(self, head: int, tail: int) -> set[tuple[int, bool]]:
         """Relations that join head and tail, and whether backwards."""
@@ -106,42 +108,39 @@ class Edges:
             walked = [self.graph.entities.id(entity.id) for entity in path.entities]
             if len(set(walked)) < len(walked):
                 yield "circular"
-            own = len(walked) == 2 and walked == [head, tail] and path.steps[0].reference
-            if {head, tail} & set(walked[1:-1]) or walked[-1] != tail or (own and not path.steps[0].inverse):
+            own = len(walked) == 2 and walked == [head, tail] and path.steps[0].example
+            if {head, tail} & set(walked[1:-1]) or walked[-1] != tail or (own and path.steps[0].forward):
                 yield "through its own answer"
             for step, before, after in zip(path.steps, walked, walked[1:], strict=False):
-                first, last = (after, before) if step.inverse else (before, after)
-                if step.reference:
+                first, last = (before, after) if step.forward else (after, before)
+                if step.example:
                     real = (first, last) in given
                 else:
-                    real = any((first, r, last) in self.triples for r in self.relations[step.relation])
+                    real = any((first, r, last) in self.triples for r in self.called(step.relation))
                 if not real:
                     yield "invented"
-            if path.like is not None and path.like != sum(self.joins(path, h, t) for h, t in given):
+            if path.alike is not None and path.alike != sum(self.joins(path, h, t) for h, t in given):
                 yield "wrong count"
         if self.between(head, tail):
             ends = (explanation.head, explanation.tail)
-            named = any(
-                text in explanation.sentences()[0] for text in ("are joined directly", "is one of the known pairs")
-            )
-            if not named or not explanation.paths or explanation.paths[0].entities != ends:
+            if not explanation.paths or explanation.paths[0].entities != ends:
                 yield "direct edge not first"
 
-    def joins(self, path: Path, head: int, tail: int) -> bool:
+    def joins(self, path: ReasonPath, head: int, tail: int) -> bool:
         """Whether the relations of a path join another pair, with no entity twice: all walks are followed."""
         walks: list[tuple[int, ...]] = [(head,)]
         for number, step in enumerate(path.steps, 1):
             further: list[tuple[int, ...]] = []
             for walked in walks:
-                for relation in self.relations[step.relation]:
-                    after = self.after.get((walked[-1], relation, step.inverse), set())
+                for relation in self.called(step.relation):
+                    after = self.after.get((walked[-1], relation, not step.forward), set())
                     if number == len(path.steps):
                         if tail in after:
                             return True
                     else:
                         further += [(*walked, node) for node in after if node not in walked and node != tail]
                 if len(further) > MOST_WALKS:
-                    return bool(path.like)  # too many to follow: not checked
+                    return bool(path.alike)  # too many to follow: not checked
             walks = further
         return False
 
@@ -154,7 +153,6 @@ def summary(name: str, checked: Sequence[Checked]) -> dict[str, Any]:
         "paths": len(paths),
         "hops": float(np.mean([len(path.steps) for path in paths])),
         "with a direct edge": sum(each.direct for each in checked),
-        "no path in the graph": sum(each.explanation.distance == 0 for each in checked),
         **{fault: sum(fault in each.faults for each in checked) for fault in FAULTS},
         "CPU ms": 1000 * median(each.seconds for each in checked),
     }
@@ -174,7 +172,7 @@ def main() -> None:
         print_table([row])
         for found in checked:
             if found.faults:
-                print(found.relation, sorted(found.faults), *found.explanation.sentences(), sep="\n", end="\n\n")
+                print(found.relation, sorted(found.faults), *found.explanation.lines(), sep="\n", end="\n\n")
         places = np.linspace(0, len(checked) - 1, options.shown).astype(int)
         texts = [text_of(checked[place]) for place in places]
         for text in texts:
@@ -188,7 +186,7 @@ def main() -> None:
 
 
 def text_of(checked: Checked) -> list[str]:
-    return [f"{checked.relation}, given {checked.references}", *checked.explanation.sentences()]
+    return [f"{checked.relation}, given {checked.references}", *checked.explanation.lines()]
 
 
 if __name__ == "__main__":

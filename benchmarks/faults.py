@@ -48,9 +48,10 @@ from fewlink.evaluation.records import RecordStore
 from fewlink.fitting import fit as fit_module
 from fewlink.fitting import tuning
 from fewlink.fitting.append import append
+from fewlink.fitting.card import write_card
 from fewlink.fitting.record import RULES, TUNED
 from fewlink.graph import Graph, compile_graph
-from fewlink.linker import Linker, write_card
+from fewlink.linker import Linker
 from fewlink.models import checkpoints
 from fewlink.models.embeddings import Embeddings
 from fewlink.models.run import Deployed, RunConfig

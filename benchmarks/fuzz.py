@@ -347,7 +347,7 @@ def _side(place: Place, content: bytes) -> object:
 
 
 def _references(place: Place, content: bytes) -> object:
-    from fewlink.linker.parsing import read_names, read_pairs
+    from fewlink.linker.names import read_names, read_pairs
 
     path = place.file("references.tsv", content)
     return read_names(path), read_pairs(path)
@@ -412,7 +412,7 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     from fewlink.core.recipes import recipe, recipe_texts
     from fewlink.evaluation import Protocol, evaluate
     from fewlink.evaluation.records import make_record
-    from fewlink.linker.calibration import open_calibration
+    from fewlink.linker.probability import open_calibration
     from fewlink.models import training_recipe
     from fewlink.models.baselines.learning_free import RandomScorer
     from fewlink.models.embeddings import EmbeddingSettings

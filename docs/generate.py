@@ -24,7 +24,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import recipe_texts
 from fewlink.evaluation.curves import ReadingCurve
 from fewlink.evaluation.records import Record, RecordStore, read_records
-from fewlink.linker.calibration import shipped_calibration
+from fewlink.linker.probability import shipped_calibration
 from fewlink.models import families
 from fewlink.models.trail.shipped import shipped
 from fewlink.studies import Workspace, open_study, published_figures, read_plan, tables

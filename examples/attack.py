@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from fewlink.linker import Linker
-from fewlink.linker.drawing import percent
+from fewlink.linker.predictions import percent
 from fewlink.tasks import SPLITS, Benchmark
 from fewlink.tasks.catalogue import attack_graph
 

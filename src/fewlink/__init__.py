@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from fewlink.evaluation import Evaluation as Evaluation
     from fewlink.evaluation import Protocol as Protocol
     from fewlink.evaluation import evaluate as evaluate
+    from fewlink.fitting.calibrating import calibrate as calibrate
     from fewlink.fitting.fit import fit as fit
     from fewlink.graph import Graph as Graph
     from fewlink.graph import compile_graph as compile_graph
     from fewlink.linker import Linker as Linker
     from fewlink.linker import Predictions as Predictions
-    from fewlink.linker import calibrate as calibrate
     from fewlink.linker import load as load
     from fewlink.models.baselines.learning_free import learning_free as learning_free
     from fewlink.models.fsrl.settings import FewShotSettings as FewShotSettings
@@ -69,7 +69,7 @@ _HOMES = {
     "Predictions": "linker",
     "Protocol": "evaluation",
     "TrailSettings": "models.trail.settings",
-    "calibrate": "linker",
+    "calibrate": "fitting.calibrating",
     "carve": "tasks",
     "compile_graph": "graph",
     "evaluate": "evaluation",

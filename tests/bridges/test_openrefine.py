@@ -309,7 +309,7 @@ def test_a_task_relation_is_a_property_with_its_known_pairs() -> None:
 
 
 def test_references_of_the_command_are_triples(tmp_path: Path) -> None:
-    from fewlink.linker.parsing import parse_triple
+    from fewlink.linker.names import parse_triple
 
     assert parse_triple("ann => likes => oslo") == parse_triple("ann\tlikes\toslo") == ("ann", "likes", "oslo")
     for text in ("ann => oslo", "a => b => c => d", "=> likes => oslo"):

@@ -20,7 +20,7 @@ from fewlink.cli import app
 from fewlink.core.errors import FewlinkError
 from fewlink.core.files import with_sha256, without_sha256
 from fewlink.evaluation import Protocol, rank_task
-from fewlink.linker import write_card
+from fewlink.fitting.card import write_card
 from fewlink.models.embeddings import Embeddings
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.tasks import open_benchmark

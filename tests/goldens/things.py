@@ -49,14 +49,11 @@ def row_facts(rows: Sequence[Mapping[str, Any]]) -> list[Facts]:
 
 
 def reason_facts(reasons: Mapping[str, Any]) -> Facts:
-    """The score of an explained pair, and its five strongest paths with the effect of each."""
+    """The score of an explained pair, its five strongest paths with the effect of each, and the path drawn first."""
     effects = {}
-    for path in sorted(reasons["paths"], key=lambda path: -path["weight"])[:5]:
-        arrows = [f"<-{step['relation']}-" if step["inverse"] else f"-{step['relation']}->" for step in path["steps"]]
-        entities = [entity["id"] for entity in path["entities"]]
-        drawn = [part for pair in zip(entities, [*arrows, ""], strict=True) for part in pair]
-        effects[" ".join(drawn).strip()] = {"weight": path["weight"]}
-    return {"score": reasons["score"], "paths": effects}
+    for path in sorted(reasons["paths"], key=lambda path: -(path["weight"] or 0.0))[:5]:
+        effects[path["text"]] = {"weight": path["weight"]}
+    return {"score": reasons["score"], "first": reasons["lines"][0], "paths": effects}
 
 
 def table_facts(text: str) -> list[Facts]:

@@ -9,7 +9,7 @@ import pytest
 
 from fewlink.curation.schema import Decision
 from fewlink.curation.store import ProjectFile
-from fewlink.linker.adjustment import LAST, PRIOR_MORE, Adjustment, ProjectReading, adjustment, adjustment_of
+from fewlink.linker.probability import LAST, PRIOR_MORE, Adjustment, ProjectReading, adjustment, adjustment_of
 
 P = np.array([0.02, 0.3, 0.3, 0.9])
 NONE, ALL = np.zeros(4, bool), np.ones(4, bool)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tests.conftest import graph_of
 
-from fewlink.linker.answer_sets import LONGEST, Coverage, Ranks, answer_set, answer_sets, fit_coverage
+from fewlink.fitting.calibrating import Ranks, fit_coverage
+from fewlink.linker.probability import LONGEST, Coverage, answer_set, answer_sets
 
 # the odds that the first s answers contain a right one: s times those of the first answer
 PLAIN = Coverage((0.0, 1.0, 1.0, 0.0))

@@ -19,11 +19,10 @@ from fewlink.core.errors import FewlinkError
 from fewlink.curation.store import ProjectFile
 from fewlink.graph import Graph
 from fewlink.linker import Linker, Predictions
-from fewlink.linker import linker as linker_module
 from fewlink.linker.complete import HEADS_PER_BATCH, first_of_heads
-from fewlink.linker.explanation import MAX_LISTED
 from fewlink.linker.query import find_relation
 from fewlink.linker.ranking import RankedPairs
+from fewlink.linker.reasons import MAX_REFERENCES
 from fewlink.models.contract import capabilities
 from fewlink.models.trail.scorer import TrailScorer
 
@@ -289,15 +288,6 @@ def test_references_given_twice_are_noted_in_one_line() -> None:
     assert notes[0].startswith("5 references are given twice and count once: 'bird' → 'cell'; ") and "…" in notes[0]
 
 
-def test_models_that_hide_relations_are_kept_up_to_a_number() -> None:
-    linker = Linker(umls().benchmark, umls().scorer)
-    names = [linker.graph.relations[place] for place in range(linker_module.HIDING_CACHE_SIZE + 2)]
-    models = {name: linker.model_for(linker.find_references(None, name)) for name in names}
-    assert len(linker._hiding) == linker_module.HIDING_CACHE_SIZE
-    assert linker.model_for(linker.find_references(None, names[-1])) is models[names[-1]]
-    assert linker.model_for(linker.find_references([("virus", "cell")])) is linker.scorer
-
-
 def test_without_names_the_model_is_structural(named: Linker) -> None:
     heads = [f"w{number}x1" for number in range(4)]
     with_names = named.predict(heads=heads, relation="made_by", k=1, explain=True)
@@ -316,7 +306,7 @@ def test_without_names_the_model_is_structural(named: Linker) -> None:
         [row.score for row in named.complete(relation="made_by", heads=heads, k=1)]
     )
     for row in asked:
-        assert row.reasons is not None and "name" not in " ".join(row.reasons.sentences(full=True))
+        assert row.reasons is not None and "name" not in " ".join(row.reasons.lines(full=True))
 
 
 def test_names_that_say_nothing_are_not_read() -> None:
@@ -328,11 +318,11 @@ def test_of_many_references_an_explanation_lists_the_nearest() -> None:
     linker, known = umls(), pairs_of(umls(), "affects")
     reasons = linker.explain(relation="affects", head="bird", tail="mental_process")
     same = [pair for pair in known if pair[1] == "mental_process"]
-    assert (reasons.given, reasons.same_tail, reasons.compared) == (len(known), len(same), MAX_LISTED)
-    assert len(reasons.references) == MAX_LISTED
+    assert reasons.compared == MAX_REFERENCES
+    assert len(reasons.references) == MAX_REFERENCES
     listed = [(each.head.id, each.tail.id) for each in reasons.references]
-    assert set(listed[: len(same)]) == set(same[:MAX_LISTED])
+    assert set(listed[: len(same)]) == set(same[:MAX_REFERENCES])
     few = linker.explain(known[:3], "bird", "mental_process")
-    assert (few.given, few.compared, len(few.references)) == (3, 3, 3)
+    assert (few.compared, len(few.references)) == (3, 3)
     first = linker.explain(relation="affects", head=known[0][0], tail=known[0][1])
-    assert first.sentences()[0].endswith("is one of the known pairs.")
+    assert "one of the references" in " ".join(first.lines())

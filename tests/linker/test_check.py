@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from tests.conftest import graph_of
 from tests.linker.graphs import people
-from tests.linker.markup import Markup
 
 from fewlink.linker.check import (
     ANY_ENTITY,
@@ -20,8 +19,7 @@ from fewlink.linker.check import (
     odd_triples,
     read_relation,
 )
-from fewlink.linker.relations import RelationFit
-from fewlink.linker.tables import Answers
+from fewlink.linker.predictions import Answers
 
 
 @pytest.mark.parametrize(
@@ -78,17 +76,13 @@ def test_a_table_of_the_oddest_of_all() -> None:
     assert [row.reason == FITS for row in rest] == [row.oddness < 0.5 for row in rest]
     nothing = odd_triples(graph_of("a in b"), check_relations(graph_of("a in b")))
     assert not nothing and nothing.notes
-    assert nothing.notes[0] in Markup(nothing._repr_html_()).text
+    assert nothing.notes[0] in repr(nothing)
 
 
 def test_answers_as_html() -> None:
-    evil = "<script>&"
-    odd = CheckedTriple(0.875, "h", evil, "r", "works for", "t", "t", "entities like the head have other tails")
-    page = Markup(Answers((odd,) * 21, ("a note",))._repr_html_())
-    assert page.text.startswith("oddness head relation tail reason 0.88 <script>& h works for t entities like the head")
-    assert page.text.endswith("… and 1 more a note") and page.count("tr") == 21
-    fit = Answers((RelationFit("r", "r", 0.5, True, "graph"),))
-    assert Markup(fit._repr_html_()).text == "relation fit known by r 0.50 yes graph"
+    odd = CheckedTriple(0.875, "h", "<script>&", "r", "works for", "t", "t", "entities like the head have other tails")
+    page = Answers((odd,) * 21, ("a note",))._repr_html_()
+    assert "0.875" in page and "&lt;script&gt;" in page and "a note" in page and page.count("<tr>") == 21
 
 
 def test_made_up_pairs_are_wrong_and_leave_out_the_pair_they_were_made_from() -> None:

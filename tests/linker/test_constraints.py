@@ -13,8 +13,8 @@ from tests.conftest import benchmark_of, graph_of
 from fewlink.core.errors import FewlinkError, UnknownName
 from fewlink.graph import Graph, TypeTable
 from fewlink.linker import Linker
-from fewlink.linker.constraints import Constraints
 from fewlink.linker.query import References, find_relation
+from fewlink.linker.ranking import Constraints
 from fewlink.models.contract import Question
 
 PEOPLE = ["ann", "bob", "cy", "dan"]

@@ -11,7 +11,6 @@ import pytest
 import torch
 from tests.conftest import benchmark_of, graph_of, task_of
 from tests.linker.linkers import REFERENCES, fsrl, trail, trail_run, umls
-from tests.linker.markup import Markup
 
 import fewlink
 from fewlink.core.errors import FewlinkError, UnknownName
@@ -255,7 +254,6 @@ def test_references_of_a_relation_that_the_graph_has_are_noted() -> None:
 def test_opening_a_run() -> None:
     linker = fewlink.load(str(trail_run()))
     assert "trail on umls" in repr(linker)
-    assert Markup(linker._repr_html_()).text.startswith("model trail graph umls entities 123 entity types none")
     for name in ("/nowhere", "x" * 300, "a\0b"):
         with pytest.raises(FewlinkError, match="does not exist"):
             fewlink.load(name)

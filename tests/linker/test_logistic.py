@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fewlink.linker.logistic import fit_logistic
+from fewlink.linker.probability import fit_logistic
 
 
 def test_the_gradient_is_zero() -> None:

@@ -8,8 +8,8 @@ from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.graph import Graph, TypeTable
 from fewlink.linker.complete import plausible_heads
-from fewlink.linker.overview import overview
 from fewlink.linker.query import References
+from fewlink.linker.relations import overview
 from fewlink.tasks import Benchmark, open_benchmark
 
 ROWS = (

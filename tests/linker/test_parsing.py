@@ -9,7 +9,7 @@ from tests.conftest import graph_of
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.linker import Names
-from fewlink.linker.parsing import parse_pair, read_names, read_pairs
+from fewlink.linker.names import parse_pair, read_names, read_pairs
 from fewlink.linker.query import find_heads, find_pairs
 
 

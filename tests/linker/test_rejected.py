@@ -9,7 +9,7 @@ from tests.linker.linkers import umls
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.linker import Linker
-from fewlink.linker.parsing import read_pairs
+from fewlink.linker.names import read_pairs
 from fewlink.models.baselines.learning_free import learning_free
 
 REFERENCES = [("virus", "cell"), ("fungus", "plant")]
@@ -69,13 +69,6 @@ def test_a_pair_cannot_be_both(linker: Linker) -> None:
         linker.predict(REFERENCES, ["alga"], rejected="virus")  # type: ignore[arg-type]
 
 
-def test_trust_is_measured_once_whatever_is_rejected(linker: Linker) -> None:
-    linker.predict(REFERENCES, ["alga"])
-    count = len(linker.recent_trust)
-    linker.predict(REFERENCES, ["alga"], rejected=[("alga", "plant")])
-    assert len(linker.recent_trust) == count
-
-
 def test_a_file_without_pairs_is_named(tmp_path: Path) -> None:
     path = tmp_path / "wrong.tsv"
     path.write_text("\n")
@@ -89,4 +82,4 @@ def test_a_score_is_explained_as_it_was_predicted() -> None:
     rows = linker.predict(REFERENCES, ["alga"], k=3, candidates="all", rejected=[("alga", "plant")], explain="full")
     for row in rows:
         assert row.reasons is not None
-        assert row.reasons.score == pytest.approx(row.score) and row.reasons.shares["decisions"] < -0.01
+        assert row.reasons.score == pytest.approx(row.score) and row.reasons.parts["rejected pairs"] < 0

@@ -15,7 +15,7 @@ import fewlink
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.evaluation import Protocol, rank_task
 from fewlink.linker import Linker
-from fewlink.linker.calibration import shipped_calibration
+from fewlink.linker.probability import shipped_calibration
 from fewlink.linker.trust import Trust
 from fewlink.models.contract import Question
 from fewlink.models.trail.shipped import shipped_scorer
@@ -90,7 +90,7 @@ def test_types_and_names_describe_a_file(tmp_path: Path) -> None:
 def test_names_of_a_file_are_shown_even_if_they_are_not_evidence(tmp_path: Path) -> None:
     (tmp_path / "graph.tsv").write_text("p1\tlives\tc1\np2\tlives\tc2\np3\tlives\tc1\nc1\tnear\tc2\n")
     (tmp_path / "names.tsv").write_text("p3\tRome Smith\nc2\tRome\n")
-    files = {"source": tmp_path / "graph.tsv", "names": tmp_path / "names.tsv"}
+    files = {"file": tmp_path / "graph.tsv", "names": tmp_path / "names.tsv"}
     read, shown = fewlink.load(**files), fewlink.load(**files, read_names=False)
     assert read.scorer.capabilities.reads_names and not shown.scorer.capabilities.reads_names
     rows = shown.predict([("p1", "c1")], ["Rome Smith"])
@@ -118,7 +118,6 @@ def test_a_benchmark_is_read_as_by_a_run(tmp_path: Path) -> None:
 
 def test_what_needs_a_run_says_so(triples: Path, tmp_path: Path) -> None:
     linker = fewlink.load(triples)
-    assert linker.as_measured() is linker
     with pytest.raises(FewlinkError, match="trail was not opened from a run"):
         linker.save_pretrained(tmp_path / "saved")
     with pytest.raises(FewlinkError, match="has no dev relation"):

@@ -12,26 +12,14 @@ from tests.conftest import benchmark_of, graph_of
 from tests.linker.graphs import people
 from tests.linker.linkers import REFERENCES, umls
 
+from fewlink.fitting.calibrating import Sample, fitted
 from fewlink.graph import Graph
 from fewlink.graph.vocabulary import Vocabulary
 from fewlink.linker import Linker, ranking
-from fewlink.linker.answer_sets import Coverage
-from fewlink.linker.calibration import Sample, fitted
+from fewlink.linker.probability import FEATURES, Coverage, HeadFans, log_odds, row_features
 from fewlink.linker.query import References, find_relation, open_candidates
 from fewlink.linker.ranking import RankedPairs
-from fewlink.linker.trust import (
-    FEATURES,
-    TOGETHER,
-    Answered,
-    HeadFans,
-    Trust,
-    evidence_for,
-    held_out,
-    log_odds,
-    measure_trust,
-    row_features,
-    trust_note,
-)
+from fewlink.linker.trust import TOGETHER, Answered, Trust, evidence_for, held_out, measure_trust, trust_note
 from fewlink.models.contract import Question, Scorer, SeveralQuestionsScorer
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.tasks import Benchmark
@@ -391,7 +379,7 @@ def test_a_head_without_a_path_gets_ranks_and_no_percentage() -> None:
 )
 def test_without_percentages_nothing_promises_right_answers(trust: Trust, changes: dict[str, Any], words: str) -> None:
     linker, pairs = calibrated(islands(), **changes), [("n0", "n1"), ("n1", "n2")]
-    linker.recent_trust[linker.find_references(pairs), "all"] = trust
+    linker.trust = lambda query: trust  # type: ignore[method-assign]
     found = linker.predict(pairs, ["n3"], 2, candidates="all")
     assert found.trust is not None and words in found.trust.sentence and not found.trust.shown
     assert {row.probability for row in found} == {None} and not found.sets

@@ -14,8 +14,8 @@ from tests.server.servers import PAIRS, Known, asking, fsrl, namesakes, small, t
 
 from fewlink.graph import Vocabulary
 from fewlink.linker import Linker, Predictions
-from fewlink.linker.calibration import ROUGH
 from fewlink.linker.complete import plausible_heads
+from fewlink.linker.probability import ROUGH
 from fewlink.linker.trust import MAX_IN_TURN
 from fewlink.models.contract import capabilities
 from fewlink.server import lookups, schema

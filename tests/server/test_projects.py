@@ -25,7 +25,7 @@ from fewlink.core.errors import InputError
 from fewlink.curation.exports import COLUMNS, FORMATS
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
-from fewlink.linker.adjustment import adjustment
+from fewlink.linker.probability import adjustment
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
 from fewlink.server.process import ServeOptions

@@ -188,7 +188,7 @@ def to_polars(source: Linker | Graph | Predictions) -> polars.DataFrame:
     columns = [column for column in COLUMNS if column != "reasons"]
     values: dict[str, list[Any]] = {column: [getattr(row, column) for row in source] for column in columns}
     if any(row.reasons for row in source):
-        values["reasons"] = [" ".join(row.reasons.sentences()) if row.reasons else None for row in source]
+        values["reasons"] = ["; ".join(row.reasons.lines()) if row.reasons else None for row in source]
     return polars.DataFrame(values, schema={column: kinds.get(column, polars.String) for column in values})
 
 

@@ -79,7 +79,7 @@ class Explained(BaseModel):
     head: str
     tail: str
     score: float
-    sentences: list[str]
+    lines: list[str]
 
 
 def make_server(linker: Linker, settings: ServerSettings = SETTINGS) -> Any:
@@ -166,17 +166,17 @@ def make_server(linker: Linker, settings: ServerSettings = SETTINGS) -> Any:
         )
         async with service.admission.enter("ask") as job:
             answer = await service.answer(request, job)
-        rows = [{**row, "reasons": row["reasons"] and row["reasons"]["sentences"]} for row in answer["predictions"]]
+        rows = [{**row, "reasons": row["reasons"] and row["reasons"]["lines"]} for row in answer["predictions"]]
         trust = answer["trust"] and answer["trust"]["sentence"]
         return Answer(predictions=[Row(**row) for row in rows], trust=trust, notes=answer["notes"])
 
     @tool
     async def explain(head: Name, tail: Name, references: References = None, relation: Relation = None) -> Explained:
-        """Explain the score of a tail for a head: paths, references and neighbours, as sentences."""
+        """Explain the score of a tail for a head: paths drawn with arrows, and other evidence."""
         request = validated(ExplainRequest, head=head, tail=tail, references=references, relation=relation)
         facts = await service.explain(request)
         return Explained(
-            head=facts["head"]["name"], tail=facts["tail"]["name"], score=facts["score"], sentences=facts["sentences"]
+            head=facts["head"]["name"], tail=facts["tail"]["name"], score=facts["score"], lines=facts["lines"]
         )
 
     @tool

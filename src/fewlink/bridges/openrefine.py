@@ -25,7 +25,7 @@ from fewlink.bridges.reconciliation import (
     Text,
 )
 from fewlink.linker import Linker
-from fewlink.linker.drawing import percent
+from fewlink.linker.predictions import percent
 from fewlink.server.admission import Job
 from fewlink.server.errors import ApiError, as_json, validation_error
 from fewlink.server.schema import MAX_NAME_LENGTH, MAX_REJECTED, PredictRequest, ServerSettings

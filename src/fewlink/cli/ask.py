@@ -104,7 +104,7 @@ def ask(
 
 def _names(given: list[str], file: Path | None) -> list[str]:
     """The names in a file, and those given one by one."""
-    from fewlink.linker.parsing import read_names
+    from fewlink.linker.names import read_names
 
     return [*(read_names(file) if file else []), *given]
 
@@ -155,7 +155,7 @@ def _print_predictions(linker: Linker, predictions: Predictions, full: bool) -> 
         for row in predictions
     ]
     terminal.print_table(columns, rows, title=title)
-    terminal.print_paragraphs([row.reasons.sentences(full) for row in predictions if row.reasons])
+    terminal.print_paragraphs([row.reasons.lines(full) for row in predictions if row.reasons])
 
 
 def complete(
@@ -242,7 +242,7 @@ def relations(
     Example: `fewlink relations my-graph.tsv aspirin headache`
     """
     from fewlink.core.errors import FewlinkError
-    from fewlink.linker.parsing import read_pairs
+    from fewlink.linker.names import read_pairs
 
     described = {path.stem: read_pairs(path) for path in references}
     if len(described) < len(references):

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from fewlink.graph.source import GraphSource
     from fewlink.linker import Linker
     from fewlink.linker.check import CheckedTriple
-    from fewlink.linker.predictions import Predictions
-    from fewlink.linker.tables import Answers
+    from fewlink.linker.predictions import Answers, Predictions
 
 
 def complete_source(incomplete: str) -> list[str]:
@@ -191,7 +190,7 @@ class AskedRelation:
     def pairs(self) -> list[tuple[str, str]]:
         """The given references; raises if nothing says which relation is meant."""
         from fewlink.core.errors import FewlinkError
-        from fewlink.linker.constraints import check_kinds
+        from fewlink.linker.ranking import check_kinds
 
         check_kinds(self.constraint)
         check_files(self.project)
@@ -223,7 +222,7 @@ class AskedRelation:
     def candidates_in(self, linker: Linker) -> str | list[str]:
         """A word or type as it is, or the names in a file; a type takes precedence over a file of the same name."""
         from fewlink.core.errors import FewlinkError
-        from fewlink.linker.parsing import read_names
+        from fewlink.linker.names import read_names
         from fewlink.linker.query import CANDIDATE_WORDS
 
         choice = self.candidates
@@ -326,7 +325,7 @@ def with_groups(command: Callable[..., Any]) -> Callable[..., Any]:
 def pairs_of(texts: Iterable[str]) -> list[tuple[str, str]]:
     """The pairs in texts, each `HEAD => TAIL` or a file of pairs."""
     from fewlink.core.errors import FewlinkError
-    from fewlink.linker.parsing import ARROW, parse_pair, read_pairs
+    from fewlink.linker.names import ARROW, parse_pair, read_pairs
 
     pairs: list[tuple[str, str]] = []
     for text in texts:
@@ -342,7 +341,7 @@ def pairs_of(texts: Iterable[str]) -> list[tuple[str, str]]:
 def triples_of(texts: Iterable[str]) -> list[tuple[str, str, str]]:
     """The triples in texts, each `HEAD => RELATION => TAIL` or a file of triples."""
     from fewlink.graph.compile import read_names_of
-    from fewlink.linker.parsing import ARROW, parse_triple
+    from fewlink.linker.names import ARROW, parse_triple
 
     triples: list[tuple[str, str, str]] = []
     for text in texts:

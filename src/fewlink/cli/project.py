@@ -216,7 +216,7 @@ def import_project(
             )
         done = add_decisions(opened, name, decisions, format_of(source), find)
     if done.unknown:
-        from fewlink.linker.adjustment import lacking_note
+        from fewlink.linker.probability import lacking_note
 
         terminal.print_notes([lacking_note(done.unknown)])
     print(f"{file}: {done.added:,} of {plural(done.read, 'decision')} added to {name}")

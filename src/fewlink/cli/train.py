@@ -135,7 +135,7 @@ def train(
 def _card(run: Path, device: str) -> Path | None:
     """Calibrate a run and write its card; None if it is a table of vectors, or cannot be calibrated on dev."""
     from fewlink.core.errors import FewlinkError
-    from fewlink.linker import write_card
+    from fewlink.fitting.card import write_card
     from fewlink.models.run import is_run
 
     if not is_run(run):

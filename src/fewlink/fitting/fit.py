@@ -33,6 +33,8 @@ from fewlink.core.progress import duration
 from fewlink.core.threads import torch_threads
 from fewlink.core.words import plural
 from fewlink.fitting import mixing
+from fewlink.fitting.calibrating import TOP, calibrate_on_dev
+from fewlink.fitting.card import write_card
 from fewlink.fitting.held_out import (
     CHOOSING,
     EXPECTING,
@@ -68,9 +70,8 @@ from fewlink.fitting.time_plan import Plan, plan_measuring
 from fewlink.fitting.tuning import Log, Weights, check_tunable, trail_scorer, tune, tuning_settings
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.graph.source import GraphSource
-from fewlink.linker.calibration import TOP, calibrate_on_dev, calibration_of, shipped_calibration
-from fewlink.linker.card import CARD
-from fewlink.linker.measuring import write_card
+from fewlink.linker.probability import calibration_of, shipped_calibration
+from fewlink.linker.saving import CARD
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.checkpoints import add_best, load_best, save_best
 from fewlink.models.contract import Scorer

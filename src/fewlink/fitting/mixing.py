@@ -26,11 +26,10 @@ from fewlink.evaluation.evaluator import rank_task
 from fewlink.fitting.held_out import ALL, CHOOSING, Estimate, Ranks, estimate, figures_of, questions
 from fewlink.fitting.tuning import Log
 from fewlink.graph import Graph
-from fewlink.linker.calibration import Calibration
-from fewlink.linker.logistic import fit_logistic
+from fewlink.linker.probability import Calibration, HeadFans, fit_logistic
 from fewlink.linker.query import References
 from fewlink.linker.ranking import rank_tails
-from fewlink.linker.trust import HeadFans, measure_trust
+from fewlink.linker.trust import measure_trust
 from fewlink.models.baselines.links import MAX_DENSE_ENTITIES
 from fewlink.models.cached import CachedScorer
 from fewlink.models.contract import Question, Recalibration, Scorer

@@ -19,9 +19,9 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import generator
 from fewlink.graph import Graph
 from fewlink.linker.evidence import COLUMNS, PathWorth, QueriedPairs, RelationEvidence
-from fewlink.linker.logistic import fit_logistic
+from fewlink.linker.predictions import Answers
+from fewlink.linker.probability import fit_logistic
 from fewlink.linker.query import find_relation
-from fewlink.linker.tables import Answers
 from fewlink.tasks import Benchmark
 from fewlink.tasks.training_graph import known_graph
 

@@ -24,8 +24,8 @@ from fewlink.core.files import with_sha256, without_sha256, write_bytes
 from fewlink.curation.exports import MADE_WITH, csv_text
 from fewlink.curation.rows import Row as ExportRow
 from fewlink.graph import Graph
-from fewlink.linker.calibration import Calibration
 from fewlink.linker.predictions import Prediction, Predictions
+from fewlink.linker.probability import Calibration
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
@@ -99,7 +99,7 @@ def unanswered_first(pairs: RankedPairs, answered: np.ndarray) -> RankedPairs:
 def check_probabilities(calibration: Calibration | None, trust: Trust | None) -> None:
     """Raise if answers with this trust have no probabilities to compare with `min_probability`."""
     if calibration is None:
-        raise FewlinkError("min_probability needs a calibrated model: fewlink card calibrates a run")
+        raise FewlinkError("min_probability needs a calibrated model: fewlink.calibrate calibrates a run")
     note = calibration.note(trust, 1.0)
     if not note.shown:
         raise FewlinkError(f"min_probability needs percentages, and there are none ({note.sentence}): leave it out")

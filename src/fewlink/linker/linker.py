@@ -15,11 +15,7 @@ from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, shown
 from fewlink.curation.learning import LearningScorer
 from fewlink.graph.source import GraphSource
-from fewlink.linker import drawing, saving
-from fewlink.linker.adjustment import ProjectReading
-from fewlink.linker.answer_sets import answer_sets
-from fewlink.linker.calibration import Calibration, calibration_of, shipped_calibration
-from fewlink.linker.card import UNKNOWN_LICENSE
+from fewlink.linker import saving
 from fewlink.linker.check import CheckedTriple, check
 from fewlink.linker.complete import (
     Row,
@@ -36,10 +32,16 @@ from fewlink.linker.complete import (
     unanswered_first,
     write_completion,
 )
-from fewlink.linker.constraints import ConstraintChoice, Constraints, check_kinds
-from fewlink.linker.explanation import Explanation, explain_pair
 from fewlink.linker.names import Names
-from fewlink.linker.predictions import Prediction, Predictions
+from fewlink.linker.predictions import Answers, Prediction, Predictions
+from fewlink.linker.probability import (
+    Calibration,
+    HeadFans,
+    ProjectReading,
+    answer_sets,
+    calibration_of,
+    shipped_calibration,
+)
 from fewlink.linker.query import (
     Choice,
     Explain,
@@ -57,14 +59,13 @@ from fewlink.linker.query import (
     id_texts,
     relations_of,
 )
-from fewlink.linker.ranking import RankedPairs, rank_tails
+from fewlink.linker.ranking import ConstraintChoice, Constraints, RankedPairs, check_kinds, rank_tails
+from fewlink.linker.reasons import Explanation, explain_pair
 from fewlink.linker.relations import RelationFit, best_relations, described_fit
-from fewlink.linker.tables import Answers
 from fewlink.linker.trust import (
     NO_PATH,
     SINGLE,
     Answered,
-    HeadFans,
     Trust,
     evidence_for,
     is_whole,
@@ -77,10 +78,9 @@ from fewlink.models.run import Deployed, RunConfig
 from fewlink.tasks import Benchmark
 from fewlink.tasks.training_graph import known_graph
 
-TRUST_CACHE_SIZE = 64  # queries
-LIST_CACHE_SIZE = 16  # queries whose candidates and constraints are cached
+QUESTIONS_KEPT = 64  # facts about the last questions: four of each
+MODELS_KEPT = 4  # each without another relation of the graph
 MANY_HEADS = 10  # of a question, from which it is noted if most have no known tail
-HIDING_CACHE_SIZE = 4  # relations of the graph that the model is cached without
 POOL_FACTOR = 100
 MIN_POOL = 10_000  # pairs kept for constraints between pairs: this multiple of k, and at least this
 T = TypeVar("T")
@@ -118,8 +118,6 @@ class Linker:
     `answer` runs them in order. The server calls them one by one, some heads at a time.
     """
 
-    origin = ""  # where the model was loaded from: a path, or its name on the hub with its commit
-
     def __init__(
         self,
         benchmark: Benchmark,
@@ -143,11 +141,8 @@ class Linker:
         self.graph = benchmark.graph
         self.names = Names(benchmark.graph)
         self.project: ProjectReading | None = None
-        self.recent_trust: dict[object, Trust] = {}
-        self._recent_candidates: dict[object, np.ndarray] = {}
-        self._recent_constraints: dict[object, Constraints] = {}
-        self._answered: dict[object, Answered] = {}
-        self._hiding: dict[object, Scorer] = {}
+        self._models: dict[object, Scorer] = {}  # without a relation, by its name
+        self._questions: dict[object, Any] = {}  # what is known about the last few questions
         _ = self.graph.slots  # computed now rather than during the first query
 
     # Opening and saving
@@ -187,7 +182,6 @@ class Linker:
             )
 
         linker: Self = saving.read_model(folder, open_linker, complete=not as_measured)
-        linker.origin = saving.origin_of(run, folder)
         return linker
 
     @classmethod
@@ -214,44 +208,26 @@ class Linker:
         """Open a folder that `save_pretrained` wrote; `load` opens it too."""
         return cls.load(folder, device=device)
 
-    def save_pretrained(self, folder: str | Path, *, license: str = UNKNOWN_LICENSE) -> Path:
+    def save_pretrained(self, folder: str | Path, *, license: str = saving.UNKNOWN_LICENSE) -> Path:
         """Write a self-contained folder: model, vectors, graph, calibration and card, with checksums.
 
         Files that only training needs are left out. `license` is the identifier in the card, such as "apache-2.0";
         consider the licence of the data too.
         """
-        return saving.save(self._require_run(), self.measured, Path(folder), origin=self.origin, license=license)
+        return saving.save(self._require_run(), self.measured, Path(folder), license=license)
 
-    def push_to_hub(self, name: str, *, private: bool = False, license: str = UNKNOWN_LICENSE) -> str:
+    def push_to_hub(self, name: str, *, private: bool = False, license: str = saving.UNKNOWN_LICENSE) -> str:
         """Publish the folder of `save_pretrained` on the Hugging Face hub as `owner/name`, and return its address.
 
         `fewlink.load("hub:owner/name")` opens it. Log in first: `hf auth login`. The folder contains the graph.
         """
-        return saving.publish(
-            self._require_run(), self.measured, name, origin=self.origin, private=private, license=license
-        )
+        return saving.publish(self._require_run(), self.measured, name, private=private, license=license)
 
     def _require_run(self) -> Path:
         """The run folder; raises if the model was not opened from one."""
         if self.run is None:
             raise FewlinkError(f"{self.scorer.name} was not opened from a run: only a trained run can be saved")
         return self.run
-
-    def as_measured(self) -> Linker:
-        """The linker on the benchmark that the run was measured on: itself unless predictions use another graph."""
-        if self.measured is self.benchmark or self.run is None:
-            return self
-        other = Linker.load(
-            self.run,
-            bench=self.measured,
-            device=self.device,
-            as_measured=True,
-            names=capabilities(self.scorer).reads_names,
-        )
-        if (other.scorer.name, other.step) == (self.scorer.name, self.step):  # the run was not fitted again meanwhile
-            other.calibration = self.calibration
-            other.shots = self.shots
-        return other
 
     def with_project(self, file: str | Path, name: str | None = None) -> Self:
         """A linker that uses the decisions of a project; `fewlink serve --project` keeps such a file.
@@ -280,8 +256,8 @@ class Linker:
         if not isinstance(self.scorer, GraphScorer):
             raise FewlinkError(f"{self.scorer.name} cannot limit the edges it reads: only trail on a CPU can")
         self.scorer.limit_edges(edges)
-        self.recent_trust.clear()
-        self._hiding.clear()
+        self._models.clear()
+        self._questions.clear()
 
     # Queries by name
 
@@ -305,7 +281,7 @@ class Linker:
         explain        add the reasons for the first prediction of each head; if "full", for every prediction
         shots          how many pairs of the relation are references, the first ones; by default all, or for a model
                        that cannot hide the relation those of its training if no references are given
-        constraints    names from `fewlink.linker.constraints.KINDS`, "auto" or "none"; by default a head is not its own
+        constraints    names from `fewlink.linker.ranking.KINDS`, "auto" or "none"; by default a head is not its own
                        tail unless a known pair says so
         rejected       wrong pairs; pairs that resemble them rank lower
 
@@ -354,7 +330,7 @@ class Linker:
         shots: int | None = None,
         inverse: bool = False,
     ) -> Explanation:
-        """Explain the score of one pair: evidence, paths, references and neighbours, also as sentences.
+        """Explain the score of one pair: paths of the graph, references, neighbours and other evidence.
 
         If `inverse`, the score is that of the head as an answer for the tail, as in `heads`.
         """
@@ -654,7 +630,7 @@ class Linker:
         scorer = self.scorer
         if relation is None or not relation.in_graph or not isinstance(scorer, GraphScorer):
             return scorer
-        model = _cached(self._hiding, relation.name, lambda: scorer.without(relation.name), HIDING_CACHE_SIZE)
+        model = _cached(self._models, relation.name, lambda: scorer.without(relation.name), MODELS_KEPT)
         if not isinstance(model, RelationScorer):
             return model
         if not is_whole(len(references.pairs), relation):
@@ -679,25 +655,20 @@ class Linker:
 
     def candidates(self, query: Query) -> np.ndarray:
         """The tails to rank (c,), sorted; cached for the last few queries."""
-        key = query.candidates, query.references
-        return _cached(
-            self._recent_candidates,
-            key,
-            lambda: candidate_ids(
-                self.benchmark, self.names, query.candidates, query.references, self.unseen_by(query.references)[1]
-            ),
-            LIST_CACHE_SIZE,
-        )
+
+        def find() -> np.ndarray:
+            hidden = self.unseen_by(query.references)[1]
+            return candidate_ids(self.benchmark, self.names, query.candidates, query.references, hidden)
+
+        return self._once("candidates", (query.candidates, query.references), find)
 
     def constraints(self, query: Query) -> Constraints:
         """The constraints of a query; cached for the last few queries."""
-        key = query.constraints, query.references
-        return _cached(
-            self._recent_constraints,
-            key,
-            lambda: Constraints.of(query.constraints, self.graph, query.references),
-            LIST_CACHE_SIZE,
-        )
+
+        def choose() -> Constraints:
+            return Constraints.of(query.constraints, self.graph, query.references)
+
+        return self._once("constraints", (query.constraints, query.references), choose)
 
     def trust(self, query: Query) -> Trust | None:
         """How well the references of a query predict each other, cached; None if the model is not calibrated."""
@@ -713,7 +684,7 @@ class Linker:
             candidates = None if query.candidates == "open" else self.candidates(query)
             return measure_trust(model, self.graph, asked, candidates, hidden)
 
-        return _cached(self.recent_trust, (references, query.candidates), measure, TRUST_CACHE_SIZE)
+        return self._once("trust", (query.candidates, references), measure)
 
     def rank(self, query: Query, trust: Trust | None = None) -> RankedPairs:
         """Score and rank the candidates of each head that no constraint rules out, and keep the best.
@@ -829,7 +800,7 @@ class Linker:
         relation = query.references.relation
         if relation is None or not relation.in_graph:
             return np.ones(len(pairs))
-        answered = _cached(self._answered, relation, lambda: Answered(relation.pairs()), LIST_CACHE_SIZE)
+        answered = self._once("answered", relation, lambda: Answered(relation.pairs()))
         return np.where(pairs.known, 1.0, answered.chances(pairs.heads))
 
     def _recalibration(self, query: Query) -> Recalibration | None:
@@ -935,41 +906,28 @@ class Linker:
 
     def explain_pair(self, references: References, head: int, tail: int) -> Explanation:
         """Explain the score of a pair of ids, which is read from tail to head if the references are inverse."""
-        model = self.model_for(references)
-        relation = references.relation.readable_name() if references.relation else None
-        ids = references.ids
-        inverse = references.inverse
-        explanation = explain_pair(model, self.graph, ids, head, tail, inverse=inverse, relation=relation)
-        if not references.rejected:
-            return explanation
-        question = Question("", references.ids, np.array([head]), np.array([tail]))
-        corrected = self._scorer_for(references)
-        change = float(np.asarray(corrected(question))[0, 0]) - float(np.asarray(model(question))[0, 0])
-        return dataclasses.replace(
-            explanation,
-            score=explanation.score + change,
-            shares={**explanation.shares, "decisions": change},
-            evidence={**explanation.evidence, "decisions": "rejected pairs"},
+        named = references.relation
+        return explain_pair(
+            self.model_for(references),
+            self.graph,
+            references.ids,
+            head,
+            tail,
+            relation=named.readable_name() if named else None,
+            inverse=references.inverse,
+            corrected=self._scorer_for(references) if references.rejected else None,
         )
+
+    def _once(self, what: str, key: object, compute: Callable[[], T]) -> T:
+        """What is known about a question, computed once and kept for the last few questions."""
+        found: T = _cached(self._questions, (what, key), compute, QUESTIONS_KEPT)
+        return found
 
     # Display
 
     def __repr__(self) -> str:
         facts = f"{len(self.graph.entities):,} entities, {'' if self.calibration else 'not '}calibrated"
         return f"Linker({shown(f'{self.scorer.name} on {self.benchmark.name}, {facts}')})"
-
-    def _repr_html_(self) -> str:
-        graph, types = self.graph, self.graph.types
-        facts = {
-            "model": self.scorer.name,
-            "graph": self.benchmark.name,
-            "entities": f"{len(graph.entities):,}",
-            "entity types": f"{len(types.names):,}" if types else "none",
-            "relations": f"{len(graph.relations):,}",
-            "triples": f"{graph.triple_count:,}",
-            "calibrated": "yes" if self.calibration else "no: scores and ranks, no probabilities",
-        }
-        return drawing.block(drawing.facts(facts))
 
 
 def _cached(cache: dict[object, T], key: object, compute: Callable[[], T], size: int) -> T:
@@ -1013,9 +971,9 @@ def load(
     source = GraphSource.of(
         file, columns=columns, types=types, names=names, literals=literals, on_error=on_error, bench=bench
     )
-    if saving.is_model(source.file):
-        saving.check_model_options(source, text_model=text_model, descriptions=descriptions)
+    trained = saving.is_model(source.file)
+    saving.check_options(source, trained, text_model=text_model, descriptions=descriptions)
+    if trained:
         return Linker.load(source.file, bench=source.bench, device=device, names=read_names)
-    saving.check_graph_options(source)
     benchmark = saving.graph_of(source)
     return Linker.shipped(benchmark, device=device, names=read_names, text_model=text_model, descriptions=descriptions)

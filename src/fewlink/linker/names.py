@@ -1,4 +1,4 @@
-"""Find entities and types by name: exact lookup, completion, and suggestions for misspelt names."""
+"""Names: find entities and types by name, read the names in files and options, and write relations as arrows."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import difflib
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 
-from fewlink.core.errors import FewlinkError, UnknownName, did_you_mean
+from fewlink.core.errors import FewlinkError, InputError, UnknownName, did_you_mean, read_file
 from fewlink.core.threads import distinct
+from fewlink.core.words import plural
 from fewlink.graph import Graph
 from fewlink.graph.name_index import NameIndex, fold, lines_of, readable, spaced
-from fewlink.linker.parsing import NameInFile
 
 MAX_LISTED = 5  # ids in an error message
 MAX_NAMESAKES = 20  # that an entity is told apart from
@@ -23,6 +25,21 @@ MAX_EDGES_READ = 1_000  # of an entity, to choose a neighbour from
 SHORTLIST = 200  # names to choose suggestions from
 MIN_SIMILARITY = 0.6  # of a suggestion, from 0 to 1
 MANY_WORDS = 100_000  # if more words match, the entities with most edges are searched first
+
+
+ARROW = "=>"
+
+
+class NameInFile(str):
+    """A name that a user wrote in a file, and where: `where` is the file and the line."""
+
+    where: str
+
+    @classmethod
+    def of(cls, name: str, path: Path, line: int) -> Self:
+        found = cls(name)
+        found.where = f"{path}:{line}"
+        return found
 
 
 @dataclass(frozen=True)
@@ -157,7 +174,7 @@ class Names:
     def _link(self, relation: int, neighbour: int) -> str:
         """An edge as an arrow and the neighbour: —lives in→ Oslo."""
         inverse, forward = divmod(relation, len(self.graph.relations))
-        return f"{hop(self.graph.relation_name(forward), bool(inverse))} {self.graph.name(neighbour)}"
+        return f"{arrow(self.graph.relation_name(forward), not inverse)} {self.graph.name(neighbour)}"
 
     def _edges(self, entity: int) -> tuple[np.ndarray, np.ndarray]:
         """The relations and neighbours of the first edges of an entity: (n,) each."""
@@ -300,9 +317,22 @@ class Names:
         return " · ".join(hints)
 
 
-def hop(relation: str, inverse: bool) -> str:
-    """A relation as an arrow: —relation→, or ←relation— if it is inverse."""
-    return f"←{short_relation(relation)}—" if inverse else f"—{short_relation(relation)}→"
+def arrow(relation: str, forward: bool) -> str:
+    """A relation as an arrow: —relation→, or ←relation— against its direction; a bare arrow without a name."""
+    name = short_relation(relation)
+    if not name:
+        return "→" if forward else "←"
+    return f"—{name}→" if forward else f"←{name}—"
+
+
+def without_kinds(relation: str, heads: Iterable[str], tails: Iterable[str]) -> str:
+    """A relation without the kinds of its ends: "uses" for "group uses malware" between a group and malware."""
+    words = relation.split()
+    lower = [word.lower() for word in words]
+    begin = max((n for kind in heads if (n := len(kind.split())) and lower[:n] == kind.lower().split()), default=0)
+    end = max((n for kind in tails if (n := len(kind.split())) and lower[-n:] == kind.lower().split()), default=0)
+    inner = words[begin : len(words) - end]
+    return " ".join(inner) if inner and begin and end else relation
 
 
 def short_relation(name: str) -> str:
@@ -314,3 +344,54 @@ def short_relation(name: str) -> str:
         return name
     parts = name.split("./") if name.startswith("/") else [name]
     return " / ".join(re.split("[/#]", part.rstrip("/#"))[-1] for part in parts) or name
+
+
+def read_names(path: Path) -> list[str]:
+    """Read the names in a file, one per line, as `NameInFile`; empty lines and spaces around names are ignored."""
+    names: list[str] = [NameInFile.of(text, path, number) for number, line in _lines(path) if (text := line.strip())]
+    if not names:
+        raise InputError(path, "has no names: write one name per line")
+    return names
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Read the pairs in a file, `head<TAB>tail` per line, as pairs of `NameInFile`; empty lines are ignored."""
+    pairs: list[tuple[str, str]] = []
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        parts = [part.strip() for part in line.split("\t")]
+        if len(parts) != 2 or not all(parts):
+            raise InputError(path, f"has {plural(len(parts), 'column')} instead of two: write head<TAB>tail", number)
+        head, tail = (NameInFile.of(part, path, number) for part in parts)
+        pairs.append((head, tail))
+    if not pairs:
+        raise InputError(path, "has no pairs: write head<TAB>tail on each line")
+    return pairs
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Parse `head => tail`; a tab may replace the arrow, for names that contain one."""
+    parts = [part.strip() for part in text.split("\t" if "\t" in text else ARROW)]
+    if len(parts) != 2 or not all(parts):
+        raise FewlinkError(
+            f"'{text}' is not a pair: write 'HEAD => TAIL', or HEAD<TAB>TAIL if a name contains an arrow"
+        )
+    return parts[0], parts[1]
+
+
+def parse_triple(text: str) -> tuple[str, str, str]:
+    """Parse `head => relation => tail`; tabs may replace the arrows, for names that contain one."""
+    parts = [part.strip() for part in text.split("\t" if "\t" in text else ARROW)]
+    if len(parts) != 3 or not all(parts):
+        raise FewlinkError(f"'{text}' is not a triple: write 'HEAD => RELATION => TAIL', or tabs instead of the arrows")
+    return parts[0], parts[1], parts[2]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file with their numbers."""
+    try:
+        text = read_file(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(path, "is not UTF-8 text") from None
+    yield from enumerate((line.rstrip("\r") for line in text.split("\n")), 1)

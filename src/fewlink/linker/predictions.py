@@ -1,40 +1,29 @@
-"""Predictions as users see them: rows with names that convert to text, JSON, TSV, data frames and HTML."""
+"""Answers as users see them: rows with names that convert to text, JSON, TSV, HTML and data frames."""
 
 from __future__ import annotations
 
-import itertools
+import html
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from fewlink.core import words
 from fewlink.core.errors import FewlinkError, MissingExtra, json_shown, shown, table_cell
-from fewlink.linker import drawing
-from fewlink.linker.answer_sets import AnswerSet
-from fewlink.linker.drawing import Cell
-from fewlink.linker.explanation import Explanation
+from fewlink.linker.probability import AnswerSet
+from fewlink.linker.reasons import Explanation
+from fewlink.linker.trust import TrustNote
 
 if TYPE_CHECKING:
     import pandas
+    from _typeshed import DataclassInstance
 
 COLUMNS = ("head", "head_name", "rank", "tail", "tail_name", "score", "probability", "known", "in_set", "reasons")
 OPTIONAL = ("in_set", "reasons")  # columns that TSV leaves out if no row has them
-SHOWN = 20  # rows in a repr
+SHOWN = 20  # rows in a repr: about a screen
+SHOWN_SETS = 3  # answer sets above them
 
-
-@dataclass(frozen=True)
-class TrustNote:
-    """How far the answers to a question can be trusted, as a `sentence`.
-
-    `shown` says whether they have probabilities; `low` marks answers whose references are hardly found again. `found`
-    of `tested` references ranked in the first ten when they were held out, or first of at most ten candidates.
-    """
-
-    low: bool
-    shown: bool
-    sentence: str
-    found: int = 0
-    tested: int = 0
+T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -68,12 +57,77 @@ class Prediction:
         values = {column: getattr(self, column) for column in (*COLUMNS, "base_probability")}
         return {**values, "rank": plain_rank(self.rank), "reasons": self.reasons.to_dict() if self.reasons else None}
 
+
+@dataclass(frozen=True, repr=False)
+class Answers(Sequence[T], Generic[T]):
+    """An immutable sequence of rows, best first; `notes` are remarks, one line each."""
+
+    rows: Sequence[T]
+    notes: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> Answers[T]: ...
+    def __getitem__(self, place: int | slice) -> T | Answers[T]:
+        return replace(self, rows=self.rows[place]) if isinstance(place, slice) else self.rows[place]
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        return [asdict(row) for row in self.rows]
+
+    def to_json(self, indent: int | None = 1) -> str:
+        """A list of objects, one for each row."""
+        return json_shown(json.dumps(self.to_dicts(), indent=indent, ensure_ascii=False, allow_nan=False))
+
+    def to_tsv(self, *, exact: bool = False) -> str:
+        """A header and a line for each row; a tab or line break inside a name is written \\t or \\n.
+
+        A name that a spreadsheet would read as a formula gets an apostrophe in front, unless `exact`.
+        """
+        columns = self._columns()
+        lines = [columns, *([self._cell(row, column, exact) for column in columns] for row in self.rows)]
+        return "".join("\t".join(line) + "\n" for line in lines if line)
+
+    def _columns(self) -> list[str]:
+        return [column.name for column in fields(self.rows[0])] if self.rows else []
+
+    def _cell(self, row: T, column: str, exact: bool = True) -> str:
+        return text_cell(getattr(row, column), exact)
+
+    def _table(self) -> list[list[str]]:
+        """The titles and cells of the first rows, for people to read."""
+        columns = [column for column in self._columns() if column not in ("head", "tail", "relation")]
+        return [columns, *([self._cell(row, column) for column in columns] for row in self.rows[:SHOWN])]
+
+    def _above(self) -> list[str]:
+        """The lines above the table."""
+        return []
+
+    def _below(self) -> list[str]:
+        """The lines below the table."""
+        hidden = [f"… and {len(self.rows) - SHOWN:,} more"] if len(self.rows) > SHOWN else []
+        return [*hidden, *map(shown, self.notes)]
+
+    def __repr__(self) -> str:
+        if not self.rows:
+            return "\n".join([*self._above(), "nothing found", *self._below()])
+        table = self._table()
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+        return "\n".join([*self._above(), *(line.rstrip() for line in lines), *self._below()])
+
     def _repr_html_(self) -> str:
-        return Predictions([self])._repr_html_()
+        if not self.rows:
+            return html_lines([*self._above(), "nothing found", *self._below()])
+        titles, *rows = self._table()
+        return html_lines(self._above()) + html_table(titles, rows) + html_lines(self._below())
 
 
 @dataclass(frozen=True, repr=False)
-class Predictions(Sequence[Prediction]):
+class Predictions(Answers[Prediction]):
     """Ranked tails: an immutable sequence of `Prediction`.
 
     notes    remarks on the query, one line each
@@ -82,8 +136,6 @@ class Predictions(Sequence[Prediction]):
     sets     the answer set of each query entity
     """
 
-    rows: Sequence[Prediction]
-    notes: Sequence[str] = ()
     trust: TrustNote | None = None
     inverse: bool = False
     sets: Sequence[AnswerSet] = ()
@@ -92,17 +144,12 @@ class Predictions(Sequence[Prediction]):
         object.__setattr__(self, "rows", tuple(self.rows))
         object.__setattr__(self, "notes", tuple(self.notes))
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     @overload
     def __getitem__(self, place: int) -> Prediction: ...
     @overload
     def __getitem__(self, place: slice) -> Predictions: ...
     def __getitem__(self, place: int | slice) -> Prediction | Predictions:
-        if isinstance(place, slice):
-            return replace(self, rows=self.rows[place])
-        return self.rows[place]
+        return replace(self, rows=self.rows[place]) if isinstance(place, slice) else self.rows[place]
 
     def for_head(self, head: str) -> Predictions:
         """The rows of one head, by its id or its readable name."""
@@ -127,23 +174,15 @@ class Predictions(Sequence[Prediction]):
             rows.append(row if size is None else replace(row, in_set=not row.known and row.rank <= size))
         return replace(self, rows=rows, sets=tuple(sets))
 
+    def set_sentences(self) -> list[str]:
+        """The sentences of the first answer sets, with names if there are several."""
+        name = len(self.sets) > 1
+        lines = [f"{each.asked_name}: {each.sentence}" if name else each.sentence for each in self.sets[:SHOWN_SETS]]
+        more = len(self.sets) - SHOWN_SETS
+        return [*map(shown, lines), *([f"… and {more:,} more like these"] if more > 0 else [])]
+
     def to_dicts(self) -> list[dict[str, Any]]:
         return [row.to_dict() for row in self.rows]
-
-    def to_json(self, indent: int | None = 1) -> str:
-        """A list of objects, one for each row."""
-        return json_shown(json.dumps(self.to_dicts(), indent=indent, ensure_ascii=False, allow_nan=False))
-
-    def to_tsv(self, *, exact: bool = False) -> str:
-        """A header and a line for each row; a tab or line break inside a name is written \\t or \\n.
-
-        A name that a spreadsheet would read as a formula gets an apostrophe in front, unless `exact`. Reasons, if
-        there are any, are sentences in one column.
-        """
-        used = {column for column in OPTIONAL if any(getattr(row, column) is not None for row in self.rows)}
-        columns = [column for column in COLUMNS if column not in OPTIONAL or column in used]
-        lines = [columns, *([_cell(row, column, exact) for column in columns] for row in self.rows)]
-        return "".join("\t".join(line) + "\n" for line in lines)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A data frame with a column for each field; reasons as dicts."""
@@ -154,76 +193,41 @@ class Predictions(Sequence[Prediction]):
         rows = [{**row.to_dict(), "rank": row.rank} for row in self.rows]
         return pandas.DataFrame(rows, columns=list(COLUMNS)).astype({"probability": float})
 
-    def __repr__(self) -> str:
-        if not self.rows:
-            return "no predictions" + "".join(f"\n{shown(note)}" for note in self.notes)
-        columns, rows = self._shown()
-        return "\n".join([*self._header(), *drawing.text_table([columns, *rows]), *self._more()])
+    def _columns(self) -> list[str]:
+        used = {column for column in OPTIONAL if any(getattr(row, column) is not None for row in self.rows)}
+        return [column for column in COLUMNS if column not in OPTIONAL or column in used]
 
-    def _repr_html_(self) -> str:
-        rows = self.rows[:SHOWN]
-        calibrated = any(row.probability is not None for row in rows)
-        known = any(row.known for row in rows)
+    def _cell(self, row: Prediction, column: str, exact: bool = True) -> str:
+        value = getattr(row, column)
+        if column == "rank":
+            return str(plain_rank(value))
+        if isinstance(value, Explanation):
+            value = "; ".join(value.lines())
+        return table_cell(value, exact=exact) if isinstance(value, str) else plain_cell(value)
+
+    def _table(self) -> list[list[str]]:
         asked, found = ("tail", "head") if self.inverse else ("head", "tail")
-        columns = {asked: "", "rank": "fl-number", found: ""} | ({"probability": ""} if calibrated else {})
-        columns |= {"score": "fl-number"} | ({"known": ""} if known else {})
-        lines: list[list[Cell]] = []
-        for _, same in itertools.groupby(rows, lambda row: row.tail if self.inverse else row.head):
-            group = list(same)
-            of_head = [line for row in group for line in self._lines(row, calibrated, known, len(rows) == 1)]
-            ends = (group[0].tail_name, group[0].tail) if self.inverse else (group[0].head_name, group[0].head)
-            of_head[0].insert(0, Cell(drawing.named(*ends), rows=len(of_head), heading=True))
-            lines += of_head
-        legend = f"A bar beside the rank marks the first {found}s counted above."
-        marked = [legend] if self.sets and any(row.in_set for row in rows) else []
-        above, below = (drawing.paragraphs(texts, "fl-soft") for texts in (self._header(), [*marked, *self._more()]))
-        shown = drawing.table(columns, lines) if rows else drawing.paragraphs(["no predictions"])
-        return drawing.block(above, shown, below)
-
-    def _lines(self, row: Prediction, calibrated: bool, known: bool, opened: bool) -> Iterator[list[Cell]]:
-        """Yield the cells of a prediction without its query entity, then a line with its reasons."""
-        found = (row.head_name, row.head) if self.inverse else (row.tail_name, row.tail)
-        cells = [Cell(str(plain_rank(row.rank)), "fl-number fl-set" if row.in_set and self.sets else "fl-number")]
-        cells.append(Cell(drawing.named(*found)))
-        if calibrated:
-            p = row.probability
-            cells.append(Cell("" if p is None else drawing.bar(p, drawing.percent(p))))
-        cells += [Cell(f"{row.score:.2f}", "fl-number fl-soft"), *([Cell("yes" if row.known else "")] if known else [])]
-        yield cells
-        if row.reasons is not None:
-            summary = f"<summary>{drawing.escape(row.reasons.sentence())}</summary>"
-            details = f"<details{' open' * opened}>{summary}{row.reasons.details()}</details>"
-            yield [Cell("", "fl-set" if row.in_set and self.sets else ""), Cell(details, columns=len(cells) - 1)]
-
-    def _shown(self) -> tuple[list[str], list[list[str]]]:
-        """Column titles and cells of the first rows."""
         calibrated = any(row.probability is not None for row in self.rows)
-        asked, found = ("tail", "head") if self.inverse else ("head", "tail")
-        columns = [asked, "rank", found, "score", *(["probability"] if calibrated else []), "known"]
-        rows = []
+        table = [[asked, "rank", found, "score", *(["probability"] if calibrated else []), "known"]]
         for row in self.rows[:SHOWN]:
-            probability = "" if row.probability is None else f"{row.probability:.3f}"
             names = (row.tail_name, row.head_name) if self.inverse else (row.head_name, row.tail_name)
             cells = [names[0], str(plain_rank(row.rank)), names[1], f"{row.score:.4g}"]
-            cells += [*([probability] if calibrated else []), "yes" if row.known else ""]
-            rows.append([table_cell(cell, exact=True) for cell in cells])
-        return columns, rows
+            if calibrated:
+                cells.append("" if row.probability is None else f"{row.probability:.3f}")
+            cells.append("yes" if row.known else "")
+            table.append([table_cell(cell, exact=True) for cell in cells])
+        return table
 
-    def _header(self) -> list[str]:
+    def _above(self) -> list[str]:
         return [*([shown(self.trust.sentence)] if self.trust else []), *self.set_sentences()]
 
-    def set_sentences(self, most: int = 3) -> list[str]:
-        """The sentences of the first answer sets, with names if there are several."""
-        name = len(self.sets) > 1
-        lines = [f"{each.asked_name}: {each.sentence}" if name else each.sentence for each in self.sets[:most]]
-        return [
-            *map(shown, lines),
-            *([f"… and {len(self.sets) - most:,} more like these"] if len(self.sets) > most else []),
+    def _repr_html_(self) -> str:
+        reasons = [
+            html_lines([shown(f"{row.head_name} → {row.tail_name}")]) + html_list(row.reasons.lines())
+            for row in self.rows[:SHOWN]
+            if row.reasons
         ]
-
-    def _more(self) -> list[str]:
-        hidden = len(self.rows) - SHOWN
-        return [*([f"… and {hidden:,} more"] if hidden > 0 else []), *map(shown, self.notes)]
+        return super()._repr_html_() + "".join(reasons)
 
 
 def plain_rank(rank: float) -> int | float:
@@ -231,14 +235,40 @@ def plain_rank(rank: float) -> int | float:
     return int(rank) if rank == int(rank) else rank
 
 
-def _cell(row: Prediction, column: str, exact: bool) -> str:
-    value = getattr(row, column)
-    if isinstance(value, Explanation):
-        value = " ".join(value.sentences())
-    if column == "rank":
-        value = plain_rank(value)
+def percent(probability: float) -> str:
+    """A probability as a whole percentage, but never 0 % or 100 %."""
+    if probability < 0.01:
+        return "< 1 %"
+    if probability > 0.99:
+        return "> 99 %"
+    return words.percent(probability)
+
+
+def plain_cell(value: object) -> str:
+    """A value that is no text, for a table."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return table_cell(value, exact=exact or not isinstance(value, str))
+    return table_cell(value, exact=True)
+
+
+def text_cell(value: object, exact: bool) -> str:
+    """A value for a table, numbers with three decimals."""
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return table_cell(value, exact=exact) if isinstance(value, str) else plain_cell(value)
+
+
+def html_lines(lines: Iterable[str]) -> str:
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+
+
+def html_list(lines: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
+
+
+def html_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -7,7 +7,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -18,14 +18,12 @@ from fewlink.linker.names import Names
 from fewlink.tasks import Benchmark, Task, candidates_of
 from fewlink.tasks.candidates import likely_tails, open_candidates
 
-if TYPE_CHECKING:
-    from fewlink.linker.adjustment import Adjustment
-
 BY_HEAD = frozenset({"irreflexive", "types", "none"})  # constraints under which no predicted pair rules out another
 CANDIDATE_WORDS = ("open", "full", "all")  # any other text names a type
 Pairs = Iterable[tuple[str, str]]
 Choice = str | Iterable[str] | Callable[[str], bool] | None
 Explain = bool | Literal["full"]
+MIN_PROBABILITY = 1e-6  # probabilities are clipped to this distance from 0 and 1
 
 
 @dataclass(frozen=True)
@@ -149,6 +147,27 @@ class References:
 
 
 @dataclass(frozen=True)
+class Adjustment:
+    """Added to all logits (`shift`, at most 0) and to those of heads with a true tail (`more`); fitted to so many
+    `decisions`."""
+
+    shift: float
+    more: float
+    decisions: int
+
+    def __call__(self, probabilities: np.ndarray, answered: np.ndarray) -> np.ndarray:
+        """Adjust probabilities (n,); `answered` (n,) says whether the head of each pair already has a true tail."""
+        logits = logits_of(probabilities) + self.shift + self.more * np.asarray(answered, float)
+        return np.asarray(1 / (1 + np.exp(-logits)))
+
+    def sentence(self, project: str = "") -> str:
+        """The note that says what the probabilities are adjusted to."""
+        decisions = f"the last {self.decisions:,} decisions" if self.decisions > 1 else "one decision"
+        source = f"the project {project}" if project else "this project"
+        return f"probabilities are adjusted to {decisions} of {source}"
+
+
+@dataclass(frozen=True)
 class Query:
     """A query by ids: which tails fit these heads, given the references? `Linker.resolve` makes one from names.
 
@@ -157,7 +176,7 @@ class Query:
     k               the number of tails per head; if `across_heads`, of pairs of all heads together
     candidates      "open", "full", "all", the name of a type, or ids
     exclude_known   whether known pairs are left out of the answer
-    constraints     names of `fewlink.linker.constraints.KINDS`, "auto" or "none"
+    constraints     names of `fewlink.linker.ranking.KINDS`, "auto" or "none"
     explain         whether the first prediction of each head comes with its reasons; if "full", every prediction
     adjustment      the adjustment of probabilities by the decisions of a project
     answered        heads that have a true tail in the project
@@ -365,3 +384,9 @@ def check_count(k: int, what: str = "k") -> int:
 def id_texts(graph: Graph, pairs: Sequence[Sequence[int]] | np.ndarray) -> list[tuple[str, str]]:
     """Pairs of entities as their ids in the graph's files."""
     return [(graph.entities[int(head)], graph.entities[int(tail)]) for head, tail in pairs]
+
+
+def logits_of(probabilities: np.ndarray) -> np.ndarray:
+    """The logits (n,) of probabilities (n,)."""
+    clipped = np.clip(probabilities, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+    return np.asarray(np.log(clipped / (1 - clipped)))

@@ -1,22 +1,42 @@
-"""Rank the tails of heads as the evaluator does, and keep the best as arrays."""
+"""Rank the tails of heads as the evaluator does, without those that a constraint rules out.
+
+Constraints are properties of a relation, such as "a head has at most one tail". They never change a score. By default
+there is one: a head is not its own tail, unless a known pair says so. Users name others, or have "auto" infer them from
+the known pairs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
 import torch
 
-from fewlink.core.errors import ScoreError
+from fewlink.core.errors import FewlinkError, ScoreError, choose
 from fewlink.core.metrics import realistic_rank
 from fewlink.core.threads import parallel_map
+from fewlink.graph import Graph
+from fewlink.linker.names import Names
+from fewlink.linker.query import References
 from fewlink.models.contract import Question, Scorer, SeveralQuestionsScorer, capabilities
 
 MAX_MARGIN = 6.0
 BACKGROUND = 50  # the rank, at most, whose score stands for wrong tails, even if a head has several right ones
 SCORES_PER_CALL = 1 << 23  # 32 MB of float32, and some masks of that shape
+KINDS = {
+    "irreflexive": "a head is not its own tail",
+    "functional": "a head has at most one tail",
+    "inverse-functional": "a tail has at most one head",
+    "symmetric": "pairs hold both ways",
+    "types": "tails have a type that all tails of the references have",
+}
+MIRRORED = {"functional": "inverse-functional", "inverse-functional": "functional"}  # names from tail to head
+WORDS = {"auto": "inferred from the known pairs", "none": "no constraint"}
+MIN_PAIRS_FOR_AUTO = 10  # with fewer known pairs, "auto" infers no constraint but irreflexive
+ConstraintChoice = str | Iterable[str] | None
 
 
 @dataclass(frozen=True)
@@ -202,3 +222,203 @@ def _log_sum_exp(scores: np.ndarray) -> float:
         return -np.inf
     most = float(scores.max())
     return most + float(np.log(np.exp(scores.astype(np.float64) - most).sum()))
+
+
+def check_kinds(choice: ConstraintChoice) -> tuple[str, ...]:
+    """The names in a choice of constraints; raises for unknown names, and for "none" with others."""
+    kinds = (choice,) if isinstance(choice, str) else tuple(choice or ())
+    for kind in kinds:
+        choose("constraint", kind, {**KINDS, **WORDS})
+    if "none" in kinds and len(set(kinds)) > 1:
+        raise FewlinkError("constraint 'none' excludes all others: leave it out, or give no other")
+    return kinds
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """The constraints of one query.
+
+    `inferred` come from the known pairs, `named` from the user. `too_few` says that "auto" had too few known pairs.
+    """
+
+    graph: Graph
+    references: References
+    inferred: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
+    too_few: bool = False
+
+    @classmethod
+    def of(cls, choice: ConstraintChoice, graph: Graph, references: References) -> Constraints:
+        """Choose constraints: "none" for none; otherwise irreflexive if no known pair is reflexive, and the named ones.
+
+        "auto" infers all that the known pairs satisfy. Raises if a known pair violates a named constraint.
+        """
+        kinds = check_kinds(choice)
+        empty = cls(graph, references)
+        if kinds == ("none",):
+            return empty
+        named = frozenset(empty.mirrored(kind) for kind in kinds) & frozenset(KINDS)
+        for kind in sorted(named):
+            problem = empty._problem(kind)
+            if problem:
+                name = empty.mirrored(kind)
+                raise FewlinkError(f"constraint '{name}' ({empty.words(name)}) does not hold here: {problem}")
+        enough = len(empty.known) >= MIN_PAIRS_FOR_AUTO
+        inferable = KINDS if "auto" in kinds and enough else ["irreflexive"]
+        inferred = frozenset(kind for kind in inferable if kind not in named and empty._holds(kind))
+        return cls(graph, references, inferred, named, too_few="auto" in kinds and not enough)
+
+    def mirrored(self, kind: str) -> str:
+        """The user's name for a kind, and back: in a query for heads, some kinds swap names."""
+        return MIRRORED.get(kind, kind) if self.references.inverse else kind
+
+    def words(self, kind: str) -> str:
+        """The meaning of a kind, by the user's name for it."""
+        return KINDS[kind].replace("tails", "heads") if kind == "types" and self.references.inverse else KINDS[kind]
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """All constraints in force."""
+        return self.inferred | self.named
+
+    @functools.cached_property
+    def known(self) -> np.ndarray:
+        """The distinct known pairs (n, 2): the references and the pairs of the named relation."""
+        relation = self.references.relation
+        pairs = self.references.ids
+        return np.unique(pairs if relation is None else np.concatenate([pairs, relation.pairs()]), axis=0)
+
+    def _problem(self, kind: str) -> str:
+        """How the known pairs violate a constraint; empty if they do not."""
+        heads, tails = self.known.T
+        names = Names(self.graph)
+        if kind == "irreflexive" and (heads == tails).any():
+            return f"{names.quoted(int(heads[heads == tails][0]))} is its own tail"
+        for one, column, others, what in (
+            ("functional", heads, tails, "tails"),
+            ("inverse-functional", tails, heads, "heads"),
+        ):
+            values, counts = np.unique(column, return_counts=True)
+            if kind == one and (counts > 1).any():
+                several = int(values[counts > 1][0])
+                first, second = others[column == several][:2].tolist()
+                what = {"heads": "tails", "tails": "heads"}[what] if self.references.inverse else what
+                return f"{names.quoted(several)} has the {what} {names.quoted(first)} and {names.quoted(second)}"
+        if kind == "types" and not len(self._typed):
+            if self.graph.types is None:
+                return "the graph has no types"
+            return f"the references' {self._end}s share no type"
+        return ""
+
+    def _holds(self, kind: str) -> bool:
+        """Whether all known pairs satisfy a constraint."""
+        if kind == "symmetric":
+            return {(h, t) for h, t in self.known.tolist()} == {(t, h) for h, t in self.known.tolist()}
+        return not self._problem(kind) and (kind != "types" or bool(np.isin(self.known[:, 1], self._typed).all()))
+
+    @functools.cached_property
+    def _typed(self) -> np.ndarray:
+        """The entities (n,), sorted, with a type that all tails of the references share."""
+        types = self.graph.types
+        tails = np.unique(self.references.ids[:, 1])
+        if types is None:
+            return np.zeros(0, np.int32)
+        shared = set(types.of_entities(tails[:1]).tolist())
+        for tail in tails[1:]:
+            shared &= set(types.of_entities(np.array([tail])).tolist())
+        return types.members(np.array(sorted(shared), np.int64))
+
+    @property
+    def _end(self) -> str:
+        """The end of a pair that the query is for."""
+        return "head" if self.references.inverse else "tail"
+
+    def open_heads(self, heads: np.ndarray) -> np.ndarray:
+        """The heads among `heads` (h,) that may have another tail."""
+        return heads[~np.isin(heads, self.known[:, 0])] if "functional" in self.kinds else heads
+
+    def allowed(self, head: int, candidates: np.ndarray) -> np.ndarray:
+        """Whether each candidate (c,) may be a tail of a head: (c,) bool. Known tails may, rejected ones may not."""
+        kinds = self.kinds
+        heads, tails = self.known.T
+        may = np.ones(len(candidates), bool)
+        if "irreflexive" in kinds:
+            may &= candidates != head
+        if "functional" in kinds and (heads == head).any():
+            may[:] = False
+        if "inverse-functional" in kinds:
+            may &= ~np.isin(candidates, tails)
+        if "symmetric" in kinds:
+            may &= ~np.isin(candidates, heads[tails == head])
+        if "types" in kinds:
+            may &= np.isin(candidates, self._typed)
+        may |= np.isin(candidates, tails[heads == head])
+        return np.asarray(may & self.references.may_be_tails(head, candidates))
+
+    @property
+    def between_pairs(self) -> bool:
+        """Whether one predicted pair can rule out another."""
+        return bool(self.kinds & {"functional", "inverse-functional", "symmetric"})
+
+    def settle(self, pairs: RankedPairs, key: np.ndarray, k: int, overall: bool) -> RankedPairs:
+        """Drop the ranked pairs that better ones rule out, and keep the order; a larger `key` (n,) is better.
+
+        Pairs are chosen one by one, the best first. If `overall`, the chosen pairs are the result, at most k; otherwise
+        each head keeps at most k of its tails, without those chosen for another head.
+        """
+        kinds = self.kinds
+        heads = pairs.heads.tolist()
+        tails = pairs.tails.tolist()
+        by_head: dict[int, int] = {}
+        by_tail: dict[int, int] = {}
+        chosen: set[tuple[int, int]] = set()
+        kept = np.zeros(len(pairs), bool)
+        one_tail = "functional" in kinds or not overall
+        one_head = "inverse-functional" in kinds
+        for place in np.argsort(-key, kind="stable").tolist():
+            head = heads[place]
+            tail = tails[place]
+            if pairs.known[place]:
+                kept[place] = True
+                continue
+            twice = "symmetric" in kinds and overall and (tail, head) in chosen
+            if (one_tail and head in by_head) or (one_head and tail in by_tail) or twice:
+                continue
+            by_head[head] = tail
+            by_tail[tail] = head
+            kept[place] = True
+            chosen.add((head, tail))
+        if not overall:
+            free = [not one_head or by_tail.get(t, h) == h for h, t in zip(heads, tails, strict=True)]
+            kept |= np.array(free, bool)
+        places = np.flatnonzero(kept)
+        if overall:
+            return pairs.take(places[:k])
+        owners = pairs.heads[places]
+        begins = np.flatnonzero(np.diff(owners, prepend=-1))  # the rows of a head are consecutive
+        within = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
+        return pairs.take(places[within < k])
+
+    def notes(self, heads: np.ndarray, candidates: np.ndarray) -> list[str]:
+        """Notes on the constraints in force and on the heads that they skip."""
+        inferred = self.inferred
+        if not np.isin(heads, candidates).any():  # no head is among the candidates
+            inferred -= {"irreflexive"}
+        source = "references" if self.references.relation is None else "known pairs"
+        used = []
+        for kind in KINDS:
+            if self.mirrored(kind) in self.named:
+                used.append(f"{self.words(kind)} ({kind}, given)")
+            elif self.mirrored(kind) in inferred:
+                used.append(f"{self.words(kind)} ({kind}, read off the {source})")
+        notes = [f"constraints: {'; '.join(used)}"] if used else []
+        if self.too_few:
+            notes.append(
+                f"auto infers constraints from {MIN_PAIRS_FOR_AUTO} known pairs or more: {len(self.known)} are known"
+            )
+        closed = np.setdiff1d(heads, self.open_heads(heads))
+        if len(closed):
+            names = Names(self.graph)
+            listed = ", ".join(names.quoted(int(head)) for head in closed[:3]) + (", …" if len(closed) > 3 else "")
+            notes.append(f"skipped, because a {self._end} is known already: {listed}")
+        return notes

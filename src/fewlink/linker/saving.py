@@ -1,37 +1,35 @@
-"""Save a trained model as one self-contained folder, open it, and exchange it with the Hugging Face hub.
+"""A model is one folder: open it, save it with everything it needs, and exchange it with the Hugging Face hub.
 
-config.json, best/, embeddings/   as in a run folder, without what only training needs
-benchmark/                        the compiled benchmark
-serving/                          the graph used for predictions and its vectors, if it is not the benchmark's
-README.md                         the model card
-calibration.json, reliability.svg if the run has them
-manifest.json                     the sha256 of every file
+A saved model is a run folder without what only training needs, and with the checksum of every file:
+
+config.json, best/, embeddings/   the header, the weights and the vectors
+benchmark/, serving/              the graph that the model was measured on, and the one that it answers on, if another
+calibration.json, README.md       the calibration, and the model card
+manifest.json                     the checksums
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra
-from fewlink.core.files import is_folder_of, new_folder, open_folder, read_folder, write_bytes
+from fewlink.core.files import is_folder_of, new_folder, read_folder, write_bytes
 from fewlink.core.words import listed
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 from fewlink.graph.source import GraphSource
-from fewlink.linker.card import CARD, UNKNOWN_LICENSE, saved_card
-from fewlink.models import run as training_run
+from fewlink.models import run as run_folder
 from fewlink.models.checkpoints import load_best, save_best
 from fewlink.models.contract import GraphScorer, Scorer
 from fewlink.models.folder import BENCHMARK, CALIBRATION, EMBEDDINGS, check_complete, read_consistently
 from fewlink.models.run import Deployed, RunConfig, is_run, open_run, runs_in, vectors_of
-from fewlink.models.trail.family import FAMILY as TRAIL
-from fewlink.models.trail.text import open_text_model, read_descriptions, text_vectors
 from fewlink.tasks import CATALOGUE, Benchmark, open_benchmark
 from fewlink.tasks.benchmark import FORMAT as BENCHMARK_FORMAT
 from fewlink.tasks.catalogue import check_source, open_graph
@@ -39,47 +37,15 @@ from fewlink.tasks.nell_layout import is_layout
 from fewlink.tasks.training_graph import known_graph
 
 FORMAT = "fewlink-pretrained/1"
-RELIABILITY = "reliability.svg"
-T = TypeVar("T")
+CARD = "README.md"
+UNKNOWN_LICENSE = "unknown"  # the hub's word for a licence that is not stated
+TAGS = ("knowledge-graph", "knowledge-graph-completion", "link-prediction", "few-shot-learning")
 HUB = "hub:"
 HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
-COMMIT = re.compile(r"[0-9a-f]{40}")
+T = TypeVar("T")
 
 
-def save(
-    run: Path, benchmark: Benchmark, folder: Path, *, origin: str = "", place: str = "", license: str = UNKNOWN_LICENSE
-) -> Path:
-    """Write a run as a self-contained folder, atomically; an existing folder of this format is replaced.
-
-    `origin` is what `origin_of` returns. The card says how to load the model from `place`, by default its folder.
-    """
-    if folder.resolve() == run.resolve():
-        raise FewlinkError(f"{folder} is the run itself: choose another folder")
-
-    def read(place: Path) -> Any:
-        files = {name: (place / name).read_bytes() for name in (CALIBRATION, RELIABILITY) if (place / name).is_file()}
-        return RunConfig.read(place), *load_best(place), vectors_of(place), Deployed.open(place), files
-
-    config, weights, step, vectors, deployed, files = read_model(run, read, complete=True)
-    facts = {"model": config.settings.model, "benchmark": benchmark.name, "fingerprint": benchmark.fingerprint}
-    facts |= {"origin": origin} if origin.startswith(HUB) else {}
-    with new_folder(folder, FORMAT, {**facts, "step": step}) as draft:
-        replace(config, benchmark={**config.benchmark, "source": ""}, weights="").write(draft)
-        save_best(draft, weights, step)
-        vectors.save(draft / EMBEDDINGS, config.graph["fingerprint"], graph=benchmark.name)
-        benchmark.save(draft / BENCHMARK)
-        if deployed:
-            deployed.save(draft)
-        for name, content in files.items():
-            write_bytes(draft / name, content)
-        write_bytes(draft / CARD, saved_card(run, benchmark, place or folder.name, license).encode())
-    return folder
-
-
-def check_not_saved(folder: Path) -> None:
-    """Raise if the folder is a saved model: a change would break its checksums."""
-    if is_folder_of(folder, FORMAT):
-        raise InputError(folder, "is a saved model and cannot be changed: change its run, then save it again")
+# Opening
 
 
 def fetch(model: str | Path) -> Path:
@@ -103,19 +69,6 @@ def fetch(model: str | Path) -> Path:
         message = " ".join(str(error).split())
         what = f"{name} at {revision}" if revision else name
         raise FewlinkError(f"{what} cannot be fetched from the hub ({type(error).__name__}: {message})") from None
-
-
-def origin_of(model: str | Path, folder: Path) -> str:
-    """Where a model was loaded from: its path, or its name on the hub with the commit that was fetched.
-
-    A saved copy of a model from the hub keeps that origin.
-    """
-    if not str(model).startswith(HUB):
-        stored = open_folder(folder, FORMAT).get("origin") if is_folder_of(folder, FORMAT) else None
-        return str(stored or model)
-    name = str(model).removeprefix(HUB).partition("@")
-    commit = folder.name if COMMIT.fullmatch(folder.name) else name[2]  # the hub's copies are named by their commit
-    return f"{HUB}{name[0]}@{commit}" if commit else f"{HUB}{name[0]}"
 
 
 def read_model(folder: Path, load: Callable[[Path], T], *, complete: bool = False) -> T:
@@ -142,25 +95,28 @@ def is_model(source: str | Path) -> bool:
     return is_folder_of(folder, FORMAT) or (os.path.isdir(folder) and (is_run(folder) or bool(runs_in(folder))))
 
 
-def check_model_options(source: GraphSource, **described: str | Path | None) -> None:
-    """Raise if a trained model is to be opened with options that describe a graph or say how to read its file."""
-    given = [*source.given(), *(name for name, value in described.items() if value is not None)]
-    if given:
-        raise FewlinkError(f"{source.file} is a trained model: leave out {listed(given)}")
+def check_not_saved(folder: Path) -> None:
+    """Raise if the folder is a saved model: a change would break its checksums."""
+    if is_folder_of(folder, FORMAT):
+        raise InputError(folder, "is a saved model and cannot be changed: change its run, then save it again")
 
 
-def check_graph_options(source: GraphSource) -> None:
-    """Raise if a graph is to be opened with the benchmark of a trained model."""
-    if source.bench is not None:
+def check_options(source: GraphSource, is_model: bool, **described: str | Path | None) -> None:
+    """Raise if a trained model comes with options that describe a graph, or a graph with those of a model."""
+    if is_model:
+        given = [*source.given(), *(name for name, value in described.items() if value is not None)]
+        if given:
+            raise FewlinkError(f"{source.file} is a trained model: leave out {listed(given)}")
+    elif source.bench is not None:
         raise FewlinkError(f"{source.file} is not a trained model: leave out bench, the benchmark of a trained model")
 
 
 def answered_graph(source: GraphSource) -> Benchmark:
     """The graph on which `load` would answer, without its model."""
-    if not is_model(source.file):
-        check_graph_options(source)
+    trained = is_model(source.file)
+    check_options(source, trained)
+    if not trained:
         return graph_of(source)
-    check_model_options(source)
 
     def open_deployed(place: Path) -> Benchmark:
         deployed = Deployed.open(place)
@@ -188,9 +144,9 @@ def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> B
     if isinstance(bench, Benchmark):
         return bench
     if is_folder_of(folder, FORMAT):
-        benchmark = read_model(folder, lambda place: open_benchmark(bench or place / BENCHMARK))
+        benchmark = open_benchmark(bench or folder / BENCHMARK)
     elif is_run(folder):
-        benchmark = training_run.benchmark_of(folder, bench)
+        benchmark = run_folder.benchmark_of(folder, bench)
     else:
         if several := runs_in(folder):
             raise InputError(folder, f"holds {len(several)} runs: choose one, such as {several[0]}")
@@ -231,6 +187,9 @@ def shipped_scorer(
     `text_model` is the folder of a text model whose vectors of names, and of the texts in the file `descriptions`, are
     evidence too.
     """
+    from fewlink.core.distributed import use_device
+    from fewlink.models.trail.family import FAMILY
+
     if text_model is not None and not names:
         raise FewlinkError(
             "a text model needs names, and names are switched off (--no-names): leave out one of the two"
@@ -238,21 +197,47 @@ def shipped_scorer(
     if descriptions is not None and text_model is None:
         raise FewlinkError("descriptions need a text model: give its folder too (--text-model)")
     graph = known_graph(benchmark)
+    if text_model is None:
+        return FAMILY.shipped_on(graph, use_device(device), names=names)
+    from fewlink.models.trail.text import open_text_model, read_descriptions, text_vectors
+
     described = None if descriptions is None else read_descriptions(Path(descriptions), graph)
-    scorer = TRAIL.shipped_on(graph, use_device(device), names=names)
-    if text_model is not None:
-        return scorer.with_vectors(text_vectors(open_text_model(text_model), graph, described))
-    return scorer
+    scorer = FAMILY.shipped_on(graph, use_device(device), names=names)
+    return scorer.with_vectors(text_vectors(open_text_model(text_model), graph, described))
+
+
+# Saving
+
+
+def save(run: Path, benchmark: Benchmark, folder: Path, *, place: str = "", license: str = UNKNOWN_LICENSE) -> Path:
+    """Write a run as a self-contained folder, atomically; an existing saved model is replaced.
+
+    The card says how to load the model from `place`, by default its folder.
+    """
+    if folder.resolve() == run.resolve():
+        raise FewlinkError(f"{folder} is the run itself: choose another folder")
+
+    def read(place: Path) -> Any:
+        calibration = (place / CALIBRATION).read_bytes() if (place / CALIBRATION).is_file() else None
+        return RunConfig.read(place), *load_best(place), vectors_of(place), Deployed.open(place), calibration
+
+    config, weights, step, vectors, deployed, calibration = read_model(run, read, complete=True)
+    facts = {"model": config.settings.model, "benchmark": benchmark.name, "fingerprint": benchmark.fingerprint}
+    with new_folder(folder, FORMAT, {**facts, "step": step}) as draft:
+        replace(config, benchmark={**config.benchmark, "source": ""}, weights="").write(draft)
+        save_best(draft, weights, step)
+        vectors.save(draft / EMBEDDINGS, config.graph["fingerprint"], graph=benchmark.name)
+        benchmark.save(draft / BENCHMARK)
+        if deployed:
+            deployed.save(draft)
+        if calibration is not None:
+            write_bytes(draft / CALIBRATION, calibration)
+        write_bytes(draft / CARD, _saved_card(run, benchmark, place or folder.name, license).encode())
+    return folder
 
 
 def publish(
-    run: Path,
-    benchmark: Benchmark,
-    name: str,
-    *,
-    origin: str = "",
-    private: bool = False,
-    license: str = UNKNOWN_LICENSE,
+    run: Path, benchmark: Benchmark, name: str, *, private: bool = False, license: str = UNKNOWN_LICENSE
 ) -> str:
     """Save a run and publish it on the Hugging Face hub as `owner/name`; returns its address."""
     name = name.removeprefix(HUB)
@@ -263,7 +248,7 @@ def publish(
     except ImportError:
         raise MissingExtra("push_to_hub", "hub") from None
     with tempfile.TemporaryDirectory() as temporary:
-        folder = save(run, benchmark, Path(temporary) / "model", origin=origin, place=HUB + name, license=license)
+        folder = save(run, benchmark, Path(temporary) / "model", place=HUB + name, license=license)
         try:
             hub = HfApi()
             hub.create_repo(name, private=private, exist_ok=True)
@@ -274,3 +259,59 @@ def publish(
             message = " ".join(str(error).split())
             raise FewlinkError(f"{name} cannot be published ({type(error).__name__}: {message})") from None
     return f"https://huggingface.co/{name}"
+
+
+# The parts of a model card that a run and a saved model share
+
+
+def front_matter(title: str, model: str, license: str = UNKNOWN_LICENSE) -> str:
+    """The YAML header of a card, which the hub reads."""
+    tags = "".join(f"- {tag}\n" for tag in (*TAGS, json.dumps(model)))
+    header = f"license: {license}\nlibrary_name: fewlink\npipeline_tag: graph-ml\ntags:\n{tags}"
+    return f"---\n{header}---\n\n# {title}\n"
+
+
+def how_to_use(place: str, references: Sequence[tuple[str, str]], head: str) -> str:
+    """The section of a card that says how to use the model from Python and the command line."""
+    options = " ".join(f"--reference {shlex.quote(f'{first} => {last}')}" for first, last in references)
+    return f"""
+Ranks the tails that fit a head, given a handful of pairs of a relation that the graph does not contain, without \
+further training. Made with fewlink: `pip install 'fewlink[hub]'`.
+
+## How to use it
+
+```python
+import fewlink
+linker = fewlink.load({place!r})
+print(linker.predict(references={list(references)!r}, heads=[{head!r}], k=10))
+```
+
+```
+fewlink ask {shlex.quote(place)} {options} --head {shlex.quote(head)} --explain
+```
+"""
+
+
+def _saved_card(run: Path, benchmark: Benchmark, place: str, license: str) -> str:
+    """The card of a saved model that users load from `place`: that of the run, or a short one if it has none."""
+    if (run / CARD).is_file():
+        text = (run / CARD).read_text("utf-8")
+    else:
+        model = RunConfig.read(run).settings.model
+        graph = benchmark.graph
+        tasks = [task for split in ("dev", "test", "train") for task in benchmark.split(split)]
+        pairs = tasks[0].pairs if tasks else graph.triples()[:4, [0, 2]]
+        named = [(graph.entities[head], graph.entities[tail]) for head, tail in pairs[:4].tolist()]
+        text = front_matter(f"{model} on {benchmark.name}", model) + how_to_use(
+            place, named[:-1] or named, named[-1][0]
+        )
+        text += "\n## Figures\n\nNot measured.\n"
+    lines = [
+        (r"^linker = fewlink\.load\(.*\)$", f"linker = fewlink.load({place!r})"),
+        (r"^fewlink ask (?:'[^']*'|\S+)", f"fewlink ask {shlex.quote(place)}"),
+    ]
+    if license != UNKNOWN_LICENSE:
+        lines.append((r"^license: .*$", f"license: {license}"))
+    for pattern, line in lines:
+        text = re.sub(pattern, line.replace("\\", r"\\"), text, count=1, flags=re.MULTILINE)
+    return text

@@ -1,13 +1,7 @@
-"""How far answers can be trusted: does the model find references again that are held out, and is there any evidence?
-
-`Trust` holds what is known about one question, `row_features` turns it and the scores into the features of a
-calibration, `evidence_for` says which heads have any evidence, `Answered` which have their tail already, and
-`expected_error` measures how far probabilities are off.
-"""
+"""How far answers can be trusted: does the model find references again that are held out, and is there any evidence?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,45 +10,34 @@ from fewlink.core.metrics import realistic_rank
 from fewlink.core.seeds import by_hash
 from fewlink.graph import Graph
 from fewlink.graph.components import joined
-from fewlink.linker.predictions import TrustNote
 from fewlink.linker.query import References, Relation
-from fewlink.linker.ranking import RankedPairs, score_questions
+from fewlink.linker.ranking import score_questions
 from fewlink.models.contract import EvidenceScorer, Question, Scorer
 from fewlink.tasks.candidates import open_candidates
 
 IN_TURN = 5
 MAX_IN_TURN = 2  # of up to five references, the first two are held out one after the other
 TOGETHER = 16  # of more, up to sixteen, evenly spaced, are held out at once
-BINS = 10
 NO_PATH = "no path joins {} to the references"
 SINGLE = "there is a single candidate for {}"
 FOUND_RANK = 10  # the last rank at which a reference counts as found
 HARDLY_ANY = 0.1  # share of heads with several tails up to which heads have one
-
-# The features of the regression, and the sign of each weight that keeps a better rank at least as probable.
-# Those of a whole relation of the graph are 0 for other questions, and all others are 0 for a whole relation.
-SIGNS = {
-    "constant": 0,
-    "log softmax, tails": 1,  # log softmax + log(tails that the head has in each relation), at most 0
-    "lead": 1,  # over the background, which right tails do not share in, however many a head has
-    "lead, found": 1,  # times the next
-    "found in ten": 0,  # the share of held-out references in the first ten
-    "outside": 0,  # the share of held-out references whose tails are no candidates
-    "skew": 0,
-    "domain": 0,  # log10 of the entities like the references' heads
-    "few candidates": 0,  # from 1 for a single candidate to 0 for `MANY_CANDIDATES`
-    "log odds, few candidates": 1,  # of the softmax, times the one before
-    "whole": 0,
-    "log odds, whole": 1,  # of the softmax over the candidates
-    "found first, whole": 0,  # log odds that a held-out reference has rank 1
-}
-FEATURES = tuple(SIGNS)
-Weights = Mapping[str, float]
-Columns = Mapping[str, np.ndarray | float]
 MANY_CANDIDATES = 50
-MAX_LOG_ODDS = 5.0  # beyond which the odds of the softmax make no difference, in either direction twice as far below
-PRIOR = 3.0  # references that must be held out for their share to count half
-USUALLY_OUTSIDE = 0.3  # the share outside that is assumed if no reference was held out
+
+
+@dataclass(frozen=True)
+class TrustNote:
+    """How far the answers to a question can be trusted, as a `sentence`.
+
+    `shown` says whether they have probabilities; `low` marks answers whose references are hardly found again. `found`
+    of `tested` references ranked in the first ten when they were held out, or first of at most ten candidates.
+    """
+
+    low: bool
+    shown: bool
+    sentence: str
+    found: int = 0
+    tested: int = 0
 
 
 @dataclass(frozen=True)
@@ -218,28 +201,6 @@ def evidence_for(scorer: Scorer, graph: Graph, references: np.ndarray, heads: np
     return joined(graph, references, heads)
 
 
-class HeadFans:
-    """The logarithm of the mean number of edges per relation of entities: `fans[heads]` (n,).
-
-    A `hidden` relation, which the model does not see, does not count.
-    """
-
-    def __init__(self, graph: Graph, hidden: int | None = None) -> None:
-        self.graph = graph
-        self.hidden = hidden
-
-    def __getitem__(self, heads: np.ndarray) -> np.ndarray:
-        own, which = np.unique(heads, return_inverse=True)
-        firsts, counts, owners = self.graph.slots_of(own)
-        if self.hidden is not None:
-            kept = self.graph.relation_ids[firsts] % len(self.graph.relations) != self.hidden
-            counts = counts[kept]
-            owners = owners[kept]
-        slots = np.bincount(owners, minlength=len(own))
-        edges = np.bincount(owners, counts, len(own))
-        return np.asarray(np.log(np.maximum(edges, 1) / np.maximum(slots, 1)))[which]
-
-
 class Answered:
     """Which heads of a relation with these known pairs (n, 2) have their tail, if heads have one, as a person has one
     father."""
@@ -253,92 +214,3 @@ class Answered:
     def chances(self, heads: np.ndarray) -> np.ndarray:
         """The factor (h,) by which a further tail of each head is less probable."""
         return np.where(np.isin(heads, self.heads), self.share, 1.0)
-
-
-def row_features(pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> np.ndarray:
-    """The features (n, FEATURES) of ranked pairs; `fans` (n,) are those of their heads."""
-    return _matrix(_columns(pairs, fans, trust or Trust(0)), FEATURES, len(pairs))
-
-
-def logits(weights: Weights, pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> np.ndarray:
-    """The logits (n,) that weights give to ranked pairs."""
-    matrix = _matrix(_columns(pairs, fans, trust or Trust(0)), tuple(weights), len(pairs))
-    return np.asarray(matrix @ np.array([*weights.values()]))
-
-
-def _matrix(columns: Columns, names: tuple[str, ...], rows: int) -> np.ndarray:
-    matrix = np.zeros((rows, len(names)))
-    for place, name in enumerate(names):
-        matrix[:, place] = columns.get(name, 0.0)
-    return matrix
-
-
-def _columns(pairs: RankedPairs, fans: np.ndarray, trust: Trust) -> Columns:
-    if trust.whole:
-        odds = log_odds(pairs.log_softmax)
-        return {"constant": 1.0, "whole": 1.0, "log odds, whole": odds, "found first, whole": _found_first(trust)}
-    found = (trust.found() + 0.5) / (trust.tested + 1)
-    outside = trust.ranks.count(np.inf)
-    few = max(0.0, 1 - float(np.log(max(trust.candidates, 1)) / np.log(MANY_CANDIDATES)))
-    return {
-        "constant": 1.0,
-        "log softmax, tails": np.minimum(0, pairs.log_softmax + fans),
-        "lead": pairs.leads,
-        "lead, found": found * pairs.leads,
-        "found in ten": found,
-        "outside": (outside + USUALLY_OUTSIDE) / (trust.tested + 1),
-        "skew": trust.skew,
-        "domain": np.log10(max(trust.domain, 1)),
-        "few candidates": few,
-        "log odds, few candidates": few * log_odds(pairs.log_softmax),
-    }
-
-
-def log_odds(log_softmax: np.ndarray) -> np.ndarray:
-    """log p / (1 − p) of probabilities given as logarithms (n,), at most `MAX_LOG_ODDS` and at least −2 of it."""
-    others = np.log1p(-np.exp(np.minimum(log_softmax, -1e-9)))
-    return np.asarray(np.clip(log_softmax - others, -2 * MAX_LOG_ODDS, MAX_LOG_ODDS))
-
-
-def _found_first(trust: Trust) -> float:
-    """The log odds that a held-out reference has rank 1, shrunk towards 0 if few were tested."""
-    found = trust.found(1)
-    tested = trust.tested
-    return float(np.log((found + 0.5) / (tested - found + 0.5)) * tested / (tested + PRIOR))
-
-
-def named(weights: np.ndarray) -> Weights:
-    """An array of weights (FEATURES,) by name."""
-    return dict(zip(FEATURES, weights.tolist(), strict=True))
-
-
-@dataclass(frozen=True)
-class Bin:
-    """Predictions with a probability from `low` to `high`: their count, mean probability and share of right ones."""
-
-    low: float
-    high: float
-    count: int
-    predicted: float
-    observed: float
-
-
-def reliability_bins(predicted: np.ndarray, right: np.ndarray) -> tuple[Bin, ...]:
-    """Sort predictions into bins of equal width, without the empty ones."""
-    which = np.minimum((predicted * BINS).astype(int), BINS - 1)
-    return tuple(
-        Bin(
-            round(i / BINS, 10),
-            round((i + 1) / BINS, 10),
-            int((which == i).sum()),
-            float(predicted[which == i].mean()),
-            float(right[which == i].mean()),
-        )
-        for i in np.unique(which).tolist()
-    )
-
-
-def expected_error(predicted: np.ndarray, right: np.ndarray) -> float:
-    """Σ over bins of share · |mean probability − share of right predictions|."""
-    bins = reliability_bins(predicted, right)
-    return sum(b.count * abs(b.predicted - b.observed) for b in bins) / len(predicted)

@@ -35,7 +35,7 @@ DEPLOYED = "serving"
 FIT_FORMAT = "fewlink-fit/3"
 REMEDY = "restore the folder of this run, or train again in another folder"
 OPTIONAL = {  # files and folders that a run may have, and the remedy if one is lost
-    CALIBRATION: "restore it from a copy, or make it again with fewlink card RUN",
+    CALIBRATION: "restore it from a copy, or calibrate the run again (fewlink.calibrate)",
     FIT: "restore it from a copy, or fit again into another folder",
     BENCHMARK: "restore it from a copy, or make the run again in another folder",
     DEPLOYED: "restore it from a copy, or make the run again in another folder",

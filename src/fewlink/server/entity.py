@@ -11,8 +11,7 @@ from starlette.responses import Response
 from fewlink.core.errors import UnknownName
 from fewlink.graph import Graph
 from fewlink.linker import Linker
-from fewlink.linker.names import entity_of
-from fewlink.linker.phrases import without_kinds
+from fewlink.linker.names import entity_of, without_kinds
 from fewlink.server.errors import as_json
 from fewlink.server.schema import MAX_NAME_LENGTH, EntityAnswer
 

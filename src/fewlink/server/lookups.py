@@ -12,10 +12,10 @@ from fewlink.core.errors import FewlinkError
 from fewlink.graph.name_index import fold
 from fewlink.linker import Linker
 from fewlink.linker.complete import plausible_heads
-from fewlink.linker.constraints import KINDS
 from fewlink.linker.names import Names, entity_of
-from fewlink.linker.overview import overview
 from fewlink.linker.query import References
+from fewlink.linker.ranking import KINDS
+from fewlink.linker.relations import overview
 from fewlink.models.contract import capabilities
 from fewlink.server.schema import ServerSettings
 

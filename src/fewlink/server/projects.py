@@ -22,10 +22,9 @@ from fewlink.curation.next_pair import suggest
 from fewlink.curation.schema import Decision, Event
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
-from fewlink.linker.adjustment import lacking_note
-from fewlink.linker.constraints import Constraints
+from fewlink.linker.probability import lacking_note
 from fewlink.linker.query import Query, References, find_relation, id_texts
-from fewlink.linker.ranking import RankedPairs
+from fewlink.linker.ranking import Constraints, RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.server.errors import ApiError, as_json
 from fewlink.server.schema import (

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from fewlink.linker.explanation import EdgesAtTail, Neighbour, Path, Reference
 from fewlink.linker.names import Entity
 
 MAX_REJECTED = 1_000
@@ -231,26 +230,15 @@ class ExplainAnswer(BaseModel):
     head: Entity
     tail: Entity
     score: float
-    shares: dict[str, float]
-    paths: list[Path]
-    references: list[Reference]
-    neighbours: list[Neighbour]
-    shared: bool
-    measured: bool
-    together: float | None = Field(description="The drop of the score without all of the paths.")
-    distance: int | None = Field(
-        description="Hops from head to tail if `paths` has no path from the head; 0: not connected."
-    )
-    at_tail: list[EdgesAtTail]
-    given: int = Field(description="The number of references; `references` lists at most 32.")
-    same_tail: int = Field(description="The number of references with the same tail.")
-    compared: int = Field(description="The number of references that `like` of a path counts.")
-    relation: str | None = Field(description="The name of the relation, if it has one.")
     parts: dict[str, float] = Field(
         description="The score as a sum, to two decimals: what it loses without each kind of evidence, and the rest."
     )
-    sentences: list[str] = Field(description="What counts most in one sentence, then at most three short ones.")
-    details: list[str] = Field(description="All reasons in sentences.")
+    paths: list[dict[str, Any]] = Field(description="The best first: `text`, `steps`, `entities`, `weight`, `alike`.")
+    compared: int = Field(description="The number of references that `alike` of a path counts.")
+    references: list[dict[str, Any]]
+    neighbours: list[dict[str, Any]]
+    notes: list[str] = Field(description="The evidence that is no path.")
+    lines: list[str] = Field(description="The reasons as text, the best path first.")
 
 
 BASE: Any = Field(

@@ -19,9 +19,9 @@ from fewlink.core.errors import UnknownName
 from fewlink.core.threads import SharedCores
 from fewlink.curation.schema import Decision
 from fewlink.linker import Explanation, Linker
-from fewlink.linker.adjustment import Adjustment, adjustment_of
 from fewlink.linker.complete import answered_heads, plausible_heads
-from fewlink.linker.query import Query, References
+from fewlink.linker.probability import adjustment_of
+from fewlink.linker.query import Adjustment, Query, References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.models.contract import capabilities

@@ -19,11 +19,12 @@ from fewlink.core.seeds import generator
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import Record, make_record
+from fewlink.fitting.calibrating import TOP
 from fewlink.graph import Graph
-from fewlink.linker.calibration import TOP, Calibration, shipped_calibration
+from fewlink.linker.probability import Calibration, HeadFans, shipped_calibration
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
-from fewlink.linker.trust import HeadFans, measure_trust
+from fewlink.linker.trust import measure_trust
 from fewlink.models.baselines.embedding import EmbeddingScorer, train_baseline
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.baselines.links import link_settings, train_links

@@ -1,70 +1,92 @@
-"""Calibration: a logistic regression on held-out relations that turns scores into probabilities, and its errors.
+"""Fit a calibration: ask about held-out relations, and fit a logistic regression to the right and wrong answers.
 
 The sample: pairs of each held-out relation are the references, some or all but the pairs that are asked about; the
-candidates are those of the `open` protocol, and the best tails of each head are collected, right or wrong. So a
-probability applies to the best tails of a head that has some tail. Besides scores, the regression reads the `Trust` of
-the question: how many references it has, how many of them are found when they are held out, and what else is known.
+candidates are those of the `open` protocol, and the best tails of each head are collected, right or wrong.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from importlib.resources import as_file, files
-from inspect import get_annotations
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
-from fewlink.core.files import read_json, with_sha256, without_sha256, write_json
+from fewlink.core.errors import FewlinkError
 from fewlink.graph import Graph
-from fewlink.linker.answer_sets import Coverage
-from fewlink.linker.logistic import fit_logistic
-from fewlink.linker.predictions import TrustNote
-from fewlink.linker.query import References
-from fewlink.linker.ranking import RankedPairs, rank_tails
-from fewlink.linker.trust import (
+from fewlink.linker.linker import Linker
+from fewlink.linker.probability import (
     FEATURES,
+    FEWEST,
+    LONGEST,
+    LOW_TRUST_FOUND,
     SIGNS,
     Bin,
+    Calibration,
+    Coverage,
     HeadFans,
-    Trust,
-    Weights,
-    expected_error,
-    logits,
-    measure_trust,
+    MeasuredError,
+    coverage_features,
+    fit_logistic,
     named,
-    no_percentages,
-    reliability_bins,
     row_features,
-    trust_note,
+    sigmoid,
 )
-from fewlink.models.contract import GraphScorer, Question, Scorer
-from fewlink.models.folder import CALIBRATION, deployment_id, list_optional_files, run_id
+from fewlink.linker.query import References, check_count
+from fewlink.linker.ranking import rank_tails
+from fewlink.linker.saving import check_not_saved
+from fewlink.linker.trust import measure_trust
+from fewlink.models.contract import GraphScorer, Question, Scorer, capabilities
 from fewlink.tasks import Benchmark, Task
 from fewlink.tasks.candidates import open_candidates
 
-Fields = TypeVar("Fields")
-FORMAT = "fewlink-calibration/2"
-FILE_FACTS = ("format", "candidates", "run", "deployed")  # not fields of `Calibration`
-BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
 FOLDS = 10
 MAX_FOLDS = 50  # of cross-fitting: one for each relation, or FOLDS if that makes more than MAX_FOLDS
 RIDGE = 0.3  # penalty beside the loss, in which each relation has the weight of one row
 FIRST = 0.75  # share of the weight of a relation that its first answers have
-ROUGH = 0.3  # with a larger error, no percentages are shown
 MIN_RELATIONS = 8  # with fewer, the built-in calibration is kept and low trust is not defined
-FEWEST = (1, 2, 6, 20, 65)  # references, from which errors are measured separately
 ASKED = 16  # pairs of a whole relation that are asked about
-LOW_TRUST_FOUND = 0.5  # with low trust, at most this share of the references is found
 MOST_OF_LOW_TRUST = 0.3  # and the probability of first answers is below this at most
 LOW_TRUST_HITS = 0.4  # and the hit rate is below this share of the others': safely below half
+BINS = 10
+SIZES = (1, 2, 3, 5, 7, 10, 14, LONGEST)  # that the probability is fitted to
+
+
+def calibrate(
+    run: str | Path | Linker,
+    *,
+    bench: str | Path | None = None,
+    device: str = "cpu",
+    shots: int | None = None,
+    top: int = TOP,
+) -> Calibration:
+    """Calibrate a run on dev and write `calibration.json` into its folder; an opened linker uses it from then on."""
+    opened = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device)
+    linker = as_measured(opened)
+    if linker.run is not None:
+        check_not_saved(linker.run)
+    shots = linker.shots if shots is None else check_count(shots, "shots")
+    calibration = calibrate_on_dev(linker.benchmark, linker.scorer, shots, check_count(top, "top"), linker.step)
+    opened.calibration = linker.calibration = calibration
+    if linker.run is not None:
+        calibration.save(linker.run)
+    return calibration
+
+
+def as_measured(linker: Linker) -> Linker:
+    """The linker on the benchmark that its run was measured on: itself, unless it answers on another graph."""
+    if linker.measured is linker.benchmark or linker.run is None:
+        return linker
+    names = capabilities(linker.scorer).reads_names
+    other = Linker.load(linker.run, bench=linker.measured, device=linker.device, as_measured=True, names=names)
+    if other.step == linker.step:  # the run was not fitted again meanwhile
+        other.calibration = linker.calibration
+        other.shots = linker.shots
+    return other
 
 
 class Sample(NamedTuple):
@@ -88,177 +110,6 @@ class Sample(NamedTuple):
 
     def take(self, rows: np.ndarray) -> Sample:
         return Sample(*(column[rows] for column in self))
-
-
-@dataclass(frozen=True)
-class MeasuredError:
-    """The error of percentages with at least `fewest` references of a new relation; 0 stands for a whole relation.
-
-    `measured` is the mean over so many `relations` of |mean probability of first answers − their hit rate|. It owes
-    `chance` to the few questions about each.
-    """
-
-    fewest: int
-    relations: int
-    measured: float
-    chance: float
-
-    @property
-    def error(self) -> float:
-        """What remains without chance: √(measured² − chance²)."""
-        return math.sqrt(max(self.measured**2 - self.chance**2, 0.0))
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """P(right) = 1/(1 + exp(−Σ weight · feature)), fitted to `count` answers on held-out relations.
-
-    All errors and bins are cross-fitted: each relation's probabilities come from weights fitted without it.
-
-    weights                  of the features, by name
-    count, base              the number of answers, and the share of right ones
-    error, bins              expected calibration error of the best `top` answers of each head
-    own_error                the same on the rows that the weights were fitted to
-    first_error, first_bins  the same for first answers only
-    over_relations           mean over relations of |mean probability of first answers − their hit rate|
-    crossed                  what was left out in turn: `relation`, `graph`, or `head` if there is only one relation
-    relations, shots, top    of the sample: relations, references of each, answers collected for each head
-    step, benchmark          identify the weights and the data that were calibrated
-    least                    trust is low if at most half of the references are found and the probability of first
-                             answers is below this
-    coverage                 gives the sizes of answer sets; None if there are none
-    by_references            `over_relations` by the number of references, where it was measured
-    """
-
-    weights: Weights
-    count: int
-    base: float
-    error: float
-    own_error: float
-    bins: tuple[Bin, ...]
-    first_error: float
-    first_bins: tuple[Bin, ...]
-    over_relations: float
-    crossed: str
-    relations: int
-    shots: int
-    top: int
-    step: int
-    benchmark: str
-    least: float = 0.0
-    coverage: Coverage | None = None
-    by_references: tuple[MeasuredError, ...] = ()
-
-    def probabilities(self, pairs: RankedPairs, fans: np.ndarray, trust: Trust | None = None) -> np.ndarray:
-        """The probabilities (n,) of ranked pairs, never higher for a worse rank; `fans` (n,) are those of heads."""
-        return _sigmoid(logits(self.weights, pairs, fans, trust))
-
-    def note(self, trust: Trust | None, first: float, missing: str = "", error: float | None = None) -> TrustNote:
-        """How far to trust the answers to a question; `first` is the mean probability of its first answers.
-
-        `missing` says why no answer has a probability, if none has. `error` is that of the probabilities if they were
-        recalibrated.
-        """
-        if missing:
-            return TrustNote(False, False, no_percentages(missing))
-        low = trust is not None and not trust.whole and trust.share_found <= LOW_TRUST_FOUND and first < self.least
-        error = self.error_for(trust) if error is None else error
-        return trust_note(trust, low, error, error > ROUGH)
-
-    def error_for(self, trust: Trust | None) -> float:
-        """The error measured with as many references as a question has; the error of all if that was not measured."""
-        if trust is None:
-            return self.measured_error
-        fewest = 0 if trust.whole else max(each for each in FEWEST if each <= max(trust.shots, 1))
-        found = [each.error for each in self.by_references if each.fewest == fewest]
-        return found[0] if found else self.measured_error
-
-    @property
-    def measured_error(self) -> float:
-        """The larger error of first answers, by rows or over relations: it decides whether percentages are shown."""
-        return max(self.first_error, self.over_relations)
-
-    @property
-    def rough(self) -> bool:
-        """Whether the error is too large to show percentages."""
-        return self.measured_error > ROUGH
-
-    def save(self, run: Path) -> Path:
-        """Write the calibration into a run folder and list it in the run's configuration."""
-        run = Path(run)
-        self.write(run / CALIBRATION, run_id(run), deployment_id(run))
-        list_optional_files(run)
-        return run / CALIBRATION
-
-    def write(self, path: Path, run: str = "", deployed: str = "") -> None:
-        """Write a file with a checksum; `run` and `deployed` are the ids of the calibrated run and of its scorer."""
-        facts = {"format": FORMAT, "candidates": "open", "run": run}
-        if deployed:
-            facts["deployed"] = deployed
-        write_json(path, with_sha256({**facts, **asdict(self)}))
-
-
-def read_calibration(run: Path, benchmark: str, step: int) -> Calibration | None:
-    """The calibration of a run; None if it has none for this benchmark, step and scorer."""
-    path = Path(run) / CALIBRATION
-    if not path.exists():
-        return None
-    calibration = open_calibration(path, run_id(Path(run)))
-    mine = deployment_id(Path(run))
-    other = read_json(path).get("deployed")
-    if mine and other and mine != other:
-        return None
-    return calibration if (calibration.benchmark, calibration.step) == (benchmark, step) else None
-
-
-def calibration_of(run: Path, benchmark: Benchmark, step: int) -> Calibration | None:
-    """The calibration of a run on its benchmark, or on an earlier version that the benchmark was extended from."""
-    fingerprints = (benchmark.fingerprint, *benchmark.extended_from)
-    found = (read_calibration(run, fingerprint, step) for fingerprint in fingerprints)
-    return next((calibration for calibration in found if calibration is not None), None)
-
-
-def open_calibration(path: Path, run: str = "") -> Calibration:
-    """Read a calibration; raise if it belongs to another run than the one with the id `run`."""
-    content = read_json(path)
-    remedy = "remove it and run fewlink card again"
-    file_format = content.get("format") if isinstance(content, dict) else None
-    if file_format != FORMAT:
-        raise wrong_format(path, file_format, FORMAT, remedy)
-    content = without_sha256(content, path, remedy=remedy)
-    if run and content.get("run") not in (run, "", None):
-        raise InputError(path, f"belongs to another run ({content['run']}, not {run}): {remedy}")
-    with reading(path, remedy):
-        values: dict[str, Any] = {k: v for k, v in content.items() if k not in FILE_FACTS}
-        values["weights"] = {name: float(weight) for name, weight in values["weights"].items()}
-        values["by_references"] = tuple(_made(MeasuredError, each) for each in values.get("by_references", ()))
-        if values.get("coverage") is not None:
-            a, b, c, d = map(float, values["coverage"]["weights"])
-            values["coverage"] = Coverage((a, b, c, d))
-        for bins in ("bins", "first_bins"):
-            values[bins] = tuple(_made(Bin, each) for each in values[bins])
-        calibration = _made(Calibration, values)
-        weights = [calibration.weights["constant"], *calibration.weights.values()]
-        weights += [calibration.least, calibration.measured_error]
-        weights += calibration.coverage.weights if calibration.coverage else ()
-        weights += [each.error for each in calibration.by_references]
-        if not all(map(math.isfinite, weights)):
-            raise ValueError("a weight is not finite")
-    return calibration
-
-
-def _made(kind: type[Fields], values: dict[str, Any]) -> Fields:
-    """An object of these fields. Its floats are floats: numpy does not compute with the large integers of JSON."""
-    floats = {name for name, type in get_annotations(kind).items() if type == "float"}
-    return kind(**{name: float(value) if name in floats else value for name, value in values.items()})
-
-
-@functools.cache
-def shipped_calibration() -> Calibration | None:
-    """The calibration of the built-in weights, fitted on relations of graphs that these weights never saw."""
-    entry = files("fewlink") / "builtin" / BUILT_IN
-    with as_file(entry) as path:
-        return open_calibration(path) if path.exists() else None
 
 
 def calibrate_on_dev(
@@ -500,8 +351,55 @@ def _differences(probabilities: np.ndarray, sample: Sample) -> tuple[np.ndarray,
 
 
 def _probabilities(weights: np.ndarray, features: np.ndarray) -> np.ndarray:
-    return _sigmoid(features @ weights)
+    return sigmoid(features @ weights)
 
 
-def _sigmoid(values: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(-np.logaddexp(0, -values)))
+def reliability_bins(predicted: np.ndarray, right: np.ndarray) -> tuple[Bin, ...]:
+    """Sort predictions into bins of equal width, without the empty ones."""
+    which = np.minimum((predicted * BINS).astype(int), BINS - 1)
+    return tuple(
+        Bin(
+            round(i / BINS, 10),
+            round((i + 1) / BINS, 10),
+            int((which == i).sum()),
+            float(predicted[which == i].mean()),
+            float(right[which == i].mean()),
+        )
+        for i in np.unique(which).tolist()
+    )
+
+
+def expected_error(predicted: np.ndarray, right: np.ndarray) -> float:
+    """Σ over bins of share · |mean probability − share of right predictions|."""
+    bins = reliability_bins(predicted, right)
+    return sum(b.count * abs(b.predicted - b.observed) for b in bins) / len(predicted)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks of right answers to n questions about held-out relations.
+
+    Shapes, all (n,): `first`, the probability of the first answer; `best`, the rank of the best right answer, infinite
+    if it is not a candidate; `groups`, the relation of each question.
+    """
+
+    first: np.ndarray
+    best: np.ndarray
+    groups: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Ranks:
+        return Ranks(self.first[rows], self.best[rows], self.groups[rows])
+
+    @property
+    def counts(self) -> np.ndarray:
+        """The weight of each question (n,): the questions of a relation add up to 1."""
+        _, which = np.unique(self.groups, return_inverse=True)
+        return np.asarray(1 / np.bincount(which)[which])
+
+
+def fit_coverage(ranks: Ranks) -> Coverage:
+    """Fit the probability that the first answers contain a right one."""
+    features = np.concatenate([coverage_features(ranks.first, size) for size in SIZES])
+    right = np.concatenate([ranks.best <= size for size in SIZES])
+    a, b, c, d = fit_logistic(features, right, np.tile(ranks.counts / len(SIZES), len(SIZES)), RIDGE).tolist()
+    return Coverage((a, b, c, d))

@@ -1,0 +1,222 @@
+"""Write the model card of a run: its data, what it measured, its calibration and its limits."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from fewlink import __version__
+from fewlink.core.errors import FewlinkError
+from fewlink.core.files import write_bytes
+from fewlink.core.metrics import labelled
+from fewlink.evaluation import Evaluation, Protocol, evaluate
+from fewlink.fitting.calibrating import as_measured, calibrate
+from fewlink.fitting.record import read_record
+from fewlink.graph import Graph
+from fewlink.linker.linker import Linker
+from fewlink.linker.predictions import percent
+from fewlink.linker.probability import Calibration
+from fewlink.linker.query import id_texts
+from fewlink.linker.saving import CARD, check_not_saved, front_matter, how_to_use
+from fewlink.models.run import RunConfig
+from fewlink.tasks import Benchmark
+
+PROTOCOLS = ("full", "open")
+METRICS = labelled("mrr", "hits@1", "hits@5", "hits@10")
+HELD_OUT = labelled("mrr", "hits@1", "hits@10")
+ESCAPES = str.maketrans({"|": "\\|", "\n": " ", "\r": " ", "\t": " ", "<": "&lt;", "`": "\\`", "*": "\\*"})
+
+
+def write_card(run: str | Path | Linker, *, bench: str | Path | None = None, device: str = "cpu") -> Path:
+    """Measure a run on dev, calibrate it if it is not, and write `README.md` into its folder.
+
+    The card of a fit has the figures that the fit measured, and no others.
+    """
+    opened = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device)
+    folder = opened.run
+    if folder is None:
+        raise FewlinkError(f"{opened.scorer.name} was not opened from a run: only a trained run has a card")
+    check_not_saved(folder)
+    linker = as_measured(opened)
+    opened.calibration = calibration = linker.calibration or calibrate(linker)
+    record = read_record(folder)
+    evaluations = []
+    if record is None:
+        RunConfig.read(folder).check_unseen(folder, linker.benchmark, "dev")
+        for candidates in PROTOCOLS:
+            evaluations.append(evaluate(linker.benchmark, linker.scorer, Protocol("dev", linker.shots, candidates)))
+    answered = None if opened.graph is linker.graph else opened.graph
+    text = _card(folder, linker, calibration, evaluations, record, answered)
+    write_bytes(folder / CARD, text.encode())
+    return folder / CARD
+
+
+def _card(
+    run: Path,
+    linker: Linker,
+    calibration: Calibration,
+    evaluations: Sequence[Evaluation],
+    record: Mapping[str, Any] | None,
+    answered: Graph | None,
+) -> str:
+    """The text of a card; `answered` is the graph that the run answers on, unless it is the benchmark's."""
+    config = RunConfig.read(run)
+    benchmark = linker.benchmark
+    model = config.settings.model
+    tasks = benchmark.split("dev") or benchmark.split("test")
+    references = id_texts(benchmark.graph, tasks[0].pairs[: linker.shots])
+    head = benchmark.graph.entities[int(tasks[0].pairs[-1, 0])]
+    folder = run.resolve().name if run.is_absolute() else str(run)  # a shared card names no path of this machine
+    return "\n".join(
+        [
+            front_matter(f"{_plain(model)} on {_plain(benchmark.name)}", model).rstrip("\n"),
+            how_to_use(folder, references, head),
+            "## Data\n",
+            _data(benchmark, config),
+            "## Metrics\n",
+            _fit_metrics(record) if record is not None else _metrics(linker.shots, evaluations),
+            "## Probabilities\n",
+            _probabilities(calibration),
+            "## Limits\n",
+            _limits(config, answered),
+            "## Versions and settings\n",
+            _versions(config, linker.step),
+        ]
+    )
+
+
+def _data(benchmark: Benchmark, config: RunConfig) -> str:
+    graph = benchmark.graph
+    counts = ", ".join(f"{len(benchmark.tasks[split])} {split}" for split in ("train", "dev", "test"))
+    dim = config.embeddings["dim"]
+    return _bullets(
+        f"benchmark {benchmark.name}, sha256 `{benchmark.fingerprint}`",
+        f"{len(graph.entities):,} entities, {len(graph.relations):,} relations and {graph.triple_count:,} triples "
+        f"in the background; task relations: {counts}",
+        f"entity types: {f'{len(graph.types.names):,}' if graph.types else 'none'}",
+        f"vectors: {config.embeddings['model']}{f', {dim} reals' if dim else ''}",
+    )
+
+
+def _metrics(shots: int, evaluations: Sequence[Evaluation]) -> str:
+    """The metrics of every protocol on dev."""
+    rows = []
+    for evaluation in evaluations:
+        metrics = evaluation.metrics()
+        micro = [metrics["micro"][name] for name in METRICS.values()]
+        rows.append([evaluation.protocol.candidates, evaluation.queries, *micro, metrics["macro"]["mrr"]])
+    return (
+        f"References are the first {shots} pairs of each dev relation, queries its other pairs. `full` ranks the "
+        "relation's whole range, `open` the tails that resemble those of the references. Metrics are means over "
+        "queries; macro MRR is the mean over relations. The weights were chosen on dev, so these are optimistic.\n\n"
+        + _table(["candidates", "queries", *METRICS, "macro MRR"], rows)
+    )
+
+
+def _fit_metrics(record: Mapping[str, Any]) -> str:
+    """What a fit measured: what to expect, and what its scorer was chosen on."""
+    if not record.get("figures"):
+        return "Nothing is measured yet. The same `fewlink fit` command continues the fit.\n"
+    expected = [
+        ["a relation of the graph" if shots == "known" else f"{shots} references", *_fit_row(row)]
+        for shots, row in record["figures"].items()
+    ]
+    chosen = [
+        [f"{name}{', deployed' if name == record['deployed'] else ''}", *_fit_row(row)]
+        for name, row in record["held_out"].items()
+    ]
+    columns = ["relations", "queries", "MRR", "± standard error", *list(HELD_OUT)[1:]]
+    text = [
+        "What to expect: means over relations that were held out of the graph and of fine-tuning (some of their "
+        "pairs if the graph has few relations), with `open` candidates. Nothing was chosen on these queries.\n",
+        _table(["question", *columns], expected),
+        "The scorer was chosen on other queries of the same relations. `shipped` means the weights that come with "
+        "fewlink; `rules` is a learning-free scorer.\n",
+        _table(["scorer", *columns], chosen),
+        f"Deployed: {record['deployed']} ({record['why']}).\n",
+    ]
+    if record.get("mixed"):
+        text.append(f"For relations of the graph: {record['mixed']}.\n")
+    if record.get("mixing"):
+        text.append(_table(["TRAIL", *columns], [[name, *_fit_row(row)] for name, row in record["mixing"].items()]))
+    return "\n".join(text)
+
+
+def _fit_row(row: Mapping[str, float]) -> list[Any]:
+    return [row["relations"], row["queries"], row["mrr"], row.get("error", "unknown"), row["hits@1"], row["hits@10"]]
+
+
+def _probabilities(calibration: Calibration) -> str:
+    text = [
+        f"A logistic regression on {calibration.count:,} answers about {calibration.relations} held-out relations, of "
+        f"which {100 * calibration.base:.1f} % were right. Errors are those on what was left out in turn (by "
+        f"{calibration.crossed}).\n",
+        f"Over relations, the mean probability of first answers differs from their hit rate by "
+        f"**{calibration.over_relations:.3f}** on average.\n",
+        _table(
+            ["probability", "first answers", "mean probability", "share that were right"],
+            [[f"{b.low:.1f}–{b.high:.1f}", b.count, b.predicted, b.observed] for b in calibration.first_bins],
+        ),
+    ]
+    if calibration.rough:
+        text.append("**No percentages are shown: the error makes them misleading. Use the ranks.**\n")
+    if calibration.least:
+        text.append(
+            "Answers with low trust are marked: at most half of the references are found in the first ten when they "
+            f"are held out, and first answers have a mean probability under {percent(calibration.least)}.\n"
+        )
+    return "\n".join(text)
+
+
+def _limits(config: RunConfig, answered: Graph | None) -> str:
+    trained = len(config.benchmark["train"])
+    lines = ["It ranks only entities of its graph."]
+    if answered is not None:
+        lines.append(
+            f"Predictions use more than the metrics: a graph of {len(answered.entities):,} entities, "
+            f"{len(answered.relations):,} relations and {answered.triple_count:,} triples."
+        )
+    lines += [
+        "Probabilities assume that the head has a tail in the relation; for a head that has none, they are too high.",
+        "Evaluation and calibration count pairs that are not in the data as wrong, though some of them are true.",
+    ]
+    if trained:
+        lines.append(f"It was trained on {trained} relations, on which it does better than on new ones.")
+    return _bullets(*lines)
+
+
+def _versions(config: RunConfig, step: int) -> str:
+    settings = ", ".join(f"{name} {value}" for name, value in config.settings.as_dict().items() if name != "device")
+    if step:
+        weights = f"weights of step {step}; settings: {settings}"
+    elif config.answers_with:
+        weights = f"the learning-free {config.answers_with}"
+    else:
+        weights = "the built-in weights, trained on other graphs"
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}"
+    return _bullets(f"fewlink {__version__}, {versions}", weights)
+
+
+def _bullets(*lines: str) -> str:
+    return "".join(f"- {line}\n" for line in lines)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [columns, ["---"] * len(columns), *([_cell(value) for value in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return f"{value:,}" if isinstance(value, int) else _plain(str(value))
+
+
+def _plain(text: str) -> str:
+    """Escape text so that Markdown shows it unchanged."""
+    return text.translate(ESCAPES)
