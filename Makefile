@@ -7,7 +7,7 @@ FLOORED_TOOLS := httpx hypothesis jsonschema lxml pytest pytest-xdist rdflib sti
 FLOORED_TESTS := --ignore-glob='*_in_chromium.py' $(addprefix tests/,core graph curation embeddings bridges server cli)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick long floors check docs bench fuzz clean
+.PHONY: help demo test quick long floors check docs fuzz clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,9 +36,6 @@ docs: .venv/.dev  ## fill in figures from stored records, and build the site in 
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/site
 	@echo "the site: build/site/index.html"
-
-bench: .venv/.dev  ## run every benchmark (BENCH=--quick: small sizes, a few minutes)
-	$(BIN)/python benchmarks/suite.py $(BENCH)
 
 fuzz: .venv/.dev  ## read damaged files: ten minutes of atheris, and 20,000 files with a second parser
 	$(PIP) atheris

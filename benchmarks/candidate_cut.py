@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,12 @@ from fewlink.core.metrics import realistic_rank
 from fewlink.models.contract import Question
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped_scorer
-from fewlink.studies.unseen_graphs import Hidden, hidden_relations, suite
 from fewlink.tasks.candidates import of_rare_kinds, open_candidates
 from measure import print_table, write_record
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))
+
+from unseen_graphs import Hidden, hidden_relations, suite
 
 WHOLE = 1.0  # the share without a cut
 

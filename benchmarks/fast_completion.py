@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +27,16 @@ from fewlink.linker.complete import FAST_EDGES
 from fewlink.models.contract import Question
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped_scorer
-from fewlink.studies.unseen_graphs import hidden_relations, suite
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.benchmark import Task
 from fewlink.tasks.candidates import open_candidates, task_of_pairs
 from fewlink.tasks.folds import fold_benchmark
 from fewlink.tasks.training_graph import known_graph
 from measure import print_table, write_record
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))
+
+from unseen_graphs import hidden_relations, suite
 
 FOLD = 1
 

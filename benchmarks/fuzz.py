@@ -406,7 +406,7 @@ def sealed(content: bytes, rng: random.Random) -> bytes:
 
 
 def _stored_readers(place: Place) -> Iterator[Reader]:
-    """Folders, records, configurations, calibrations, recipes and plans, as fewlink writes them."""
+    """Folders, records, configurations, calibrations, and recipes, as fewlink writes them."""
     from importlib.resources import files
 
     from fewlink.core.recipes import recipe, recipe_texts
@@ -417,7 +417,6 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     from fewlink.models.baselines.learning_free import RandomScorer
     from fewlink.models.embeddings import EmbeddingSettings
     from fewlink.models.trail.shipped import read_weights
-    from fewlink.studies.plan import plan_texts, read_plan
     from fewlink.tasks.benchmark import Benchmark
     from fewlink.tasks.carving import CarveSettings, carve
     from fewlink.tasks.catalogue import open_umls
@@ -439,8 +438,6 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
         return recipe(path, EmbeddingSettings) if rng.random() < 0.5 else training_recipe(None, path)
 
     yield Reader("recipe", recipes, read_recipe, 0.5)
-    plans = [text.encode() for text in plan_texts().values()]
-    yield Reader("plan", plans, lambda content, rng: read_plan(str(place.file("plan.toml", content))), 0.2)
 
     graph = _small_graph()
     folder = place.folder / "graph"

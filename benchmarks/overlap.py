@@ -13,6 +13,7 @@ weights and by ComplEx, which is trained on CoDEx-S alone. Writes records/overla
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,12 @@ from fewlink.graph import Graph, compile_graph
 from fewlink.models.baselines.links import link_settings
 from fewlink.models.embeddings import train
 from fewlink.models.trail.shipped import shipped_scorer
-from fewlink.studies.unseen_graphs import hidden_relations, suite
 from measure import print_table, write_record
 from pretrain import POOL, Links
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))
+
+from unseen_graphs import hidden_relations, suite
 
 Names = tuple[str, str, str]
 Rows = list[dict[str, Any]]

@@ -28,6 +28,7 @@ import functools
 import itertools
 import json
 import multiprocessing
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,21 +59,15 @@ from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, write_weights
-from fewlink.studies.unseen_graphs import (
-    NAME_EVIDENCE,
-    RELATIONS,
-    Listed,
-    curve_of,
-    hidden_relations,
-    suite,
-    without_evidence,
-)
-from fewlink.studies.unseen_tables import COLUMNS
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.catalogue import data_home, open_graph
 from fewlink.tasks.folds import fold_benchmark
 from fewlink.tasks.training_graph import known_graph
 from measure import read_record, write_record
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))
+
+from unseen_graphs import COLUMNS, NAME_EVIDENCE, RELATIONS, Listed, curve_of, hidden_relations, suite, without_evidence
 
 POOL = [
     "wd50k",
@@ -416,7 +411,7 @@ def measure_own(options: argparse.Namespace) -> None:
     """Each half of a graph's hidden relations, before and after a training on its other relations."""
     graphs = suite(options.graphs, options.on)
     jobs = [(listed, half, weights, options) for weights in options.weights for listed in graphs for half in (0, 1)]
-    jobs.sort(key=lambda job: -job[0].triples.stat().st_size)
+    jobs.sort(key=lambda job: -job[0].size)
     side_by_side(own_of, jobs, options.jobs)
 
 

@@ -1,12 +1,12 @@
 """What TRAIL owes to its parts, on relations of graphs that it was never trained on, and on folds of NELL-One.
 
-    python -m fewlink.studies.unseen_graphs GRAPHS --models trail --relations 4 --results ablations \
+    python experiments/unseen_graphs.py GRAPHS --models trail --relations 4 --results ablations \
         --label without-same --without same --weights pretrained/main-*.safetensors    (and contain, vectors)
     python benchmarks/trail_ablations.py names ablations results/unseen-graphs
 
     python benchmarks/pretrain.py train GRAPHS short --variants main few-references no-skew few-graphs --steps 1000 \
         --set relations=2
-    python -m fewlink.studies.unseen_graphs GRAPHS --models trail --relations 4 --results ablations \
+    python experiments/unseen_graphs.py GRAPHS --models trail --relations 4 --results ablations \
         --label short-main --weights short/main-*.safetensors    (and so on for each variant)
     python benchmarks/trail_ablations.py training ablations
 
@@ -29,13 +29,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fewlink.studies.unseen_tables import SIZES, SKEWED, UnseenRecord, mean_of, read_unseen
 from measure import print_table, read_record, write_record
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))
+
+from unseen_graphs import SIZES, SKEWED, UnseenRecord, mean_of, read_unseen
 
 OF_NAMES = {  # by the label in records
     "trail": "whole training",

@@ -11,57 +11,61 @@ which are not committed.
 from __future__ import annotations
 
 import argparse
+import ast
 import functools
 import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
-from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import recipe_texts
-from fewlink.evaluation.curves import ReadingCurve
-from fewlink.evaluation.records import Record, RecordStore, read_records
+from fewlink.evaluation.records import Record, RecordStore
 from fewlink.linker.probability import shipped_calibration
 from fewlink.models import families
 from fewlink.models.trail.shipped import shipped
-from fewlink.studies import Workspace, open_study, published_figures, read_plan, tables
-from fewlink.studies.attack_tables import stored_tables
-from fewlink.studies.charts import Chart, LineChart, Point, ScatterChart, shots_lines
-from fewlink.studies.later_links import frozen_attack
-from fewlink.studies.readings import curves_of, figures_of, resolve
-from fewlink.studies.tables import SELECTIONS, by_selection, select, spread, values
-from fewlink.studies.unseen_tables import SIZES as REFERENCES
-from fewlink.studies.unseen_tables import (
-    UnseenRecord,
-    complete,
-    curve_chart,
-    of_shared_relations,
-    over_graphs,
-    read_unseen,
-    tables_of,
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))
+sys.path.append(str(Path(__file__).resolve().parent / "site"))
+
+import command_reference
+
+import ablation
+import between
+import by_relation
+import embedding
+import later_links
+import leaderboard
+import overall
+import readings
+import shots
+import unseen_graphs
+from common import (
+    COLUMNS,
+    PROTOCOLS,
+    Point,
+    Table,
+    cells,
+    emphasise,
+    line_chart,
+    moments,
+    scatter_chart,
+    select,
+    short,
+    spread,
+    values,
 )
-from fewlink.studies.workspace import StoredBenchmark
-from fewlink.tasks import CATALOGUE
+from unseen_graphs import SIZES, complete, of_shared_relations, over_graphs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-sys.path += [str(ROOT / "benchmarks"), str(DOCS / "site")]
-
-import command_reference  # noqa: E402
-
-import speed_page  # noqa: E402
-import summary  # noqa: E402
-
-TRIES = ROOT / "benchmarks" / "tries"
-TRIES_0_2 = TRIES / "trail-0.2"
+RESULTS = ROOT / "results"
+BENCHMARKS = ROOT / "benchmarks"
 PROGRAM = "program+negatives-released+lists-released"  # what the authors' program does
-COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.2", "trail")  # relation by relation
+COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail")  # relation by relation
 CARVED = ("fb15k-237-few", "codex-s-few")
-BENCHMARKS = ("nell-one", *CARVED, "attack-few", "umls")  # of TRAIL
-
 IN_README = {
     "popularity": "popularity",
     "rules": "rules (paths)",
@@ -79,14 +83,13 @@ IN_TRAIL = {  # rows of docs/trail.md
     "trail-pretrained": "TRAIL, as pretrained",
     "trail-no-names": "**TRAIL without names**, fine-tuned",
     "trail-pretrained-no-names": "TRAIL without names, as pretrained",
-    "trail-0.2": "TRAIL 0.2 (no names)",
     "complex": "ComplEx",
     "rules": "rules",
     "ultra-50g": "ULTRA (50g)",
     "trix-entity-prediction": "TRIX",
 }
 MEASURED = {  # columns of its table: benchmark, number of references, candidates
-    **{f"K = {shots}": ("nell-one", shots, "full") for shots in (1, 3, 5, 10)},
+    **{f"K = {number}": ("nell-one", number, "full") for number in (1, 3, 5, 10)},
     "K = 3, `paper`": ("nell-one", 3, "paper"),
     "FB15k-237, K = 3": ("fb15k-237-few", 3, "full"),
 }
@@ -95,21 +98,15 @@ OF_LINKS = {  # rows of its table of ordinary link prediction: records of TRAIL,
     "TRAIL without names, fine-tuned": ("trail", False),
     "TRAIL without names, as pretrained": ("trail-pretrained", False),
 }
-IN_CURVES = (
-    "trail",
-    "trail-no-names",
-    "ultra-50g",
-    "trix-entity-prediction",
-    "complex",
-    "rules",
-    "reference-tails",
-    "popularity",
-)
 OF_PUBLISHED = {  # rows of ordinary link prediction: files of weights
     "ULTRA (3g)": "ultra_3g.pth",
     "ULTRA (50g)": "ultra_50g.pth",
     "TRIX": "entity_prediction.pth",
 }
+IN_CURVES = (
+    *("trail", "trail-no-names", "ultra-50g", "trix-entity-prediction"),
+    *("complex", "rules", "reference-tails", "popularity"),
+)
 GRAPHS = {
     "nell-one": "NELL-One",
     "fb15k-237-few": "FB15k-237",
@@ -117,450 +114,51 @@ GRAPHS = {
     "umls": "UMLS",
     "attack-few": "ATT&CK",
 }
-
-NOTHING_STORED = "No results are stored yet.\n"
 BY_DECISIONS = ("policy", "0", "10", "30", "100", "change", "±")
-AREA = "area, mean of relations"
 ERRORS = ("sets", "questions", "low trust", "right", "off", "by chance", "error", "first answers", "first ten")
-SIZES = ("graph", "given", "coverage", "mean size", "median size")
-NAMES = ("graph", "part", "relations", "queries", "MRR of TRAIL", "names, graph left out", "names, as shipped")
+WITH_HITS = ("graph", "weights", "triples", "mrr", "hits@1", "hits@10")
 
 
-def overall(records: list[Record]) -> str:
-    """K = 3: every model under every protocol, with the paper's figures."""
-    records = [r for r in records if not r.model.startswith("trail-0.1-no-")]  # another table shows them
-    shown = tables.overall(records, published_figures()["nell-one"])
-    return "\n".join(f"### {table.title}\n\n{table.markdown()}" for table in shown)
-
-
-def by_relation(records: list[Record]) -> str:
-    return tables.by_relation(records, COMPARED).markdown()
-
-
-def ablations(records: list[Record]) -> str:
-    shown = [tables.ablation(records, whole) for whole in tables.ablations()]
-    return "\n".join(table.markdown() for table in shown if len(table.rows) > 1)
-
-
-def carved() -> str:
-    """Benchmarks carved from other graphs, with nothing tuned for them."""
-    parts = []
-    for name in CARVED:
-        records = read_records(ROOT / "results" / name)
-        shown = tables.overall(select(records, split="test"))
-        parts += [f"### {name}, {table.title}\n\n{table.markdown()}" for table in shown]
-    return "\n".join(parts)
-
-
-def by_recipe(nell: list[Record], plain: list[Record]) -> str:
-    """What each recipe reached, for `fewlink recipes`; weights that a program pretrained are of no recipe."""
-    figures: dict[str, dict[str, str]] = {}
-    for record in plain:
-        figures[record.config["recipe"]] = {
-            f"{record.benchmark} {record.split}, filtered MRR": spread(values([record]))
-        }
-    for name in recipe_texts():
-        of_recipe = [r for r in nell if name in (r.config.get("recipe"), r.model) and "program" not in r.config]
-        for protocol in tables.PROTOCOLS:
-            if records := select(of_recipe, split="test", shots=3, references="first", candidates=protocol):
-                what = f"nell-one test, K = 3, {protocol}, MRR over {len(records)} seeds"
-                figures.setdefault(name, {})[what] = spread(values(records))
-    return json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
-
-
-def tries() -> str:
-    """What was tried for TRAIL: ordinary link prediction on CoDEx-S, and folds of NELL-One."""
-    columns = ["network and training", "parameters", "steps", "CoDEx-S, K = all", "fold 0", "fold 1", "kept?"]
-    rows = []
-    for row in read_tries("trail-3.jsonl"):
-        for place, found in enumerate(row["measured"]):
-            own = [row["idea"], f"{row['parameters']:,}", f"{row['steps']:,}"]
-            figures = [found["links"]["mrr"], *(found["folds"][fold]["micro_mrr"] for fold in ("0", "1"))]
-            cells = [spread([figure]) for figure in figures]
-            rows.append(
-                ["… the same weights, names not read", "", "", *cells, ""] if place else [*own, *cells, row["kept"]]
-            )
-    return tables.Table("", columns, rows).markdown()
-
-
-def tries_by_references() -> str:
-    """The trials of TRAIL that were measured on all unseen graphs, by the number of references and with skewed ones."""
-    skewed = {"3+10": "3 → 3 + 10 of one tail", "3+30": "3 → 3 + 30 of one tail", "3+own10": "3 → 3 + own 10"}
-    columns = ["width", "names", *(f"K = {size}" for size in REFERENCES), *skewed.values()]
-    rows = []
-    for row in read_tries("trail-3.jsonl"):
-        for found in row["measured"]:
-            graphs = found["unseen_graphs"].values()
-            if len(graphs) < len({record.graph for record in unseen()}):
-                continue
-            cells = [spread([mean(graph["mrr"][size] for graph in graphs)]) for size in REFERENCES]
-            for kind in skewed:
-                both = [graph["skewed"][kind]["mrr"] for graph in graphs if kind in graph["skewed"]]
-                cells.append(" → ".join(spread([mean(figures)]) for figures in zip(*both, strict=True)))
-            rows.append([str(row["settings"]["width"]), "read" if found["names"] else "not read", *cells])
-    return tables.Table("", columns, rows).markdown()
-
-
-def tries_of_tuning() -> str:
-    """What some steps on a graph gain on its held-out questions, for several settings."""
-    columns = ["graph", "triples", "held out", "steps", "learning rate", "relations × queries", "read"]
-    columns += ["MRR before", "gain", "±"]
-    rows = []
-    for row in read_tries("tuning.jsonl"):
-        settings = row["settings"]
-        read = "whole graph" if row["edges"] is None else f"{row['edges']:,} edges"
-        own = [row["graph"], f"{row['triples']:,}", row["held_out"], f"{settings['steps']:,}"]
-        own += [f"{settings['learning_rate']:g}", f"{settings['relations']} × {settings['queries']}", read]
-        figures = (row["before"]["mrr"], row["gain"], row["error"])
-        rows.append([*own, *("–" if figure is None else spread([figure]) for figure in figures)])
-    return tables.Table("", columns, rows).markdown()
-
-
-def tries_of_fine_tuning() -> str:
-    """What TRAIL gains by episodes of one kind on the graph of a benchmark."""
-    columns = ["episodes", "steps", "fold 0", "fold 1", "fold 0, no names", "fold 1, no names", "FB15k-237", "kept?"]
-    rows = []
-    for row in read_tries("fine-tuning.jsonl"):
-        if row["benchmark"] == "nell-one":
-            figures = [row[names].get(fold) for names in ("mrr", "mrr_no_names") for fold in ("0", "1")] + [None]
-        else:
-            figures = [None] * 4 + [row["mrr"]]
-        cells = ["" if figure is None else spread([figure]) for figure in figures]
-        rows.append([row["idea"], f"{row['steps']:,}", *cells, row["kept"]])
-    return tables.Table("", columns, rows).markdown()
-
-
-def tries_of_trace() -> str:
-    """The MRR on unseen graphs with a trace of the hidden relation, and without it."""
-    table = tables.Table("", ["weights", "asked", "seeds", *(f"K = {size}" for size in REFERENCES)], [])
-    for row in read_tries("trace.jsonl"):
-        cells = [spread(row["mrr"][size]) if size in row["mrr"] else "" for size in REFERENCES]
-        table.rows.append([row["what"], row["asked"], str(row["seeds"]), *cells])
-    return table.markdown()
-
-
-def tries_on_test() -> str:
-    """What TRAIL had on test after each round of training."""
-    columns = {
-        **{f"K = {shots}": f"nell-one {shots} full" for shots in (1, 3, 5, 10)},
-        "K = 3, `paper`": "nell-one 3 paper",
-        "FB15k-237, K = 3": "fb15k-237-few 3 full",
-        "FB15k-237, all pairs": "fb15k-237 all",
-    }
-    table = tables.Table("", ["training", "names", *columns], [])
-    for row in read_tries("test.jsonl"):
-        cells = [spread(row["mrr"][of]) for of in columns.values()]
-        table.rows.append([row["training"], "read" if row["names"] else "not read", *cells])
-    return table.markdown()
-
-
-def results_of(record: str) -> dict[str, Any]:
-    """The results of a benchmark's record."""
-    path = ROOT / "benchmarks" / "records" / f"{record}.json"
-    found: dict[str, Any] = json.loads(path.read_text("utf-8"))["results"]
-    return found
-
-
-def read_tries(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (TRIES / name).read_text("utf-8").splitlines()]
-
-
-def tries_0_2() -> str:
-    """What was tried for TRAIL 0.2 on folds."""
-    rows = read_tries("trail-0.2/nell-one.jsonl")
-    table = tables.Table("", ["idea", "expected", "steps", "fold 0", "fold 1", "kept?"], [])
-    for row in rows:
-        figures = dict(zip(row["folds"], row["micro_mrr"], strict=True))
-        cells = [f"{figures[fold]:.3f}".lstrip("0") if fold in figures else "–" for fold in (0, 1)]
-        table.rows.append([row["idea"], row["expected"], f"{row['steps'] or '–'}", *cells, row["kept"]])
-    return table.markdown()
-
-
-def without_parts() -> str:
-    """TRAIL 0.2 without one of its parts, on the held-out relations of each fold and on test."""
-    rows = read_tries("trail-0.2/ablation.jsonl")
-    table = tables.Table("", ["network", "fold 0", "fold 1", "test"], [])
-    for variant in dict.fromkeys(row["variant"] for row in rows):
-        own = [row for row in rows if row["variant"] == variant]
-        groups = [[row for row in own if row["fold"] == fold] for fold in (0, 1)]
-        cells = [spread([row["metrics"]["folds"]["micro"]["mrr"] for row in group]) for group in groups]
-        table.rows.append([variant, *cells, spread([row["metrics"]["test"]["micro"]["mrr"] for row in own])])
-    return table.markdown()
-
-
-def record_table(
-    name: str, part: str, columns: Sequence[str], folder: Path = ROOT / "benchmarks" / "records", **only: Any
-) -> str:
-    """Columns of the rows of a benchmark's record, those with these values."""
-    rows = json.loads((folder / f"{name}.json").read_text("utf-8"))["results"][part]
-    table = tables.Table("", list(columns), [])
-    for row in rows:
-        if all(row[key] == value for key, value in only.items()):
-            table.rows.append([shown(row[column]) for column in columns])
-    return table.markdown()
-
-
-def shown(value: Any) -> str:
-    """A cell of a record: .123, 12.3 or a text."""
-    if not isinstance(value, float):
-        return f"{value:,}" if isinstance(value, int) else str(value)
-    return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:,.1f}"
-
-
-def few_shot() -> str:
-    """TRAIL on the test splits of benchmarks beside other models: mean and deviation over seeds."""
-    table = tables.Table("", ["model", *MEASURED], [])
-    for model, label in IN_TRAIL.items():
-        cells = []
-        for name, shots, candidates in MEASURED.values():
-            found = select(stored(name).records, model=model, split="test", references="first")
-            cells.append(spread(values(select(found, shots=shots, candidates=candidates))))
-        table.rows.append([label, *cells])
-    return table.markdown()
-
-
-def ordinary_links() -> str:
-    """TRAIL with all known pairs as references in ordinary link prediction, beside other models."""
-    graphs = ("codex-s", "fb15k-237")
-    trail, ultra, trix = (results_of(f"{name}-links")["rows"] for name in ("trail", "ultra", "trix"))
-    rows = []
-    for label, key in OF_LINKS.items():
-        own = [row for row in trail if (row["weights"], row["names"]) == key]
-        rows.append([label, *(spread([row["mrr"] for row in own if row["graph"] == graph]) for graph in graphs)])
-    for label, file in OF_PUBLISHED.items():
-        own = [row for row in (*ultra, *trix) if row["weights"] == file]
-        rows.append([label, *(spread([row["mrr"] for row in own if row["graph"] == graph]) for graph in graphs)])
-    rows.append(["ComplEx", *(spread(values(stored(graph).records)) for graph in graphs)])
-    return tables.Table("", ["model", "CoDEx-S", "FB15k-237"], rows).markdown()
-
-
-def mixing() -> str:
-    """Relations of the graph after `fewlink fit`: held-out pairs by the built-in weights and by the fitted run."""
-    rows = results_of("mixing")["rows"]
-    columns = ["graph", "triples", "asked", "built-in", "fitted", "gain over relations", "mixed in", "minutes"]
-    table = tables.Table("", columns, [])
-    for row in rows:
-        found = [shown(row[name]["mrr"]) for name in ("shipped", "fitted")]
-        gain = f"{row['gain']:+.3f} ± {row['error']:.3f}".replace("0.", ".")
-        mixed = "no" if row["mixed"].startswith("no ") else "yes"
-        asked = f"{row['queries']:,} queries, {row['split']}"
-        table.rows.append([row["graph"], shown(row["triples"]), asked, *found, gain, mixed, shown(row["minutes"])])
-    return table.markdown()
-
-
-def trail_parts(record: str) -> str:
-    """TRAIL without one of its parts on unseen graphs: mean and deviation over seeds."""
-    columns = {"K = 1": "1", "K = 3": "3", "K = 30": "30", "K = all": "all", "3 + own 10": "3 + own 10"}
-    table = tables.Table("", ["network", "seeds", *columns, "3 → 3 + 10 of one tail"], [])
-    for network, own in rows_by_network(record).items():
-        cells = [spread([row[of] for row in own]) for of in columns.values()]
-        skewed = " → ".join(spread([row[of] for row in own]) for of in ("3, other tails", "3 + 10 of one tail"))
-        table.rows.append([network, str(len(own)), *cells, skewed])
-    return table.markdown()
-
-
-def fold_parts() -> str:
-    """TRAIL without one of its parts on the folds of NELL-One: mean and deviation over seeds."""
-    folds = ["fold 0", "fold 1"]
-    table = tables.Table("", ["network", "seeds", *folds], [])
-    for network, own in rows_by_network("trail-fold-ablations").items():
-        table.rows.append([network, str(len(own)), *(spread([row[fold] for row in own]) for fold in folds)])
-    return table.markdown()
-
-
-def rows_by_network(record: str) -> dict[str, list[dict[str, Any]]]:
-    """The rows of a record of networks with a part left out, a row for each seed."""
-    rows = results_of(record)["rows"]
-    networks: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        networks.setdefault(row["network"], []).append(row)
-    return networks
-
-
-def own_training() -> str:
-    """TRAIL on unseen graphs before and after a training on the rest of each: the mean over graphs."""
-    rows = results_of("own-training")["rows"]
-    graphs = dict.fromkeys(row["graph"] for row in rows)
-
-    def over_graphs(size: str, after: bool) -> float:
-        return mean([mean([row["mrr"][size][after] for row in rows if row["graph"] == graph]) for graph in graphs])
-
-    before, after = ([over_graphs(size, trained) for size in REFERENCES] for trained in (False, True))
-    shares = [f"{100 * b / a:.0f} %" for b, a in zip(before, after, strict=True)]
-    labels = ["built-in weights", "fine-tuned on the rest of the graph", "share"]
-    cells = [*([tables.figure(each) for each in row] for row in (before, after)), shares]
-    columns = ["TRAIL", *(f"K = {size}" for size in REFERENCES)]
-    return tables.Table("", columns, [[label, *row] for label, row in zip(labels, cells, strict=True)]).markdown()
-
-
-def overlap() -> str:
-    """The graphs that have triples in common with graphs that TRAIL was trained on."""
-    counts: dict[str, dict[str, list[int]]] = {}
-    for row in results_of("overlap")["overlap"]:
-        kinds = {"asked": ["asked"], "test": ["all", "asked"]}.get(row["part"], ["all"])
-        for kind in kinds:
-            sums = counts.setdefault(row["graph"], {}).setdefault(kind, [0, 0, 0])
-            for place, column in enumerate(("triples", "in training graphs", "joined in training graphs")):
-                sums[place] += row[column]
-    shared = ["in training graphs", "joined there"]
-    table = tables.Table("", ["graph", "triples", *shared, "asked", *(f"asked, {each}" for each in shared)], [])
-    for graph, of in counts.items():
-        if of["all"][2]:
-            table.rows.append([graph, *(f"{count:,}" for kind in ("all", "asked") for count in of[kind])])
-    return table.markdown()
-
-
-def overlap_mrr() -> str:
-    """The MRR of triples of CoDEx-S that TRAIL's training graphs have, and of the others."""
-    rows = results_of("overlap")["codex-s, test"]
-    parts = dict.fromkeys(row["part"] for row in rows)
-    counts = {row["part"]: row["triples"] for row in rows}
-    table = tables.Table("", ["model", *(f"{part} ({counts[part]:,})" for part in parts)], [])
-    for model in dict.fromkeys(row["model"] for row in rows):
-        own = {row["part"]: row["mrr"] for row in rows if row["model"] == model}
-        table.rows.append([model, *(spread([own[part]]) for part in parts)])
-    return table.markdown()
-
-
-def trail_figures(model: str) -> str:
-    """The records of a version of TRAIL on every benchmark: mean and deviation over seeds."""
-    columns = [
-        "benchmark",
-        "K",
-        *(f"test `{protocol}`" for protocol in tables.PROTOCOLS),
-        "Hits@1 `full`",
-        "dev `full`",
-    ]
-    table = tables.Table("", columns, [])
-    for name in BENCHMARKS:
-        records = select(read_records(ROOT / "results" / name), model=model, references="first")
-        for shots in sorted({record.shots for record in records}):
-            test, dev = (select(records, shots=shots, split=split) for split in ("test", "dev"))
-            cells = [spread(values(select(test, candidates=protocol))) for protocol in tables.PROTOCOLS]
-            cells += [spread(values(select(test, candidates="full"), "hits@1"))]
-            table.rows.append([name, str(shots), *cells, spread(values(select(dev, candidates="full")))])
-    return table.markdown() if table.rows else NOTHING_STORED
-
-
-def transfer() -> str:
-    """Each benchmark with weights of TRAIL 0.2 trained on the others, beside those trained on all and other models."""
-    lines = read_tries("trail-0.2/transfer.jsonl")
-    rows = [row for row in lines if row["split"] == "test" and row["weights"] == "without"]
-    table = tables.Table(
-        "", ["benchmark", "trained on all five", "on the other four", "share", "ComplEx", "`rules`"], []
-    )
-    for name in BENCHMARKS:
-        records = select(
-            read_records(ROOT / "results" / name), split="test", shots=3, candidates="full", references="first"
-        )
-        whole = values(select(records, model="trail-0.2"))
-        others = [row["metrics"]["micro"]["mrr"] for row in rows if row["benchmark"] == name]
-        share = f"{100 * mean(others) / mean(whole):.0f} %"
-        cells = [spread(found) if (found := values(select(records, model=m))) else "–" for m in ("complex", "rules")]
-        table.rows.append([name, spread(whole), ", ".join(spread([other]) for other in others), share, *cells])
-    return table.markdown()
-
-
-def knowledge() -> str:
-    """Where the models of the leaderboard are from, and what they have learnt from."""
-    described = [rivals for rivals in read_plan("rivals").rivals if rivals.learnt]
-    rows = [[", ".join(rivals.models), rivals.source, rivals.learnt] for rivals in described]
-    return tables.Table("", ["models", "from", "learnt from"], rows).markdown()
-
-
-def left_out() -> str:
-    """Where the leaderboard's plan has fewer than all protocols and five seeds, and why."""
-    rows = []
-    for rivals in (rivals for rivals in read_plan("rivals").rivals if rivals.why):
-        protocols = [", ".join(map(str, rivals.shots)), ", ".join(f"`{c}`" for c in rivals.candidates)]
-        names = [", ".join(rivals.models), ", ".join(rivals.benchmarks)]
-        rows.append([*names, *protocols, str(rivals.seeds), rivals.why])
-    return tables.Table("", ["models", "benchmarks", "K", "candidates", "seeds", "why not more"], rows).markdown()
-
-
-def weights_facts() -> str:
-    """What the built-in weights are, in a line."""
-    facts, count = shipped().facts, sum(tensor.numel() for tensor in shipped().weights.values())
-    shape = ", ".join(f"{name.replace('_', ' ')} {size}" for name, size in facts["shape"].items())
-    trained = f", {facts['step']:,} steps on {len(facts['graphs'])} graphs" if "step" in facts else ""
-    return f"{count:,} parameters ({shape}){trained}; sha256 `{facts['sha256']}`.\n"
-
-
-def weights_figures(folder: Path) -> str:
-    """What the built-in weights reach on test, with and without names, from the records of these very weights."""
-    records = [r for r in RecordStore(folder).records if (r.split, r.references) == ("test", "first")]
-    records = [r for r in records if r.config.get("weights", {}).get("sha256") == shipped().facts["sha256"]]
-    if not records:
-        return NOTHING_STORED
-    rows = []
-    for benchmark, model, shots in sorted({(r.benchmark, r.model, r.shots) for r in records}):
-        mine = select(records, benchmark=benchmark, model=model, shots=shots)
-        cells = [spread(values(select(mine, candidates=p))) for p in tables.PROTOCOLS]
-        rows.append([benchmark, f"`{model}`", str(shots), *cells])
-    columns = ["benchmark, test", "model", "K", *(f"MRR `{protocol}`" for protocol in tables.PROTOCOLS)]
-    return tables.Table("", columns, rows).markdown()
-
-
-@functools.cache
-def unseen() -> list[UnseenRecord]:
-    return read_unseen(ROOT / "results" / "unseen-graphs")
-
-
-def readme_table() -> str:
-    """A row for each kind of model: its MRR on unseen graphs by the number of references, and on NELL-One.
-
-    Of the unseen graphs, it has the relations that every model was asked about.
-    """
-    models, nell = of_shared_relations(complete(unseen())), main_records("nell-one")
-    rows = []
-    for model, label in IN_README.items():
-        cells = [spread(over_graphs(models.get(model, []), size)) for size in REFERENCES]
-        if any(row := [*cells, spread(values(select(nell, model=model)))]):
-            rows.append([label, *row])
-    head = ["model", *(f"K = {size}" for size in REFERENCES), "NELL-One, K = 3"]
-    return tables.Table("", head, tables.emphasise(rows, range(1, len(head)))).markdown()
-
-
-def leaderboard() -> str:
-    """A row for each model of the leaderboard, the best on NELL-One first: 3-shot `full` MRR on every benchmark."""
-    models = read_plan("rivals").names
-    of_graph = [main_records(name) for name in GRAPHS]
-    figures = {model: [values(select(records, model=model)) for records in of_graph] for model in models}
-    order = sorted(models, key=lambda model: [-mean(cell) if cell else 1 for cell in figures[model]])
-    rows = [[model, *map(spread, figures[model])] for model in order if any(figures[model])]
-    return tables.Table("", ["model", *GRAPHS.values()], tables.emphasise(rows, range(1, 1 + len(GRAPHS)))).markdown()
-
-
-def main_records(benchmark: str) -> list[Record]:
-    """The records of a benchmark under the main protocol: test, three references, `full`."""
-    records = read_records(ROOT / "results" / benchmark)
-    return select(records, split="test", shots=3, candidates="full", references="first")
-
-
-def leaderboards() -> str:
-    """A table of every protocol for each benchmark of the leaderboard."""
-    store, plan, sections = RecordStore(ROOT / "results"), read_plan("rivals"), []
-    for name in dict.fromkeys(name for rivals in plan.rivals for name in rivals.benchmarks):
-        records = select(store.records, benchmark=name, split="test", shots=3, references="first")
-        relations, queries = len(records[0].relations), records[0].queries
-        size = f"{relations} test relation{'s' * (relations > 1)}, {queries:,} queries for K = 3."
-        sections.append(f"### {name}\n\n{size}\n\n{tables.leaderboard(store, name, plan.names).markdown()}")
-    return "\n".join(sections)
-
-
-def attack_tables() -> str:
-    """The tables of the study `attack`."""
-    store = RecordStore(ROOT / "results" / "attack-2023")
-    shown = stored_tables(store, read_plan("attack").shots, frozen_attack())
-    return "\n".join(f"### {table.title[0].upper()}{table.title[1:]}\n\n{table.markdown()}" for table in shown)
-
-
-# Documents that are committed
+# What is stored
 
 
 @functools.cache
 def stored(benchmark: str) -> RecordStore:
-    return RecordStore(ROOT / "results" / benchmark)
+    return RecordStore(RESULTS / benchmark)
+
+
+@functools.cache
+def unseen() -> list[unseen_graphs.UnseenRecord]:
+    return unseen_graphs.read_unseen(RESULTS / "unseen-graphs")
+
+
+def main_records(benchmark: str) -> list[Record]:
+    """The records of a benchmark under the main protocol: test, three references, `full`."""
+    return select(stored(benchmark).records, split="test", shots=3, candidates="full", references="first")
+
+
+def results_of(record: str) -> dict[str, Any]:
+    """The results of a benchmark's record."""
+    found: dict[str, Any] = json.loads((BENCHMARKS / "records" / f"{record}.json").read_text("utf-8"))["results"]
+    return found
+
+
+def read_tries(name: str) -> list[dict[str, Any]]:
+    """The rows of a file of trials."""
+    return [json.loads(line) for line in (BENCHMARKS / "tries" / f"{name}.jsonl").read_text("utf-8").splitlines()]
+
+
+def curves_of(reading: str) -> list[readings.ReadingCurve]:
+    """The stored curves of a reading of the paper on NELL-One."""
+    return readings.curves_of(reading, stored_curves())
+
+
+@functools.cache
+def stored_curves() -> list[readings.ReadingCurve]:
+    return stored("nell-one").read(readings.ReadingCurve)
+
+
+# Figures in a text
 
 
 def stored_figure(query: str) -> str:
@@ -576,52 +174,52 @@ def stored_figure(query: str) -> str:
     """
     first, *words = query.split()
     if first == "calibration":
-        facts = shipped_calibration()
-        return {
-            "count": f"{facts.count:,}",
-            "relations": str(facts.relations),
-            "first": f"{facts.first_error:.2f}".lstrip("0"),
-            "over relations": f"{facts.over_relations:.2f}".lstrip("0"),
-        }[" ".join(words)]
+        return calibration_figure(" ".join(words))
     if first in ("unseen", "shared"):
         model, size = words
         models = complete(unseen())
         return spread(over_graphs((of_shared_relations(models) if first == "shared" else models)[model], size))
     if first == "reading":
         name, split, metric, choice = (*words, *("mrr", "dev")[len(words) - 2 :])
-        return spread([figures_of(curve, split, choice)[metric] for curve in curves_of_reading(name)])
+        return spread([curve.figures_of(split, choice)[metric] for curve in curves_of(name)])
     if first == "silhouette":
-        model, relation = words
-        maps = stored("nell-one").maps
-        return spread([each.silhouette for each in maps if (each.model, each.relation) == (model, relation)])
-    if first in SELECTIONS:
+        maps = stored("nell-one").read(embedding.PairMap)
+        return spread([each.silhouette for each in maps if [each.model, each.relation] == words])
+    if first in readings.SELECTIONS:
         model, metric = words
-        return spread([SELECTIONS[first](curve)[metric] for curve in stored("nell-one").curves if curve.model == model])
+        curves = stored("nell-one").read(readings.LearningCurve)
+        return spread([curve.selected(first)[metric] for curve in curves if curve.model == model])
     benchmark, _, model = first.rpartition("/")
-    split, candidates, shots, *metric = words
+    split, candidates, number, *metric_and_average = words
     records = stored(benchmark or "nell-one").records
-    seeds = select(records, model=model, split=split, candidates=candidates, shots=int(shots), references="first")
+    seeds = select(records, model=model, split=split, candidates=candidates, shots=int(number), references="first")
     if not seeds:
         raise SystemExit(f"no record has the figure <!--={query}-->")
-    return spread(values(seeds, *metric))
+    return spread(values(seeds, *metric_and_average))
 
 
-def curves_of_reading(name: str) -> list[ReadingCurve]:
-    """The stored curves of a reading of the paper on NELL-One."""
-    plan, every = read_plan("readings"), stored("nell-one").read(ReadingCurve)
-    return curves_of(plan, resolve(plan, name), every, CATALOGUE["nell-one"].fingerprint or "")
+def calibration_figure(fact: str) -> str:
+    """A figure of the calibration that comes with fewlink."""
+    facts = shipped_calibration()
+    return {
+        "count": f"{facts.count:,}",
+        "relations": str(facts.relations),
+        "first": f"{facts.first_error:.2f}".lstrip("0"),
+        "over relations": f"{facts.over_relations:.2f}".lstrip("0"),
+    }[fact]
 
 
 def with_figures(text: str) -> str:
     """A text in which each figure before `<!--=QUERY-->` is the stored one."""
     figure = re.compile(r"(?:\?|[\d.,]+(?: ± [\d.]+)?)<!--=(.+?)-->", re.DOTALL)  # a query may be broken over lines
-    return figure.sub(lambda m: f"{stored_figure(m[1])}<!--={m[1]}-->", text)
+    return figure.sub(lambda match: f"{stored_figure(match[1])}<!--={match[1]}-->", text)
 
 
 def with_tables(text: str, contents: Mapping[str, str]) -> str:
     """A text with each content between `<!-- NAME: begin -->` and `<!-- NAME: end -->`."""
     for name, content in contents.items():
-        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        begin = f"<!-- {name}: begin -->"
+        end = f"<!-- {name}: end -->"
         before, _, rest = text.partition(begin)
         _, found, after = rest.partition(end)
         if not found:
@@ -630,28 +228,370 @@ def with_tables(text: str, contents: Mapping[str, str]) -> str:
     return text
 
 
+# Tables
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return Table("", columns, rows).markdown()
+
+
+def titled(tables: Sequence[Table], prefix: str = "") -> str:
+    """Tables with their titles as headings; those without rows are left out."""
+    shown = [f"### {prefix}{each.title}\n\n{each.markdown()}" for each in tables if each.rows]
+    return "\n".join(shown) or "No results are stored yet.\n"
+
+
+def record_table(name: str, part: str, columns: Sequence[str], **only: Any) -> str:
+    """Columns of the rows of a benchmark's record, those with these values."""
+    rows = [row for row in results_of(name)[part] if all(row[key] == value for key, value in only.items())]
+    return table(columns, [[shown(row[column]) for column in columns] for row in rows])
+
+
+def shown(value: Any) -> str:
+    """A cell of a record: .123, 12.3 or a text."""
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    return short(value) if abs(value) < 1 else f"{value:,.1f}"
+
+
+def readme_table() -> str:
+    """A row for each kind of model: its MRR on unseen graphs by the number of references, and on NELL-One.
+
+    Of the unseen graphs, it has the relations that every model was asked about.
+    """
+    models = of_shared_relations(complete(unseen()))
+    nell = main_records("nell-one")
+    rows = []
+    for model, label in IN_README.items():
+        row = [spread(over_graphs(models.get(model, []), size)) for size in SIZES]
+        row.append(spread(values(select(nell, model=model))))
+        if any(row):
+            rows.append([label, *row])
+    head = ["model", *(f"K = {size}" for size in SIZES), "NELL-One, K = 3"]
+    return table(head, emphasise(rows, range(1, len(head))))
+
+
+def leaderboard_table() -> str:
+    """A row for each model of the leaderboard, the best on NELL-One first: 3-shot `full` MRR on every benchmark."""
+    of_graph = [main_records(name) for name in GRAPHS]
+    figures = {model: [values(select(records, model=model)) for records in of_graph] for model in leaderboard.names()}
+    order = sorted(figures, key=lambda model: [-mean(cell) if cell else 1 for cell in figures[model]])
+    rows = [[model, *map(spread, figures[model])] for model in order if any(figures[model])]
+    return table(["model", *GRAPHS.values()], emphasise(rows, range(1, 1 + len(GRAPHS))))
+
+
+def leaderboards() -> str:
+    """A table of every protocol for each benchmark of the leaderboard."""
+    store = RecordStore(RESULTS)
+    sections = []
+    for name in leaderboard.benchmarks():
+        record = main_records(name)[0]
+        size = f"{len(record.relations)} test relations, {record.queries:,} queries for K = 3."
+        sections.append(f"### {name}\n\n{size}\n\n{leaderboard.table(store, name, leaderboard.names()).markdown()}")
+    return "\n".join(sections)
+
+
+def knowledge() -> str:
+    """Where the models of the leaderboard are from, and what they have learnt from."""
+    rows = [[", ".join(each.models), each.source, each.learnt] for each in leaderboard.rivals() if each.learnt]
+    return table(["models", "from", "learnt from"], rows)
+
+
+def left_out() -> str:
+    """Where the leaderboard has fewer than all protocols and five seeds, and why."""
+    rows = []
+    for each in leaderboard.rivals():
+        if each.why:
+            protocols = [", ".join(map(str, each.shots)), ", ".join(f"`{name}`" for name in each.candidates)]
+            rows.append([", ".join(each.models), ", ".join(each.benchmarks), *protocols, str(each.seeds), each.why])
+    return table(["models", "benchmarks", "K", "candidates", "seeds", "why not more"], rows)
+
+
+def weights_facts() -> str:
+    """What the built-in weights are, in a line."""
+    facts = shipped().facts
+    count = sum(tensor.numel() for tensor in shipped().weights.values())
+    shape = ", ".join(f"{name.replace('_', ' ')} {size}" for name, size in facts["shape"].items())
+    trained = f", {facts['step']:,} steps on {len(facts['graphs'])} graphs" if "step" in facts else ""
+    return f"{count:,} parameters ({shape}){trained}; sha256 `{facts['sha256']}`.\n"
+
+
+def weights_figures() -> str:
+    """What the built-in weights reach on test, with and without names, from the records of these very weights."""
+    records = select(RecordStore(RESULTS).records, split="test", references="first")
+    records = [r for r in records if r.config.get("weights", {}).get("sha256") == shipped().facts["sha256"]]
+    rows = []
+    for benchmark, model, number in sorted({(r.benchmark, r.model, r.shots) for r in records}):
+        own = select(records, benchmark=benchmark, model=model, shots=number)
+        figures = [spread(values(select(own, candidates=protocol))) for protocol in PROTOCOLS]
+        rows.append([benchmark, f"`{model}`", str(number), *figures])
+    return table(["benchmark, test", "model", "K", *(f"MRR `{protocol}`" for protocol in PROTOCOLS)], rows)
+
+
+def few_shot() -> str:
+    """TRAIL on the test splits of benchmarks beside other models: mean and deviation over seeds."""
+    rows = []
+    for model, label in IN_TRAIL.items():
+        row = [label]
+        for name, number, candidates in MEASURED.values():
+            found = select(stored(name).records, model=model, split="test", references="first")
+            row.append(spread(values(select(found, shots=number, candidates=candidates))))
+        rows.append(row)
+    return table(["model", *MEASURED], rows)
+
+
+def ordinary_links() -> str:
+    """TRAIL with all known pairs as references in ordinary link prediction, beside other models."""
+    graphs = ("codex-s", "fb15k-237")
+    trail = results_of("trail-links")["rows"]
+    others = [*results_of("ultra-links")["rows"], *results_of("trix-links")["rows"]]
+    own = {
+        **{label: [r for r in trail if (r["weights"], r["names"]) == key] for label, key in OF_LINKS.items()},
+        **{label: [r for r in others if r["weights"] == file] for label, file in OF_PUBLISHED.items()},
+    }
+    rows = [
+        [label, *(spread([r["mrr"] for r in found if r["graph"] == graph]) for graph in graphs)]
+        for label, found in own.items()
+    ]
+    rows.append(["ComplEx", *(spread(values(stored(graph).records)) for graph in graphs)])
+    return table(["model", "CoDEx-S", "FB15k-237"], rows)
+
+
+def links(benchmark: str) -> str:
+    """A row for each record of ordinary link prediction, without references."""
+    records = stored(benchmark).records
+    rows = [[r.model, r.split, f"{r.queries:,}", *cells([r]), r.hardware] for r in records]
+    return table(["model", "split", "queries", *COLUMNS, "hardware"], rows)
+
+
+def by_draws() -> str:
+    """Models with random draws of references in place of the first pairs: mean and deviation over the draws."""
+    records = select(stored("nell-one").records, split="test", shots=3, candidates="full")
+    drawn = [record for record in records if record.references.startswith("draw")]
+    rows = []
+    for model in overall.models_of(drawn):
+        draws = select(drawn, model=model)
+        rows.append([model, str(len(draws)), *cells(draws)])
+    return table(["model", "draws", *COLUMNS], emphasise(rows, range(2, 2 + len(COLUMNS))))
+
+
+def mixing() -> str:
+    """Relations of the graph after `fewlink fit`: held-out pairs by the built-in weights and by the fitted run."""
+    rows = []
+    for row in results_of("mixing")["rows"]:
+        found = [shown(row[name]["mrr"]) for name in ("shipped", "fitted")]
+        gain = f"{row['gain']:+.3f} ± {row['error']:.3f}".replace("0.", ".")
+        mixed = "no" if row["mixed"].startswith("no ") else "yes"
+        asked = f"{row['queries']:,} queries, {row['split']}"
+        rows.append([row["graph"], shown(row["triples"]), asked, *found, gain, mixed, shown(row["minutes"])])
+    columns = ["graph", "triples", "asked", "built-in", "fitted", "gain over relations", "mixed in", "minutes"]
+    return table(columns, rows)
+
+
+def by_network(record: str) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a record of networks with a part left out, a row for each seed."""
+    networks: dict[str, list[dict[str, Any]]] = {}
+    for row in results_of(record)["rows"]:
+        networks.setdefault(row["network"], []).append(row)
+    return networks
+
+
+def trail_parts(record: str) -> str:
+    """TRAIL without one of its parts on unseen graphs: mean and deviation over seeds."""
+    columns = {"K = 1": "1", "K = 3": "3", "K = 30": "30", "K = all": "all", "3 + own 10": "3 + own 10"}
+    rows = []
+    for network, own in by_network(record).items():
+        row = [network, str(len(own)), *(spread([seed[of] for seed in own]) for of in columns.values())]
+        skewed = ("3, other tails", "3 + 10 of one tail")
+        rows.append([*row, " → ".join(spread([seed[of] for seed in own]) for of in skewed)])
+    return table(["network", "seeds", *columns, "3 → 3 + 10 of one tail"], rows)
+
+
+def fold_parts() -> str:
+    """TRAIL without one of its parts on the folds of NELL-One: mean and deviation over seeds."""
+    folds = ["fold 0", "fold 1"]
+    rows = [
+        [network, str(len(own)), *(spread([row[fold] for row in own]) for fold in folds)]
+        for network, own in by_network("trail-fold-ablations").items()
+    ]
+    return table(["network", "seeds", *folds], rows)
+
+
+def own_training() -> str:
+    """TRAIL on unseen graphs before and after a training on the rest of each: the mean over graphs."""
+    rows = results_of("own-training")["rows"]
+    graphs = dict.fromkeys(row["graph"] for row in rows)
+
+    def mean_of(size: str, after: bool) -> float:
+        return mean([mean([row["mrr"][size][after] for row in rows if row["graph"] == graph]) for graph in graphs])
+
+    before = [mean_of(size, False) for size in SIZES]
+    after = [mean_of(size, True) for size in SIZES]
+    shares = [f"{100 * b / a:.0f} %" for b, a in zip(before, after, strict=True)]
+    lines = [
+        ["built-in weights", *map(short, before)],
+        ["fine-tuned on the rest of the graph", *map(short, after)],
+        ["share", *shares],
+    ]
+    return table(["TRAIL", *(f"K = {size}" for size in SIZES)], lines)
+
+
+def overlap() -> str:
+    """The graphs that have triples in common with graphs that TRAIL was trained on."""
+    counts: dict[str, dict[str, list[int]]] = {}
+    for row in results_of("overlap")["overlap"]:
+        for kind in {"asked": ["asked"], "test": ["all", "asked"]}.get(row["part"], ["all"]):
+            sums = counts.setdefault(row["graph"], {}).setdefault(kind, [0, 0, 0])
+            for place, column in enumerate(("triples", "in training graphs", "joined in training graphs")):
+                sums[place] += row[column]
+    rows = []
+    for graph, of in counts.items():
+        if of["all"][2]:
+            rows.append([graph, *(f"{count:,}" for kind in ("all", "asked") for count in of[kind])])
+    shared = ["in training graphs", "joined there"]
+    return table(["graph", "triples", *shared, "asked", *(f"asked, {each}" for each in shared)], rows)
+
+
+def overlap_mrr() -> str:
+    """The MRR of triples of CoDEx-S that TRAIL's training graphs have, and of the others."""
+    rows = results_of("overlap")["codex-s, test"]
+    counts = {row["part"]: row["triples"] for row in rows}
+    found = {(row["model"], row["part"]): row["mrr"] for row in rows}
+    models = dict.fromkeys(row["model"] for row in rows)
+    lines = [[model, *(spread([found[model, part]]) for part in counts)] for model in models]
+    return table(["model", *(f"{part} ({count:,})" for part, count in counts.items())], lines)
+
+
+def by_recipe() -> str:
+    """What each recipe reached; weights that a program pretrained are of no recipe."""
+    figures: dict[str, dict[str, str]] = {}
+    for record in stored("fb15k-237").records:
+        what = f"{record.benchmark} {record.split}, filtered MRR"
+        figures[record.config["recipe"]] = {what: spread(values([record]))}
+    for name in recipe_texts():
+        of_recipe = [
+            record
+            for record in stored("nell-one").records
+            if name in (record.config.get("recipe"), record.model) and "program" not in record.config
+        ]
+        for protocol in PROTOCOLS:
+            if records := select(of_recipe, split="test", shots=3, references="first", candidates=protocol):
+                what = f"nell-one test, K = 3, {protocol}, MRR over {len(records)} seeds"
+                figures.setdefault(name, {})[what] = spread(values(records))
+    return json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
+
+
+# Trials
+
+
+def tries() -> str:
+    """What was tried for TRAIL: ordinary link prediction on CoDEx-S, and folds of NELL-One."""
+    rows = []
+    for row in read_tries("trail-3"):
+        own = [row["idea"], f"{row['parameters']:,}", f"{row['steps']:,}"]
+        kept = row["kept"]
+        for found in row["measured"]:
+            figures = [found["links"]["mrr"], *(found["folds"][fold]["micro_mrr"] for fold in ("0", "1"))]
+            rows.append([*own, *(spread([figure]) for figure in figures), kept])
+            own = ["… the same weights, names not read", "", ""]
+            kept = ""
+    columns = ["network and training", "parameters", "steps", "CoDEx-S, K = all", "fold 0", "fold 1", "kept?"]
+    return table(columns, rows)
+
+
+def tries_by_references() -> str:
+    """The trials of TRAIL that were measured on all unseen graphs, by the number of references and with skewed ones."""
+    skewed = {"3+10": "3 → 3 + 10 of one tail", "3+30": "3 → 3 + 30 of one tail", "3+own10": "3 → 3 + own 10"}
+    rows = []
+    for row in read_tries("trail-3"):
+        for found in row["measured"]:
+            graphs = found["unseen_graphs"].values()
+            if len(graphs) < len({record.graph for record in unseen()}):
+                continue
+            line = [spread([mean(graph["mrr"][size] for graph in graphs)]) for size in SIZES]
+            for kind in skewed:
+                both = [graph["skewed"][kind]["mrr"] for graph in graphs if kind in graph["skewed"]]
+                line.append(" → ".join(spread([mean(figures)]) for figures in zip(*both, strict=True)))
+            rows.append([str(row["settings"]["width"]), "read" if found["names"] else "not read", *line])
+    return table(["width", "names", *(f"K = {size}" for size in SIZES), *skewed.values()], rows)
+
+
+def tries_of_tuning() -> str:
+    """What some steps on a graph gain on its held-out questions, for several settings."""
+    rows = []
+    for row in read_tries("tuning"):
+        settings = row["settings"]
+        read = "whole graph" if row["edges"] is None else f"{row['edges']:,} edges"
+        own = [row["graph"], f"{row['triples']:,}", row["held_out"], f"{settings['steps']:,}"]
+        own += [f"{settings['learning_rate']:g}", f"{settings['relations']} × {settings['queries']}", read]
+        figures = (row["before"]["mrr"], row["gain"], row["error"])
+        rows.append([*own, *("–" if figure is None else spread([figure]) for figure in figures)])
+    columns = ["graph", "triples", "held out", "steps", "learning rate", "relations × queries", "read"]
+    return table([*columns, "MRR before", "gain", "±"], rows)
+
+
+def tries_of_fine_tuning() -> str:
+    """What TRAIL gains by episodes of one kind on the graph of a benchmark."""
+    rows = []
+    for row in read_tries("fine-tuning"):
+        figures: list[float | None] = [None] * 5
+        if row["benchmark"] == "nell-one":
+            figures[:4] = [row[names].get(fold) for names in ("mrr", "mrr_no_names") for fold in ("0", "1")]
+        else:
+            figures[4] = row["mrr"]
+        line = ["" if figure is None else spread([figure]) for figure in figures]
+        rows.append([row["idea"], f"{row['steps']:,}", *line, row["kept"]])
+    columns = ["episodes", "steps", "fold 0", "fold 1", "fold 0, no names", "fold 1, no names", "FB15k-237", "kept?"]
+    return table(columns, rows)
+
+
+def tries_of_trace() -> str:
+    """The MRR on unseen graphs with a trace of the hidden relation, and without it."""
+    rows = [
+        [row["what"], row["asked"], str(row["seeds"]), *(spread(row["mrr"].get(size, [])) for size in SIZES)]
+        for row in read_tries("trace")
+    ]
+    return table(["weights", "asked", "seeds", *(f"K = {size}" for size in SIZES)], rows)
+
+
+def tries_on_test() -> str:
+    """What TRAIL had on test after each round of training."""
+    columns = {
+        **{f"K = {number}": f"nell-one {number} full" for number in (1, 3, 5, 10)},
+        "K = 3, `paper`": "nell-one 3 paper",
+        "FB15k-237, K = 3": "fb15k-237-few 3 full",
+        "FB15k-237, all pairs": "fb15k-237 all",
+    }
+    rows = [
+        [row["training"], "read" if row["names"] else "not read", *(spread(row["mrr"][of]) for of in columns.values())]
+        for row in read_tries("test")
+    ]
+    return table(["training", "names", *columns], rows)
+
+
+# Documents that are committed
+
+
 def documents() -> dict[Path, str]:
     """The committed files with figures, as they should be."""
-    ends = ("graph", "wrong ends", "relations", "triples", AREA)
+    attack = later_links.tables(stored("attack-2023"), later_links.SHOTS, later_links.frozen_attack())
+    of_unseen = {name: each.markdown() for name, each in unseen_graphs.tables_of(unseen()).items()}
+    of_between = between.tables(stored("nell-one").read(between.BetweenRecord), between.MODELS)
+    ends = ("graph", "wrong ends", "relations", "triples", "area, mean of relations")
     contents = {
         ROOT / "README.md": {"results": readme_table()},
-        DOCS / "leaderboard.md": {"leaderboard": leaderboard()},
-        DOCS / "unseen-graphs.md": {
-            **{name: table.markdown() for name, table in tables_of(unseen()).items()},
-            "overlap": overlap(),
-            "overlap-mrr": overlap_mrr(),
-        },
+        DOCS / "leaderboard.md": {"leaderboard": leaderboard_table()},
+        DOCS / "unseen-graphs.md": {**of_unseen, "overlap": overlap(), "overlap-mrr": overlap_mrr()},
         DOCS / "findings.md": {},
         DOCS / "fsrl.md": {},
-        DOCS / "between.md": {"between": stored_study("between")[0].markdown()},
-        DOCS / "trail-0.1.md": {},
+        DOCS / "between.md": {"between": of_between[0].markdown()},
         DOCS / "concepts" / "calibration.md": {
             "references": record_table("calibration", "by references", ("references", *ERRORS)),
             "choice": record_table("calibration", "by choice", ("references", *ERRORS)),
             "names": record_table("calibration", "by names", ("names", *ERRORS)),
         },
         DOCS / "training.md": {"mixing": mixing()},
-        DOCS / "attack.md": {"study": f"\n{attack_tables()}\n"},
+        DOCS / "attack.md": {"study": f"\n{titled(attack)}\n"},
         DOCS / "trail.md": {
             "few-shot": few_shot(),
             "links": ordinary_links(),
@@ -659,13 +599,8 @@ def documents() -> dict[Path, str]:
             "training-parts": trail_parts("trail-training-ablations"),
             "fold-parts": fold_parts(),
             "own": own_training(),
-            **{name: tables_of(unseen())[name].markdown() for name in ("mrr", "skewed")},
-        },
-        DOCS / "trail-0.2.md": {
-            "figures": trail_figures("trail-0.2"),
-            "transfer": transfer(),
-            "parts": without_parts(),
-            "names": record_table("names", "rows", NAMES, TRIES_0_2, kind="3 references"),
+            "mrr": of_unseen["mrr"],
+            "skewed": of_unseen["skewed"],
         },
         DOCS / "curating.md": {
             "right": record_table("curation", "right", ("graph", *BY_DECISIONS)),
@@ -676,82 +611,50 @@ def documents() -> dict[Path, str]:
         DOCS / "questions.md": {
             "check": record_table("check", "measured", ends),
             "relations": record_table("relations", "measured", ("graph", "relations", "triples", "MRR", "Hits@1")),
-            "sets": record_table("answer_sets", "measured", SIZES, level=0.9),
+            "sets": record_table(
+                "answer_sets", "measured", ("graph", "given", "coverage", "mean size", "median size"), level=0.9
+            ),
         },
-        ROOT / "src" / "fewlink" / "builtin" / "trail.md": {
-            "facts": weights_facts(),
-            "figures": weights_figures(ROOT / "results"),
-        },
+        ROOT / "src" / "fewlink" / "builtin" / "trail.md": {"facts": weights_facts(), "figures": weights_figures()},
     }
     texts = {path: with_tables(with_figures(path.read_text("utf-8")), own) for path, own in contents.items()}
-    nell, links = (read_records(ROOT / "results" / name) for name in ("nell-one", "fb15k-237"))
-    texts[ROOT / "src" / "fewlink" / "recipes" / "measured.json"] = by_recipe(nell, links)
+    texts[ROOT / "src" / "fewlink" / "recipes" / "measured.json"] = by_recipe()
     return texts
 
 
-def reliability_chart() -> LineChart:
-    """The share of right first answers against their probability, and the diagonal."""
-    bins = shipped_calibration().first_bins
-    points = [Point(each.predicted, each.observed, 0.0) for each in bins if each.count]
-    series = {"first answers": points, "perfect": [Point(0.0, 0.0, 0.0), Point(1.0, 1.0, 0.0)]}
-    return LineChart("Probabilities on graphs that were left out", series, "probability", "share of right answers")
-
-
-def pictures() -> dict[str, Chart]:
-    """The committed pictures by file name."""
-    return {
-        "calibration.svg": reliability_chart(),
-        "few-shot-size.svg": shots_chart(),
+def pictures() -> dict[str, str]:
+    """The committed pictures by file name, as SVG."""
+    bins = [each for each in shipped_calibration().first_bins if each.count]
+    reliability = {
+        "first answers": [Point(each.predicted, each.observed) for each in bins],
+        "perfect": [Point(0.0, 0.0), Point(1.0, 1.0)],
+    }
+    title = "Probabilities on graphs that were left out"
+    nell = select(stored("nell-one").records, split="test", candidates="full", references="first")
+    by_shots = shots.lines(nell, ("fsrl", "gmatching-maxp", "trail-no-names"))
+    drawn = {
+        "calibration.svg": line_chart(title, reliability, "probability", "share of right answers"),
+        "few-shot-size.svg": line_chart("NELL-One, test, full candidates", by_shots, "references (K)", "MRR"),
         "program.svg": program_chart(),
-        "unseen-graphs.svg": curve_chart(unseen(), IN_CURVES),
-        **pair_maps(),
+        "unseen-graphs.svg": unseen_graphs.curve_chart(unseen(), IN_CURVES),
     }
+    for each in stored("nell-one").read(embedding.PairMap):
+        relation = each.relation.split(":")[-1]
+        drawn[f"map-{relation}-{each.model}.svg"] = scatter_chart(f"{relation}, {each.model}", each.points)
+    return drawn
 
 
-def shots_chart() -> LineChart:
-    """The paper's figure "Impact of few-shot size" for FSRL and GMatching, with TRAIL beside them."""
-    records = select(read_records(ROOT / "results" / "nell-one"), split="test", candidates="full", references="first")
-    models = ("fsrl", "gmatching-maxp", "trail-no-names")
-    return LineChart("NELL-One, test, full candidates", shots_lines(records, models, "mrr"), "references (K)", "MRR")
-
-
-def program_chart() -> LineChart:
+def program_chart() -> str:
     """The MRR of the authors' program as it trains, in the lists that it draws negatives from and in other lists."""
-    series = {}
+    lines = {}
     for lists, name in (("its lists", PROGRAM), ("other lists", PROGRAM.removesuffix("+lists-released"))):
-        curves = curves_of_reading(name)
         for split in ("test", "dev"):
-            at_steps = zip(
-                *([(point.step, getattr(point, split)["mrr"]) for point in c.points] for c in curves), strict=True
-            )
-            found = [(steps[0][0], [mrr for _, mrr in steps]) for steps in at_steps]
-            series[f"{split}, {lists}"] = [Point(step / 1000, mean(own), stdev(own)) for step, own in found]
-    return LineChart("The authors' program on NELL-One", series, "thousand steps", "MRR")
-
-
-def pair_maps() -> dict[str, ScatterChart]:
-    """The paper's figure of pair embeddings: a picture for each relation and model with a stored map."""
-    maps = RecordStore(ROOT / "results" / "nell-one").maps
-    chosen = [each for each in maps if each.model in read_plan("embedding").models]
-    return {
-        f"map-{each.relation.split(':')[-1]}-{each.model}.svg": ScatterChart(
-            f"{each.relation.split(':')[-1]}, {each.model}", each.points
-        )
-        for each in chosen
-    }
-
-
-def study_tables(name: str) -> str:
-    """The tables of a study of NELL-One, from its stored records."""
-    shown = [f"### {table.title}\n\n{table.markdown()}" for table in stored_study(name) if table.rows]
-    return "\n".join(shown) or NOTHING_STORED
-
-
-def stored_study(name: str) -> Sequence[tables.Table]:
-    fingerprint = CATALOGUE["nell-one"].fingerprint or ""
-    stored = StoredBenchmark("nell-one", fingerprint, FewlinkError("only stored records are shown"))
-    workspace = Workspace(stored, ROOT / "results" / "nell-one", ROOT / "runs")
-    return open_study(name).show(read_plan(name), workspace).tables
+            by_step: dict[int, list[float]] = {}
+            for curve in curves_of(name):
+                for point in curve.points:
+                    by_step.setdefault(point.step, []).append(getattr(point, split)["mrr"])
+            lines[f"{split}, {lists}"] = [Point(step / 1000, *moments(found)) for step, found in by_step.items()]
+    return line_chart("The authors' program on NELL-One", lines, "thousand steps", "MRR")
 
 
 # Pages that only the site has
@@ -759,29 +662,30 @@ def stored_study(name: str) -> Sequence[tables.Table]:
 
 def results_page() -> str:
     """docs/site/results.md with its tables."""
-    nell, links = (read_records(ROOT / "results" / name) for name in ("nell-one", "fb15k-237"))
-    curves = RecordStore(ROOT / "results" / "nell-one").curves
+    store = stored("nell-one")
+    nell = store.records
     trained = [r for r in nell if r.model in families()["embedding"].models and "measured" in r.config]
     seconds = {(r.model, r.shots, r.seed): r.config["measured"]["seconds"] for r in trained}
+    carved = [(name, overall.tables(select(stored(name).records, split="test"))) for name in CARVED]
     contents = {
         "embedding runs": str(len(seconds)),
         "embedding minutes": f"{sum(seconds.values()) / 60:.0f}",
-        "overall": overall(nell),
-        "by relation": by_relation(nell),
-        "by shots": tables.by_shots(nell).markdown(),
-        "by draws": tables.by_draws(nell).markdown(),
-        "ablations": ablations(nell),
-        "selection": by_selection(curves, read_plan("selection").published["nell-one"]).markdown(),
-        "readings": study_tables("readings"),
-        "between": study_tables("between"),
-        "carved": carved(),
-        "fb15k-237 links": tables.links(links).markdown(),
-        "codex-s links": tables.links(read_records(ROOT / "results" / "codex-s")).markdown(),
+        "overall": titled(overall.tables(nell, benchmark="nell-one")),
+        "by relation": by_relation.table(nell, COMPARED).markdown(),
+        "by shots": shots.table(nell).markdown(),
+        "by draws": by_draws(),
+        "ablations": ablation.table(nell, "fsrl").markdown(),
+        "selection": readings.by_selection(store.read(readings.LearningCurve)).markdown(),
+        "readings": titled(readings.tables(store)),
+        "between": titled(between.tables(store.read(between.BetweenRecord), between.MODELS)),
+        "carved": "\n".join(titled(tables, f"{name}, ") for name, tables in carved),
+        "fb15k-237 links": links("fb15k-237"),
+        "codex-s links": links("codex-s"),
         "leaderboards": leaderboards(),
         "models": knowledge(),
         "left out": left_out(),
-        "ultra": record_table("ultra-links", "rows", ("graph", "weights", "triples", "mrr", "hits@1", "hits@10")),
-        "trix": record_table("trix-links", "rows", ("graph", "weights", "triples", "mrr", "hits@1", "hits@10")),
+        "ultra": record_table("ultra-links", "rows", WITH_HITS),
+        "trix": record_table("trix-links", "rows", WITH_HITS),
     }
     return filled("results.md", contents)
 
@@ -795,9 +699,35 @@ def trials_page() -> str:
         "trace": tries_of_trace(),
         "rounds": tries_on_test(),
         "tuning": tries_of_tuning(),
-        "tries of 0.2": tries_0_2(),
     }
     return filled("trials.md", contents)
+
+
+def speed_page() -> str:
+    """A section for each record of a benchmark: what its script does, and its rows."""
+    sections = [
+        "# Speed and memory\n\nFrom the records in `benchmarks/records/`, which the scripts in `benchmarks/` write. "
+        "Both sides of a ratio were measured in one run on one machine.\n"
+    ]
+    for path in sorted((BENCHMARKS / "records").glob("*.json")):
+        record = json.loads(path.read_text("utf-8"))
+        rows = record["results"].get("rows")
+        script = script_of(path.stem)
+        if not isinstance(rows, list) or not rows or script is None:
+            continue
+        about = (ast.get_docstring(ast.parse(script.read_text("utf-8"))) or "").partition("\n\n")[0]
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        lines = [[shown(row.get(column, "")) for column in columns] for row in rows]
+        machine = f"{record['cores']} cores, {record['date']}"
+        sections.append(f"## {path.stem}\n\n`{script.name}`: {about} ({machine})\n\n{table(columns, lines)}")
+    return "\n".join(sections)
+
+
+def script_of(record: str) -> Path | None:
+    """The script that writes a record: that with the longest name with which the record's begins."""
+    scripts = sorted(BENCHMARKS.glob("*.py"), key=lambda script: -len(script.stem))
+    name = record.replace("-", "_")
+    return next((script for script in scripts if name.startswith(script.stem)), None)
 
 
 def filled(name: str, contents: Mapping[str, str]) -> str:
@@ -807,14 +737,12 @@ def filled(name: str, contents: Mapping[str, str]) -> str:
 
 
 def write_site_pages() -> None:
-    """Write the pages and pictures that are not committed; the Sphinx build calls this first."""
-    speed = summary.read_records(ROOT / "benchmarks" / "records")
+    """Write the pages that are not committed; the Sphinx build calls this first."""
     pages = {
         "results.md": results_page(),
         "trials.md": trials_page(),
-        "speed.md": speed_page.page(speed),
+        "speed.md": speed_page(),
         "commands.md": command_reference.page(),
-        **{f"pictures/{name}": svg for name, svg in speed_page.pictures(speed).items()},
     }
     for name, text in pages.items():
         path = DOCS / name
@@ -833,8 +761,8 @@ def main() -> None:
         sys.exit(f"stale: {', '.join(path.name for path in stale)}; run make docs" if stale else 0)
     for path, text in stale.items():
         path.write_text(text, "utf-8")
-    for name, chart in pictures().items():
-        (DOCS / "pictures" / name).write_text(chart.svg(), "utf-8")
+    for name, svg in pictures().items():
+        (DOCS / "pictures" / name).write_text(svg, "utf-8")
     print(f"written: {', '.join(path.name for path in stale) or 'nothing had changed'}")
 
 

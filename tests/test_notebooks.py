@@ -52,7 +52,6 @@ def test_outputs_are_stored_and_plain(path: Path) -> None:
     cells = code_cells(notebook)
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert sum(bool(cell.outputs) for cell in cells) >= len(cells) - 1
-    assert {"text/html", "image/svg+xml"} & {kind for cell in cells for kind, _ in texts(cell.outputs)}
     for cell in cells:
         assert cell.source.strip() and max(map(len, cell.source.splitlines())) <= 96
         for kind, text in texts(cell.outputs):

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 FENCE = r"```(?P<language>\w+)(?: title=\"(?P<title>[^\"\n]+)\")?\n(?P<code>.*?)^```$"
 BLOCK = re.compile(rf"^(?:{FENCE}|<!-- setup\n(?P<setup>.*?)^-->$)", re.DOTALL | re.MULTILINE)
+ROOT = Path(__file__).resolve().parents[2]
 WIDTH = "88"  # columns of the terminal
 BAR = r"[\w ]+ \d+% +\d+ s|\w+ +\d+ s of \d"  # progress, which is not output
 LONGEST = 96  # characters of a line
@@ -94,7 +95,7 @@ def run(command: str) -> str:
     """What a command prints: its notes and its output. `fewlink` runs in this process, everything else in a shell."""
     found = re.fullmatch(r"fewlink (.*?)(?: ([|>]) (.*))?", command.replace("\\\n", " "), re.DOTALL)
     if not found:
-        return tidy(shell(command))
+        return tidy(shell(re.sub(r"^python (?=benchmarks/|experiments/)", f"{sys.executable} {ROOT}/", command)))
     from typer.testing import CliRunner
 
     from fewlink.cli import app

@@ -16,7 +16,6 @@ from tests.conftest import benchmark_of, graph_of, id_graph, id_triples, task_of
 from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra, ScoreError
 from fewlink.evaluation import Protocol, TaskRanks, evaluate, evaluator, rank_split, rank_task
-from fewlink.evaluation.examples import example_predictions
 from fewlink.graph import Graph
 from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
 from fewlink.models.contract import Question
@@ -248,16 +247,3 @@ def test_random_scores_have_an_amri_of_zero_on_average() -> None:
     benchmark = open_benchmark("umls")
     figures = [evaluate(benchmark, learning_free("random", benchmark.graph, s)).metrics()["micro"] for s in range(3)]
     assert abs(float(np.mean([f["amri"] for f in figures]))) < 0.1
-
-
-def test_examples_are_a_right_and_a_wrong_prediction_without_other_answers() -> None:
-    graph = graph_of("a r b", "b r c", "c r d", "d r e", "e r f", "f r g")
-    pairs = [(6, 0), (0, 1), (0, 4), (1, 0), (2, 5)]  # (6, 0) is the reference
-    benchmark = benchmark_of(graph, test=[task_of(pairs, range=[0, 1, 2, 3, 4, 5], name="likes")])
-    scorer = By(lambda h, c: -c)
-    right, wrong = example_predictions(benchmark, scorer, evaluate(benchmark, scorer, Protocol(shots=1)))
-    assert (right["relation"], right["head"], right["tail"], right["rank"]) == ("likes", "b", "a", 1.0)
-    assert right["best"] == ["a", "b", "c", "d", "e"]
-    # ranks of the others: (0, 1) 2, (0, 4) 4 as b is known, (2, 5) 6; the example is their median
-    assert (wrong["head"], wrong["tail"], wrong["rank"]) == ("a", "e", 4.0)
-    assert wrong["best"] == ["a", "c", "d", "e", "f"]

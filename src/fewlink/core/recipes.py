@@ -75,14 +75,6 @@ def model_of(which: str) -> str:
     return str(_read(which)[0].settings.get("model", ""))
 
 
-def same_settings(stored: dict[str, Any] | None, settings: Settings | None) -> bool:
-    """Whether a record's settings equal these, ignoring K, seed, device and settings that only one side has."""
-    if settings is None or stored is None:
-        return not stored and settings is None
-    current = settings.as_dict()
-    return all(stored[name] == current[name] for name in stored.keys() & current.keys() - {*PER_RUN_SETTINGS, "shots"})
-
-
 def measured() -> dict[str, dict[str, str]]:
     """The measured results of each recipe, generated from the project's stored records."""
     return dict(json.loads((files("fewlink") / "recipes" / "measured.json").read_text("utf-8")))

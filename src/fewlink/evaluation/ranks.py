@@ -111,11 +111,6 @@ def read_ranks(file: Path, record: Measured) -> QueryRanks | None:
     return ranks
 
 
-def ranked_records(path: Path) -> set[str]:
-    """The identities of the records whose ranks a file holds. Raise if the file is damaged."""
-    return {name.rpartition("_")[0] for name in _read(path)}
-
-
 def identity(record: Measured) -> str:
     """The name of a record in a file of ranks."""
     return _prefix(record).removesuffix("_")

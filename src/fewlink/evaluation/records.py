@@ -6,42 +6,68 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from abc import abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fewlink import __version__
-from fewlink.core.errors import FewlinkError
-from fewlink.core.files import locked
+from fewlink.core.errors import FewlinkError, InputError, read_file
+from fewlink.core.files import locked, with_sha256, without_sha256, write_bytes
 from fewlink.core.memory import command_line, hardware
-from fewlink.core.recipes import same_settings
-from fewlink.core.settings import Settings
-from fewlink.evaluation.curves import LearningCurve, ReadingCurve
-from fewlink.evaluation.maps import PairMap
+from fewlink.core.recipes import PER_RUN_SETTINGS
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
-from fewlink.evaluation.stored import R, StoredResult, read_lines, without_per_run_settings, write_lines
 
 if TYPE_CHECKING:
-    from fewlink.evaluation.evaluator import Evaluation, Protocol
-    from fewlink.tasks.benchmark import Benchmark
+    from fewlink.evaluation.evaluator import Evaluation
 
 MAX_NAME_CHARACTERS = 60  # of a benchmark or model in a path
-TRAIL_0_2 = {  # the network of fewlink 0.2: its names in records, by the names that 0.2 gave it
-    "trail": "trail-0.2",
-    "trail-shipped": "trail-0.2-shipped",
-    "trail-names": "trail-0.2-names",
-    "trail-without-attack": "trail-0.2-without-attack",
-}
+NAME = re.compile(r"([^.]|(?<=\d)\.(?=\d))+")  # of a model in a path: it has no dot, except in a version
+REMEDY = "restore it from a copy, or remove it and repeat the evaluation"
+COUNT = "lines"  # the key for the number of lines, in the first and last line of a file
 Figures = dict[str, int | float]
 
 
-class Record(StoredResult):
-    """One evaluation of one model, complete enough to be repeated and compared.
+class StoredResult(BaseModel):
+    """The base class of all results in a `RecordStore`.
 
-    A record that 0.2 wrote of its `trail` is one of `trail-0.2`, which is another network than this version's.
+    `what` names the kind in messages; the names of its files end in `suffix`. `figures` are the fields that a repeated
+    measurement must reproduce.
     """
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    what: ClassVar[str]
+    suffix: ClassVar[str]
+    figures: ClassVar[frozenset[str]]
+
+    benchmark: str
+    model: str
+
+    @property
+    @abstractmethod
+    def key(self) -> tuple[Any, ...]:
+        """Identifies the measurement; the lines of a file are sorted by it."""
+
+    def same_figures(self, other: StoredResult) -> bool:
+        """Whether two results of a measurement have the same figures."""
+        return all(getattr(self, name) == getattr(other, name) for name in self.figures)
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of the line, with its checksum."""
+        return with_sha256(self.model_dump())
+
+
+R = TypeVar("R", bound=StoredResult)
+
+
+def without_per_run_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings without those that each run chooses: seed and device."""
+    return {name: value for name, value in settings.items() if name not in PER_RUN_SETTINGS}
+
+
+class Record(StoredResult):
+    """One evaluation of one model, complete enough to be repeated and compared."""
 
     what = "a result record"
     suffix = ".jsonl"
@@ -63,17 +89,10 @@ class Record(StoredResult):
     hardware: str
     seconds: float
 
-    @model_validator(mode="after")
-    def _name_predecessor(self) -> Record:
-        if self.model in TRAIL_0_2 and self.version.split(".")[:2] in (["0", "1"], ["0", "2"]):
-            self.model = TRAIL_0_2[self.model]
-        return self
-
     @property
     def key(self) -> tuple[Any, ...]:
-        name = next((old for old, new in TRAIL_0_2.items() if new == self.model), self.model)  # as its ranks have it
         protocol = (self.split, self.shots, self.candidates, self.references, self.seed)
-        return (self.benchmark, name, *protocol, self.data_sha256, self.choices())
+        return (self.benchmark, self.model, *protocol, self.data_sha256, self.choices())
 
     def choices(self) -> str:
         """The configuration without measured values and without settings that differ between seeds or machines."""
@@ -108,57 +127,16 @@ def make_record(
     )
 
 
-class BetweenRecord(StoredResult):
-    """How well a model tells which of a split's relations holds between two entities."""
-
-    what = "a record of relations between entities"
-    suffix = ".between.jsonl"
-    figures = frozenset({"queries", "metrics", "relations"})
-
-    split: str
-    shots: int
-    seed: int
-    ranked_by: str
-    queries: int
-    metrics: dict[str, dict[str, float]]
-    relations: dict[str, dict[str, float]]
-    config: dict[str, Any] = Field(default_factory=dict)
-    command: str = Field(default_factory=command_line)
-    version: str = __version__
-    data_sha256: str
-    hardware: str = Field(default_factory=hardware)
-    seconds: float
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        settings = str(sorted(without_per_run_settings(self.config.get("settings") or {}).items()))
-        protocol = (self.split, self.shots, self.ranked_by, self.seed)
-        return (self.benchmark, self.model, *protocol, self.data_sha256, settings)
-
-
-KINDS: tuple[type[StoredResult], ...] = (
-    LearningCurve,
-    ReadingCurve,
-    BetweenRecord,
-    PairMap,
-    Record,
-)  # the first with a file's suffix is the kind of the file
-
-
-def kind_of(path: Path) -> type[StoredResult] | None:
-    """The kind of results in a file, by its suffix; None if it holds no results."""
-    return next((kind for kind in KINDS if path.name.endswith(kind.suffix)), None)
-
-
 class DifferentFigures(FewlinkError):
     """The measurement is already stored with other figures."""
 
 
 class RecordStore:
-    """The results in a folder: `BENCHMARK/MODEL.jsonl`, `.curves.jsonl` and `.maps.jsonl`, one result per line.
+    """The results in a folder: one file `BENCHMARK/MODEL.jsonl` for each model, one record per line.
 
     The ranks of a record's queries are in `MODEL.ranks.npz` beside it. A store reads all such files below the
-    folder, so the folder of one benchmark is a store too. It lists records of models that this version lacks.
+    folder, so the folder of one benchmark is a store too. It lists records of models that this version lacks. Results
+    of another kind, a subclass of `StoredResult`, are in files with its suffix.
 
     Adding a result locks the folder, and replaces the file by a copy with the new line in sorted order. So a reader
     never sees half a line, a killed process leaves the file intact, and processes that add results at the same time
@@ -181,38 +159,15 @@ class RecordStore:
     @functools.cached_property
     def places(self) -> list[tuple[Path, Record]]:
         """All records, each with its file; read once."""
-        return [(file, record) for file, _, record in self.located(Record)]
+        return [(file, record) for file in self._files(Record) for record in read_lines(Record, file)]
 
     @property
     def records(self) -> list[Record]:
         return [record for _, record in self.places]
 
-    @property
-    def curves(self) -> list[LearningCurve]:
-        return self.read(LearningCurve)
-
-    @property
-    def maps(self) -> list[PairMap]:
-        return self.read(PairMap)
-
     def read(self, kind: type[R]) -> list[R]:
         """All results of a kind, in the order of files and lines."""
-        return [result for _, _, result in self.located(kind)]
-
-    def located(self, kind: type[R], files: Iterable[Path] | None = None) -> Iterator[tuple[Path, int, R]]:
-        """Yield the results of a kind with their files and lines. Raise if one is damaged, naming its file and line."""
-        for path in self._files(kind) if files is None else files:
-            yield from ((path, line, result) for line, result in read_lines(kind, path).items())
-
-    def holds(self, benchmark: Benchmark, model: str, settings: Settings | None, protocol: Protocol) -> bool:
-        """Whether a measurement has a record."""
-        return any(
-            (r.model, r.split, r.shots, r.candidates, r.references, r.seed)
-            == (model, protocol.split, protocol.shots, protocol.candidates, protocol.references, protocol.seed)
-            and r.data_sha256 == benchmark.fingerprint
-            and same_settings(r.config.get("settings"), settings)
-            for r in self.records
-        )
+        return [result for file in self._files(kind) for result in read_lines(kind, file)]
 
     def path_of(self, result: StoredResult) -> Path:
         """The file that a result is added to. A store named after the benchmark has no folder for it."""
@@ -230,8 +185,8 @@ class RecordStore:
         self.__dict__.pop("places", None)
         path = self.path_of(result)
         with locked(path):
-            files = [path] if path.exists() else []
-            results = {each.key: each for _, _, each in self.located(type(result), files)}
+            stored = read_lines(type(result), path) if path.exists() else []
+            results = {each.key: each for each in stored}
             before = results.get(result.key)
             if before is not None and before.same_figures(result):
                 if isinstance(before, Record) and ranks is not None:
@@ -250,9 +205,65 @@ class RecordStore:
 
     def _files(self, kind: type[StoredResult]) -> list[Path]:
         files = (Path(place) / name for place, _, names in os.walk(self.folder) for name in names)  # drafts may vanish
-        return sorted(path for path in files if kind_of(path) is kind)
+        return sorted(path for path in files if is_file_of(kind, path))
 
 
 def read_records(folder: Path) -> list[Record]:
     """All records below a folder."""
     return RecordStore(folder).records
+
+
+def is_file_of(kind: type[StoredResult], path: Path) -> bool:
+    """Whether a file holds results of this kind, by its name."""
+    return path.name.endswith(kind.suffix) and bool(NAME.fullmatch(path.name.removesuffix(kind.suffix)))
+
+
+def write_lines(path: Path, results: list[R]) -> None:
+    """Write a file of results, each with its checksum.
+
+    The first and last line also hold the number of lines, so that a reader notices lost lines. The checksum of a line
+    does not cover that number, so that a user who removes lines by hand can remove the number too.
+    """
+    lines = [result.as_json() for result in results]
+    lines[0][COUNT] = lines[-1][COUNT] = len(lines)
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    write_bytes(path, text.encode(errors="backslashreplace"))  # escapes lone surrogates as JSON does
+
+
+def read_lines(kind: type[R], path: Path) -> list[R]:
+    """Read the results of a file. Raise if a line is damaged, repeated or lost."""
+    content = read_file(path)
+    if not content.strip():
+        raise InputError(path, f"is empty: {REMEDY}")
+    filled = [(number, line) for number, line in enumerate(content.split(b"\n"), 1) if line.strip()]
+    results: dict[tuple[Any, ...], R] = {}
+    for number, line in filled:
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            problem = f"is not JSON ({getattr(error, 'msg', error)}): repair or remove the line"
+            raise InputError(path, problem, number) from None
+        count = value.pop(COUNT, len(filled)) if isinstance(value, dict) else len(filled)
+        if count != len(filled):
+            problem = (
+                f"states that the file has {count} lines, but it has {len(filled)}: restore it from a copy or, "
+                f'if you added or removed lines yourself, remove "{COUNT}": {count} from this line'
+            )
+            raise InputError(path, problem, number)
+        result = read_line(kind, value, path, number)
+        if result.key in results:
+            raise InputError(path, "repeats the measurement of an earlier line: remove one of them", number)
+        results[result.key] = result
+    return list(results.values())
+
+
+def read_line(kind: type[R], value: Any, path: Path, line: int) -> R:
+    """The result in a line of a file. A line without a checksum was changed by hand."""
+    try:
+        if isinstance(value, dict) and "sha256" in value:
+            value = without_sha256(value, path, line, REMEDY)
+        return kind.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise InputError(path, f"is not {kind.what} ({field}: {first['msg']})", line) from None

@@ -1,0 +1,63 @@
+"""Table 4: FSRL without one of its components at a time, beside the paper's figures.
+
+    python experiments/ablation.py --tiny
+
+AS1 replaces the neighbour encoder by a mean over neighbours. AS2a replaces the aggregation of references by their mean,
+AS2b its attention by a mean, and AS2c leaves out its decoder. AS3 replaces the matching network by an inner product.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import overall
+from common import (
+    COLUMNS,
+    Experiment,
+    Table,
+    ablations,
+    cells,
+    emphasise,
+    options,
+    print_tables,
+    run,
+    select,
+    signed,
+    values,
+)
+from fewlink.evaluation.records import Record
+from fewlink.models import family_of
+
+MODELS = ("fsrl-as1", "fsrl-as2a", "fsrl-as2b", "fsrl-as2c", "fsrl-as3", "fsrl")
+TINY_MODELS = ("fsrl-as1", "fsrl-as2a", "fsrl-as3", "fsrl")
+
+
+def table(records: Sequence[Record], full_model: str, candidates: str = "full", shots: int = 3) -> Table:
+    """A full model and its ablations on test, with the change of MRR."""
+    matching = select(records, split="test", shots=shots, candidates=candidates, references="first")
+    whole = values(select(matching, model=full_model))
+    rows = []
+    for model in ablations()[full_model]:
+        seeds = select(matching, model=model)
+        if not seeds:
+            continue
+        change = ""
+        if model != full_model and whole:
+            change = signed(statistics.fmean(values(seeds)) - statistics.fmean(whole))
+        rows.append([model, family_of(model).models[model], str(len(seeds)), *cells(seeds), change])
+    columns = ["model", "description", "seeds", *COLUMNS, "change of MRR"]
+    rows = emphasise(rows, range(3, 3 + len(COLUMNS)), with_ablations=True)
+    return Table(f"{full_model} and its ablations, test, K = {shots}, {candidates}", columns, rows)
+
+
+def main() -> None:
+    experiment = Experiment(options(__doc__).parse_args())
+    models = experiment.chosen(TINY_MODELS if experiment.tiny else MODELS)
+    records = experiment.records(models)
+    changes = [table(records, "fsrl", candidates) for candidates in ("paper", "full")]
+    print_tables([*overall.tables(records, benchmark=experiment.name), *changes])
+
+
+if __name__ == "__main__":
+    run(main)
