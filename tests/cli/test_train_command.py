@@ -45,7 +45,7 @@ def test_a_trained_model_has_a_card_and_probabilities(fewlink: Fewlink) -> None:
     trained = fewlink("train", "umls", *FSRL, "--out", "run", "--json")
     assert trained.code == 0, trained.err
     (facts,) = json.loads(trained.out)
-    assert "| dev |" in Path(facts["card"]).read_text()
+    assert "fsrl on umls" in Path(facts["card"]).read_text()
     (asked,) = json.loads(fewlink("ask", "run", "--relation", "causes", "--head", "alga", "-k", 1, "--json").out)
     assert asked["score"]
 

@@ -190,9 +190,7 @@ class AskedRelation:
     def pairs(self) -> list[tuple[str, str]]:
         """The given references; raises if nothing says which relation is meant."""
         from fewlink.core.errors import FewlinkError
-        from fewlink.linker.ranking import check_kinds
 
-        check_kinds(self.constraint)
         check_files(self.project)
         if self.project_name is not None and self.project is None:
             raise FewlinkError("--project-name needs --project FILE")
