@@ -58,7 +58,7 @@ def test_evaluate_prints_a_table_with_every_relation(fewlink: Fewlink) -> None:
     assert answer.code == 0
     assert "MRR" in answer.out
     assert "popularity" in answer.out
-    assert answer.out.endswith("stored in here\n")
+    assert answer.out.endswith("stored in here/umls/popularity.jsonl\n")
     for relation in read_records(Path("here"))[0].relations:
         assert relation in answer.out
 

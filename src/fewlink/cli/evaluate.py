@@ -40,7 +40,7 @@ KEYS = {  # of a record, with the headings of their columns
     "references": "references",
     "queries": "queries",
 }
-METRICS_SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1")  # --json has all
+METRICS_SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # --json has all
 RESULTS = typer.Option(options.FOLDER, metavar="FOLDER", help="Folder of result records.")
 SHOTS = typer.Option(
     [],
@@ -156,14 +156,14 @@ def evaluate(
     store = RecordStore(results)
     store.check_writable()
     with distributed.processes(device):
-        records, problems = _measure(cases, benchmark, split, candidates, workers, store, replace)
+        records, files, problems = _measure(cases, benchmark, split, candidates, workers, store, replace)
         if distributed.rank():
             return
     if json:
         facts = [record.model_dump() for record in records]
         terminal.print_json(facts[0] if len(facts) == 1 else facts)
     else:
-        _print_records(records, results)
+        _print_records(records, files)
     if problems:
         raise problems[0]
 
@@ -192,10 +192,10 @@ def _measure(
     engine: Engine | None,
     store: RecordStore,
     replace: bool,
-) -> tuple[list[Record], list[FewlinkError]]:
+) -> tuple[list[Record], list[Path], list[FewlinkError]]:
     """Evaluate each case on each split with each set of candidates; the first process stores the records.
 
-    Returns the records, and the errors of those that could not be stored, to raise after all figures are shown.
+    Returns the records, their files, and the errors of those that could not be stored, to raise after all is shown.
     """
     from fewlink.core import distributed
     from fewlink.core.errors import FewlinkError
@@ -205,6 +205,7 @@ def _measure(
     from fewlink.evaluation.records import make_record
 
     records: list[Record] = []
+    files: list[Path] = []
     problems: list[FewlinkError] = []
     for case in cases:
         for split, candidates_protocol in itertools.product(splits, candidates):
@@ -220,13 +221,13 @@ def _measure(
             records.append(record)
             if distributed.rank() == 0:
                 try:
-                    store.add(record, ranks=QueryRanks.of(evaluation), replace=replace)
+                    files.append(store.add(record, ranks=QueryRanks.of(evaluation), replace=replace))
                 except FewlinkError as error:
                     problems.append(error)
-    return records, problems
+    return records, files, problems
 
 
-def _print_records(records: list[Record], results: Path) -> None:
+def _print_records(records: list[Record], files: list[Path]) -> None:
     """A row for each record, with what all records share in the title; for a single one, a row for each relation."""
     keys = {key: heading for key, heading in KEYS.items() if len({getattr(record, key) for record in records}) > 1}
     keys = {"model": KEYS["model"], **keys}
@@ -244,7 +245,8 @@ def _print_records(records: list[Record], results: Path) -> None:
         columns = ("queries", "candidates", "mrr", "hits@1", "hits@10")
         rows = [[name, *(row[column] for column in columns)] for name, row in records[0].relations.items()]
         terminal.print_table(["relation", *(LABELS.get(column, column) for column in columns)], rows)
-    print(f"stored in {results}")
+    for file in dict.fromkeys(files):
+        print(f"stored in {file}")
 
 
 def _run_cases(
