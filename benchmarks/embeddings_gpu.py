@@ -11,8 +11,8 @@ import time
 import torch
 
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.models.baselines.embedding import EmbeddingScorer
 from fewlink.models.embeddings import Embeddings, EmbeddingSettings
+from fewlink.models.embeddings.family import EmbeddingScorer
 from fewlink.models.embeddings.trainer import EmbeddingTrainer
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.training_graph import training_triples

@@ -414,7 +414,7 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     from fewlink.evaluation.records import make_record
     from fewlink.linker.probability import open_calibration
     from fewlink.models import training_recipe
-    from fewlink.models.baselines.learning_free import RandomScorer
+    from fewlink.models.baselines import RandomScorer
     from fewlink.models.embeddings import EmbeddingSettings
     from fewlink.models.trail.shipped import read_weights
     from fewlink.tasks.benchmark import Benchmark

@@ -19,7 +19,7 @@ import torch
 from fewlink.core.memory import hardware
 from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.embeddings.batches import Batch
-from fewlink.models.embeddings.interactions import softmax
+from fewlink.models.embeddings.losses import softmax
 from fewlink.models.embeddings.trainer import EmbeddingTrainer
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.training_graph import training_triples
@@ -73,8 +73,7 @@ def kernels(trainer: EmbeddingTrainer) -> dict[str, float]:
 
 def phases(trainer: EmbeddingTrainer, batch: Batch) -> list[dict[str, Any]]:
     """The phases of a step that only move memory: bytes per second, and the share of the rate of a copy."""
-    parameters = trainer.parameters
-    table, state = parameters.vectors["entities"], parameters.states["entities"]
+    table = trainer.tables.vectors["entities"]
     row = table.shape[1] * table.element_size()
     rows = table.index_select(0, batch.entities)
     merged = torch.zeros(len(batch.unique), table.shape[1], device=trainer.device)
@@ -84,7 +83,7 @@ def phases(trainer: EmbeddingTrainer, batch: Batch) -> list[dict[str, Any]]:
     scores = torch.randn(len(true), len(batch.entities) - 2 * len(batch), device=trainer.device)
 
     def update() -> None:
-        parameters.optimizer.step(table, state, merged, 0.0, batch.unique)
+        trainer.tables._step("entities", merged, 0.0, batch.unique)
 
     work: list[tuple[str, Callable[[], Any], int]] = [
         ("copy of 1 GiB", lambda: other.copy_(big), 2 * big.nbytes),
@@ -99,7 +98,7 @@ def phases(trainer: EmbeddingTrainer, batch: Batch) -> list[dict[str, Any]]:
         # gathered 2, updated 3, stored 2
         ("update rows", update, 23 * len(batch.unique) * row),
         # passes: maximum 1, softmax 2, maximum 1, scaling 2
-        ("scores to slopes", lambda: softmax(true, scores, 0.0), 6 * scores.nbytes),
+        ("scores to slopes", lambda: softmax(true, scores), 6 * scores.nbytes),
     ]
     results: list[dict[str, Any]] = []
     for name, job, size in work:
@@ -126,8 +125,6 @@ def main() -> None:
             dim=options.dim,
             batch_size=size,
             negatives=options.negatives,
-            corrupt="shared",
-            optimizer="adagrad",
             epochs=10**6,  # as many as the time allows
             device=options.device,
         )

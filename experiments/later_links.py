@@ -30,11 +30,11 @@ from fewlink.evaluation.ranks import QueryRanks, read_ranks
 from fewlink.evaluation.records import Record, RecordStore, make_record
 from fewlink.graph import Graph
 from fewlink.linker import Linker
-from fewlink.models.baselines.embedding import EmbeddingScorer, train_baseline
-from fewlink.models.baselines.learning_free import learning_free
-from fewlink.models.baselines.links import link_settings, train_links
+from fewlink.models.baselines import learning_free
 from fewlink.models.contract import Question, Scorer
 from fewlink.models.embeddings import EmbeddingSettings
+from fewlink.models.embeddings.family import EmbeddingScorer, train_baseline
+from fewlink.models.embeddings.links import link_settings, train_links
 from fewlink.models.published import PUBLISHED, model_of
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks.benchmark import Benchmark, Task

@@ -7,10 +7,10 @@ import time
 import torch
 
 from fewlink import Protocol, evaluate, open_benchmark
-from fewlink.models.baselines.learning_free import PopularityScorer
+from fewlink.models.baselines import PopularityScorer
 from fewlink.models.contract import Scorer
 from fewlink.models.embeddings import EmbeddingSettings
-from fewlink.models.embeddings import train as pretrain
+from fewlink.models.embeddings.trainer import train as pretrain
 from fewlink.models.fsrl.reference import FSRL, Background, ReferenceScorer, train
 
 

@@ -58,12 +58,13 @@ from fewlink.core.progress import progress, tell
 from fewlink.core.seeds import generator
 from fewlink.evaluation.evaluator import rank_queries
 from fewlink.graph import Graph, compile_graph
-from fewlink.models.baselines.embedding import EmbeddingScorer
-from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
-from fewlink.models.baselines.links import link_settings
+from fewlink.models.baselines import LEARNING_FREE, learning_free
 from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Question, Scorer
-from fewlink.models.embeddings import EmbeddingSettings, train
+from fewlink.models.embeddings import EmbeddingSettings
+from fewlink.models.embeddings.family import EmbeddingScorer
+from fewlink.models.embeddings.links import link_settings
+from fewlink.models.embeddings.trainer import train
 from fewlink.models.published import PUBLISHED
 from fewlink.models.run import RunConfig
 from fewlink.models.trail.learner import network_of

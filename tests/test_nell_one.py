@@ -10,7 +10,7 @@ import pytest
 
 from fewlink.cli.data import describe
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.baselines import learning_free
 from fewlink.tasks import SPLITS, Benchmark, candidates_of, competing_tails
 from fewlink.tasks.catalogue import CATALOGUE
 from fewlink.tasks.nell_layout import read_layout

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import Fewlink
 
 from fewlink.models import families
-from fewlink.models.baselines.learning_free import scorers
+from fewlink.models.baselines import scorers
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "fewlink-example"
@@ -134,9 +134,7 @@ def test_a_broken_plugin_is_named_in_one_line(
 
 
 def test_a_scorer_of_another_package_is_evaluated_by_its_entry_point(fewlink: Fewlink, plugins: Path) -> None:
-    plugin(
-        plugins, SCORERS, "mine", "from fewlink.models.baselines.learning_free import RandomScorer\nmade = RandomScorer"
-    )
+    plugin(plugins, SCORERS, "mine", "from fewlink.models.baselines import RandomScorer\nmade = RandomScorer")
     code, out, error = fewlink("evaluate", "umls", "--scorer", "mine", "--json")
     assert code == 0, error
     assert json.loads(out)["queries"] > 0

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from fewlink.linker import Linker as Linker
     from fewlink.linker import Predictions as Predictions
     from fewlink.linker import load as load
-    from fewlink.models.baselines.learning_free import learning_free as learning_free
+    from fewlink.models.baselines import learning_free as learning_free
     from fewlink.models.fsrl.settings import FewShotSettings as FewShotSettings
     from fewlink.models.run import open_run as open_run
     from fewlink.models.trail.settings import TrailSettings as TrailSettings
@@ -77,7 +77,7 @@ _HOMES = {
     "from_networkx": "bridges.frames",
     "from_pandas": "bridges.frames",
     "from_polars": "bridges.frames",
-    "learning_free": "models.baselines.learning_free",
+    "learning_free": "models.baselines",
     "load": "linker",
     "open_benchmark": "tasks",
     "open_run": "models.run",

@@ -14,7 +14,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.evaluation import Protocol, compare, evaluate, paired_bootstrap
 from fewlink.evaluation.ranks import QueryRanks, read_ranks
 from fewlink.evaluation.records import RecordStore, make_record
-from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.baselines import learning_free
 
 
 def store(folder: Path, model: str, ranks: list[list[float]], *, seed: int = 0, data: str = "0") -> None:

@@ -17,7 +17,7 @@ from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra, ScoreError
 from fewlink.evaluation import Protocol, TaskRanks, evaluate, evaluator, rank_split, rank_task
 from fewlink.graph import Graph
-from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
+from fewlink.models.baselines import LEARNING_FREE, learning_free
 from fewlink.models.contract import Question
 from fewlink.tasks import PROTOCOLS, Task, candidates_of, likely_tails, open_benchmark
 

@@ -14,7 +14,7 @@ from fewlink.core.errors import InputError
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.evaluation.ranks import QueryRanks, ranks_file, read_ranks, write_ranks
 from fewlink.evaluation.records import Record, RecordStore, make_record
-from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.baselines import learning_free
 from fewlink.tasks import Benchmark
 
 

@@ -16,7 +16,7 @@ from fewlink.core.errors import InputError
 from fewlink.core.memory import command_line
 from fewlink.evaluation import METRICS, Protocol, evaluate
 from fewlink.evaluation.records import DifferentFigures, Record, RecordStore, make_record, read_records
-from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.baselines import learning_free
 
 
 def record(config: dict[str, Any] | None = None, seed: int = 0, **protocol: Any) -> Record:

@@ -34,7 +34,7 @@ from fewlink.fitting.time_plan import Plan
 from fewlink.graph import Graph
 from fewlink.linker import Linker, saving
 from fewlink.linker.probability import shipped_calibration
-from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.baselines import learning_free
 from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Question
 from fewlink.models.family import StepResult

@@ -10,7 +10,7 @@ from tests.linker.linkers import umls
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.linker import Linker
 from fewlink.linker.names import read_pairs
-from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.baselines import learning_free
 
 REFERENCES = [("virus", "cell"), ("fungus", "plant")]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.baselines import learning_free
 from fewlink.models.cached import CachedScorer
 from fewlink.models.contract import Question, best_tails, cached
 from fewlink.tasks import open_benchmark

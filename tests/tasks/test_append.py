@@ -14,7 +14,8 @@ from tests.conftest import benchmark_of, graph_of, named, quickly, task_of, town
 
 from fewlink.graph import Graph, TypeTable, Vocabulary, compile_graph, neighbour_table
 from fewlink.graph.source import GraphSource
-from fewlink.models.embeddings import Embeddings, EmbeddingSettings, train
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings
+from fewlink.models.embeddings.trainer import train
 from fewlink.models.vectors import fold_in
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.append import append_triples

@@ -17,7 +17,7 @@ from torch import nn
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.files import open_folder
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.baselines import learning_free
 from fewlink.models.checkpoints import FORMAT, load_best, load_state
 from fewlink.models.fsrl import learner as learner_room
 from fewlink.models.fsrl.learner import FewShotLearner

@@ -72,7 +72,7 @@ from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.graph.source import GraphSource
 from fewlink.linker.probability import calibration_of, shipped_calibration
 from fewlink.linker.saving import CARD
-from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.baselines import learning_free
 from fewlink.models.checkpoints import add_best, load_best, save_best
 from fewlink.models.contract import Scorer
 from fewlink.models.embeddings import EmbeddingSettings

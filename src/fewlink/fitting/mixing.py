@@ -30,10 +30,10 @@ from fewlink.linker.probability import Calibration, HeadFans, fit_logistic
 from fewlink.linker.query import References
 from fewlink.linker.ranking import rank_tails
 from fewlink.linker.trust import measure_trust
-from fewlink.models.baselines.links import MAX_DENSE_ENTITIES
 from fewlink.models.cached import CachedScorer
 from fewlink.models.contract import Question, Recalibration, Scorer
 from fewlink.models.embeddings import Embeddings, EmbeddingSettings
+from fewlink.models.embeddings.settings import MAX_DENSE_ENTITIES
 from fewlink.models.embeddings.trainer import EmbeddingTrainer
 from fewlink.models.trail.mixture import MixedRelationScorer, Mixture
 from fewlink.models.trail.scorer import TrailScorer

@@ -39,13 +39,13 @@ class BuiltIn(NamedTuple):
 
 BUILT_IN = {
     "learning-free": BuiltIn(
-        "fewlink.models.baselines.learning_free",
+        "fewlink.models.baselines",
         ("random", "popularity", "reference-tails", "rules"),
         trained=False,
         ready=("random", "popularity", "reference-tails", "rules"),
     ),
     "embedding": BuiltIn(
-        "fewlink.models.baselines.embedding",
+        "fewlink.models.embeddings.family",
         ("rescal", "transe", "distmult", "complex"),
         ready=("rescal", "transe", "distmult", "complex"),
     ),

@@ -21,8 +21,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.files import exists, locked
 from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors, recipe
 from fewlink.graph import Graph
-from fewlink.models.embeddings import Embeddings, EmbeddingSettings, train
-from fewlink.models.embeddings.checkpoint import remove_state
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings
 from fewlink.models.family import Reporter
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.training_graph import training_triples
@@ -39,14 +38,12 @@ def pretrain(
     out: Path | str,
     with_train_tasks: bool = False,
     with_references: int = 0,
-    half: bool = False,
     on_epoch: Reporter | None = None,
 ) -> Embeddings:
     """Train embeddings on the background into a folder, by default with the settings of the recipe `complex`.
 
     with_train_tasks  also train on the train relations
     with_references   also train on this many pairs of each dev and test relation, the first ones
-    half              store the entities' vectors in half precision
 
     Interrupted training continues from its last saved epoch.
     """
@@ -62,7 +59,6 @@ def pretrain(
             **({"with_references": with_references} if with_references else {}),
         },
         protected=~data.background,
-        half=half,
         on_epoch=on_epoch,
     )
 
@@ -76,22 +72,22 @@ def train_into(
     *,
     facts: Mapping[str, Any],
     protected: np.ndarray | None = None,
-    half: bool = False,
     on_epoch: Reporter | None = None,
 ) -> Embeddings:
     """Train vectors of a benchmark's entities and of these relations into a folder, or continue interrupted training.
 
     Shapes: `triples` (n, 3); `protected` (n,) bool, triples that are never held out.
     """
+    from fewlink.models.embeddings.trainer import train
+
     state = folder.with_name(f".{folder.name}.state.safetensors")
     sizes = len(benchmark.graph.entities), len(relations)
     busy = f"{folder} is being trained by another process: wait for it, or choose another folder"
     with locked(folder, busy):
         vectors = train(triples, *sizes, settings, resume=state, on_epoch=on_epoch, protected=protected)
-        vectors = vectors.half_precision() if half else vectors
         vectors.facts.update(benchmark=benchmark.fingerprint, **facts)
         vectors.save(folder, benchmark.graph.fingerprint, graph=benchmark.name, relation_names=relations)
-        remove_state(state)
+        state.unlink(missing_ok=True)
     return vectors
 
 
@@ -101,7 +97,6 @@ def trained_already(
     settings: EmbeddingSettings,
     facts: Mapping[str, Any],
     *,
-    half: bool = False,
     any_seed: bool = False,
 ) -> bool:
     """Whether a folder has the vectors that these settings give; raises if it has others."""
@@ -111,7 +106,7 @@ def trained_already(
     free = PER_RUN_SETTINGS if any_seed else ("device",)
     same = all(saved.settings.get(name) == value for name, value in settings.as_dict().items() if name not in free)
     same = same and all(saved.facts.get(name, UNSTATED.get(name, value)) == value for name, value in facts.items())
-    if not same or (saved.entities.dtype == torch.float16) != half:
+    if not same:
         raise FewlinkError(
             f"{folder} has {saved.model} vectors with other settings or of another benchmark: remove the folder, or "
             "give --embeddings"

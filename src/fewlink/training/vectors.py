@@ -11,8 +11,8 @@ from typing import Any
 from fewlink.core.errors import FewlinkError
 from fewlink.core.files import is_folder_of, read_json
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.models.baselines.embedding import EmbeddingScorer
 from fewlink.models.embeddings import Embeddings, EmbeddingSettings
+from fewlink.models.embeddings.family import EmbeddingScorer
 from fewlink.models.embeddings.table import FORMAT
 from fewlink.models.family import Reporter
 from fewlink.models.vectors import train_into, trained_already

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.conftest import ENTITIES, graph_of, id_graph, id_triples
 
 from fewlink.core.errors import UnknownName
-from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
+from fewlink.models.baselines import LEARNING_FREE, learning_free
 from fewlink.models.contract import Question, best_tails
 
 GRAPH = graph_of("a r b", "a r c", "b q c", "d r b", "e q e")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
 from fewlink.graph import Graph
-from fewlink.models.baselines.learning_free import ReferenceTailsScorer
+from fewlink.models.baselines import ReferenceTailsScorer
 from fewlink.models.contract import Question
 
 Edge = tuple[int, int]

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
-from fewlink.models.baselines import learning_free
-from fewlink.models.baselines.learning_free import ANY_EDGE, ANY_PATH, DEGREE, SAME_TAIL, RulesScorer
+from fewlink.models.baselines import ANY_EDGE, ANY_PATH, DEGREE, SAME_TAIL, RulesScorer
 from fewlink.models.contract import Question
 
 entities = st.integers(0, ENTITIES - 1)
@@ -98,12 +97,3 @@ def test_a_path_weighs_as_much_as_the_share_of_references_it_joins(
     learnt = {divmod(key, scorer.signed): weight for key, weight in zip(keys.tolist(), weights.tolist(), strict=True)}
     assert learnt == pytest.approx({path: share for path, share in shares.items() if len(path) == 2})
     assert one == pytest.approx([shares.get((relation,), 0) + ANY_EDGE for relation in range(scorer.signed)])
-
-
-@given(id_triples)
-def test_scores_do_not_depend_on_the_number_of_steps_in_memory(triples: list[tuple[int, int, int]]) -> None:
-    scorer, everything = RulesScorer(id_graph(triples)), list(range(ENTITIES))
-    whole = scores(scorer, [(0, 1), (2, 3)], everything, everything)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learning_free, "STEPS_AT_ONCE", 3)
-        assert np.array_equal(scores(scorer, [(0, 1), (2, 3)], everything, everything), whole)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fewlink.core.errors import FewlinkError
-from fewlink.models.embeddings import INTERACTIONS, interaction
+from fewlink.models.embeddings import interaction
 
 NAMES = [("rescal", 2), ("transe", 1), ("transe", 2), ("distmult", 2), ("complex", 2)]
 
@@ -30,21 +30,6 @@ def test_by_hand(name: str, norm: int, relation: list[float], expected: float) -
     rule = interaction(name, norm)
     h, r, t = torch.tensor([[1.0, 2.0]]), torch.tensor([relation]), torch.tensor([[3.0, 4.0]])
     assert rule.compare(rule.query(h, r), t).item() == pytest.approx(expected)
-
-
-def test_powers_by_hand() -> None:
-    vector = torch.tensor([[3.0, -1.0, 4.0, 0.0]])
-    assert interaction("distmult").powers(vector, 3).item() == pytest.approx(27 + 1 + 64)
-    assert interaction("complex").powers(vector, 3).item() == pytest.approx(125 + 1)  # |3+4i|³ + |-1+0i|³
-    assert interaction("complex").powers(vector, 2).item() == pytest.approx(25 + 1)
-
-
-@pytest.mark.parametrize("power", [1.0, 2.0, 3.0])
-@pytest.mark.parametrize("name", INTERACTIONS)
-def test_powers_have_a_gradient_at_zero(name: str, power: float) -> None:
-    zero = torch.zeros(2, 4, requires_grad=True)
-    interaction(name).powers(zero, power).sum().backward()
-    assert zero.grad is not None and torch.isfinite(zero.grad).all()
 
 
 @pytest.mark.parametrize(("name", "norm"), NAMES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -13,13 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.models.embeddings import EmbeddingSettings, train
-from fewlink.models.embeddings.checkpoint import save_state, triples_digest
+from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.embeddings.held_out import HeldOut
+from fewlink.models.embeddings.trainer import train
 
 ENTITIES = 100
 
@@ -43,12 +40,11 @@ def small(**changes: Any) -> EmbeddingSettings:
     "case",
     [
         {"model": "complex"},
-        {"model": "complex", "regime": "one-vs-all", "optimizer": "adam", "learning_rate": 0.02},
+        {"model": "complex", "regime": "one-vs-all"},
         {"model": "complex", "regime": "k-vs-all", "learning_rate": 0.3},
         {"model": "transe", "n3": 0.0},
         {"model": "rescal", "n3": 0.02},
-        {"model": "complex", "corrupt": "each", "negatives": 8, "loss": "logistic", "n3": 0.0},
-        {"model": "transe", "norm": 1, "loss": "margin", "margin": 2.0, "n3": 0.0},
+        {"model": "transe", "norm": 1, "n3": 0.0},
     ],
     ids=str,
 )
@@ -66,8 +62,7 @@ def test_planted_structure_is_learnt(case: dict[str, Any]) -> None:
     "case",
     [
         {},
-        {"optimizer": "adam"},
-        {"regime": "one-vs-all", "schedule": "cosine"},
+        {"regime": "one-vs-all", "schedule": "linear"},
         {"regime": "k-vs-all"},
         {"model": "rescal"},
     ],
@@ -100,7 +95,8 @@ RUNS = """
 import json, multiprocessing, signal, sys, time
 from pathlib import Path
 import numpy as np, torch
-from fewlink.models.embeddings import EmbeddingSettings, train
+from fewlink.models.embeddings import EmbeddingSettings
+from fewlink.models.embeddings.trainer import train
 torch.set_num_threads(1)
 place = Path(sys.argv[1])
 triples, settings = np.load(place / "triples.npy"), EmbeddingSettings(**json.loads(sys.argv[2]))
@@ -190,45 +186,6 @@ def test_a_flipped_bit_in_a_state_is_noticed(tmp_path: Path) -> None:
         train(planted(), ENTITIES, 4, small(epochs=2), resume=state)
 
 
-def test_a_state_without_its_checksum_or_of_several_processes_is_refused(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
-    with safe_open(state, framework="pt") as file:
-        meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    save_file(tensors, state, {name: text for name, text in meta.items() if name != "sha256"})
-    with pytest.raises(InputError) as raised:
-        train(planted(), ENTITIES, 4, small(epochs=2), resume=state)
-    assert raised.value.path == state
-    save_state(state, tensors, {**json.loads(meta["facts"]), "shards": 2})
-    with pytest.raises(InputError, match="2 processes"):
-        train(planted(), ENTITIES, 4, small(epochs=2), resume=state)
-
-
-def test_every_triple_counts_in_the_digest() -> None:
-    triples = planted()
-    digests = {triples_digest(triples, ENTITIES, 4)}
-    for row in (0, 1, len(triples) - 1):
-        for column in range(3):
-            other = triples.copy()
-            other[row, column] += 1
-            digests.add(triples_digest(other, ENTITIES, 4))
-    assert len(digests) == 10
-
-
-def test_no_damage_of_a_state_changes_what_is_loaded(tmp_path: Path) -> None:
-    state, random = tmp_path / "state", np.random.default_rng(0)
-    made = train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
-    whole, raised = state.read_bytes(), 0
-    for at in (*random.integers(0, len(whole), 40), *range(8, 300, 7)):
-        state.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << random.integers(0, 8))]) + whole[at + 1 :])
-        raised += 1
-        with contextlib.suppress(FewlinkError):
-            loaded = train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
-            assert loaded.digest() == made.digest() and loaded.facts == made.facts
-            raised -= 1
-    assert raised > 70  # others damage the names of facts that are not used
-
-
 def test_early_stopping_keeps_the_best_table() -> None:
     traces: list[dict[str, Any]] = []
     settings = small(epochs=200, held_out=0.1, patience=2, learning_rate=0.5)
@@ -236,13 +193,6 @@ def test_early_stopping_keeps_the_best_table() -> None:
     mrrs = [trace["held_out_mrr"] for trace in traces]
     assert len(traces) < 200
     assert table.facts["held_out_mrr"] == max(mrrs) == mrrs[-3]
-
-
-def test_a_trace_has_the_seconds_of_each_phase() -> None:
-    traces: list[dict[str, Any]] = []
-    train(planted(), ENTITIES, 4, small(epochs=1), on_epoch=traces.append)
-    assert set(traces[0]["seconds"]) == {"sampling", "step", "evaluation", "saving"}
-    assert traces[0]["triples_per_second"] > 0 and traces[0]["held_out_mrr"] is None
 
 
 @pytest.mark.parametrize(

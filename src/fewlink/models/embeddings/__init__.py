@@ -1,6 +1,5 @@
-"""Embedding models: RESCAL, TransE, DistMult and ComplEx, their trainer, tables of vectors, import and export."""
+"""Embedding models: RESCAL, TransE, DistMult and ComplEx, their trainer, and tables of vectors."""
 
-from fewlink.models.embeddings.convert import from_nell_one, from_numpy, from_pykeen, to_numpy
 from fewlink.models.embeddings.interactions import (
     INTERACTIONS,
     RESCAL,
@@ -12,7 +11,6 @@ from fewlink.models.embeddings.interactions import (
 )
 from fewlink.models.embeddings.settings import EmbeddingSettings
 from fewlink.models.embeddings.table import Embeddings
-from fewlink.models.embeddings.trainer import train
 
 __all__ = [
     "INTERACTIONS",
@@ -23,10 +21,5 @@ __all__ = [
     "Embeddings",
     "Interaction",
     "TransE",
-    "from_nell_one",
-    "from_numpy",
-    "from_pykeen",
     "interaction",
-    "to_numpy",
-    "train",
 ]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fewlink.core.seeds import derive, generator
-from fewlink.models.embeddings.interactions import EXCLUDED
+from fewlink.models.embeddings.losses import EXCLUDED
 from fewlink.models.embeddings.settings import EmbeddingSettings
 
 
@@ -32,8 +32,8 @@ class Batch:
     slots       (M,)    entities == unique[slots]
     relations   (V,)    relations of the batch, each once, ascending
     counts      (V,)    examples of each relation
-    position    (B,)    a column of the pool; (B, N) negatives have none
-    penalty     (B,) or (B, N)  `EXCLUDED` where the negative is the true tail, 0 elsewhere
+    position    (B,)    a column of the pool
+    penalty     (B,)    `EXCLUDED` where that column is the true tail, 0 elsewhere
     size                the divisor of the loss: the number of examples; in k-vs-all, of their tails
     answers             in k-vs-all, the tails of each example; otherwise None
 
@@ -86,24 +86,22 @@ class Batches:
         """Yield the batches of an epoch, which have every example once."""
         order = self.order(epoch).to(self.triples.device)
         for index, examples in enumerate(order.split(self.settings.batch_size)):
-            yield self.arrange(examples, self.negatives(epoch, index, len(examples)))
+            yield self.arrange(examples, self.negatives(epoch, index))
 
     def order(self, epoch: int) -> Tensor:
         """The indices (2n,) of all examples in the order of an epoch."""
         dtype = torch.int32 if self.examples < 1 << 31 else torch.int64  # the same order in half the memory
         return torch.randperm(self.examples, generator=torch_generator(self.settings.seed, "order", epoch), dtype=dtype)
 
-    def negatives(self, epoch: int, index: int, size: int) -> Tensor:
-        """Draw the negatives of a batch uniformly: a pool (K,), ascending, or N for each example (size, N)."""
-        words = (self.settings.seed, "negatives", epoch, index)
+    def negatives(self, epoch: int, index: int) -> Tensor:
+        """Draw the negatives of a batch uniformly: a pool (K,), ascending."""
         count = self.settings.negatives
-        if self.settings.corrupt == "each":
-            return torch.randint(self.entities, (size, count), generator=torch_generator(*words))
         if self.settings.dense:
             return torch.empty(0, dtype=torch.int64)
         if count >= self.entities:
             return torch.arange(self.entities)
-        drawn = generator(*words).choice(self.entities, count, replace=False, shuffle=False)
+        random = generator(self.settings.seed, "negatives", epoch, index)
+        drawn = random.choice(self.entities, count, replace=False, shuffle=False)
         return torch.from_numpy(drawn).sort().values
 
     def arrange(self, examples: Tensor, negatives: Tensor, *, fixed: bool = False) -> Batch:
@@ -117,14 +115,9 @@ class Batches:
         backwards = backwards.index_select(0, by)
         heads = torch.where(backwards, triples[:, 2], triples[:, 0])  # (B,)
         tails = torch.where(backwards, triples[:, 0], triples[:, 2])
-        negatives = negatives.to(tails.device)
-        if negatives.dim() == 2:
-            negatives = negatives.index_select(0, by)  # (B, N)
-            position = tails
-            penalty = torch.where(negatives == tails[:, None], EXCLUDED, 0.0)
-        else:
-            position, penalty = self._true_tails(tails, negatives)
-        entities = torch.cat([heads, tails, negatives.flatten()])
+        pool = negatives.to(tails.device)
+        position, penalty = self._true_tails(tails, pool)
+        entities = torch.cat([heads, tails, pool])
         if not fixed:
             unique, slots = entities.unique(return_inverse=True)
             relations, counts = relation.unique_consecutive(return_counts=True)

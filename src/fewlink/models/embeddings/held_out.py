@@ -9,7 +9,8 @@ from torch import Tensor
 from fewlink.core.errors import FewlinkError
 from fewlink.core.metrics import realistic_rank
 from fewlink.core.seeds import generator
-from fewlink.models.embeddings.interactions import Interaction, slice_rows
+from fewlink.models.embeddings.interactions import Interaction
+from fewlink.models.embeddings.losses import slice_rows
 
 MAX_RANKED = 2000  # held-out triples; ranking more would take time and change little
 TRIPLES_PER_PIECE = 1 << 16  # known triples searched at a time

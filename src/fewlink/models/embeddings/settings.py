@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from fewlink.core.memory import PROGRAM
 from fewlink.core.settings import Device, Seed, Settings
-from fewlink.models.embeddings.interactions import SLICE_BYTES, interaction
+from fewlink.models.embeddings.interactions import interaction
+from fewlink.models.embeddings.losses import SLICE_BYTES
+
+MAX_DENSE_ENTITIES = 20_000  # with more, a step scores a sample of them: scoring all takes longer than it helps
 
 
 class EmbeddingSettings(Settings):
@@ -22,33 +24,20 @@ class EmbeddingSettings(Settings):
         description="sampled: against random entities, updating only the rows that it reads; one-vs-all: against every "
         "entity; k-vs-all: the same loss, with all tails of a head and relation in one step",
     )
-    loss: Literal["softmax", "logistic", "margin"] = Field(
-        default="softmax", description="softmax, logistic or margin; one-vs-all and k-vs-all need softmax"
-    )
-    negatives: int = Field(
-        default=8192, ge=1, description="random entities per batch (corrupt = shared) or per triple (corrupt = each)"
-    )
-    corrupt: Literal["shared", "each"] = Field(default="shared", description="whether a batch shares its negatives")
+    negatives: int = Field(default=8192, ge=1, description="random entities that the examples of a batch share")
     batch_size: int = Field(
         default=2048,
         ge=1,
         description="examples per step: triples in a direction, or heads with a relation",
     )
     epochs: int = Field(default=15, ge=1, description="passes over all triples, each in both directions")
-    optimizer: Literal["adagrad", "adam"] = Field(default="adagrad", description="adagrad or adam")
     learning_rate: float = Field(default=0.1, gt=0, description="initial learning rate")
-    schedule: Literal["constant", "linear", "cosine"] = Field(
-        default="constant",
-        description="learning rate schedule: constant, or decreasing to zero linearly or as a cosine",
+    schedule: Literal["constant", "linear"] = Field(
+        default="constant", description="learning rate schedule: constant, or decreasing linearly to zero"
     )
     n3: float = Field(
         default=0.05, ge=0, description="weight of the mean Σ|x|³ of head, relation and tail over a batch"
     )
-    lp: float = Field(
-        default=0.0, ge=0, description="weight of the mean Σ|x|^lp_power of head, relation and tail over a batch"
-    )
-    lp_power: float = Field(default=2.0, ge=1, description="power of the lp regulariser")
-    margin: float = Field(default=1.0, gt=0, description="margin of the margin loss")
     norm: int = Field(default=2, ge=1, le=2, description="p of TransE's distance, 1 or 2")
     init_scale: float = Field(default=1e-3, gt=0, description="standard deviation of the initial vectors")
     held_out: float = Field(
@@ -72,14 +61,6 @@ class EmbeddingSettings(Settings):
         interaction(info.data["model"]).check_dim(dim)
         return dim
 
-    @field_validator("loss", "corrupt")
-    @classmethod
-    def _fits_regime(cls, value: str, info: ValidationInfo) -> str:
-        needed = {"loss": "softmax", "corrupt": "shared"}[str(info.field_name)]
-        if info.data.get("regime", "sampled") != "sampled" and value != needed:
-            raise ValueError(f"it must be {needed} when regime is {info.data['regime']}")
-        return value
-
     @field_validator("mixed_precision")
     @classmethod
     def _on_gpu(cls, mixed_precision: bool, info: ValidationInfo) -> bool:
@@ -98,9 +79,8 @@ class EmbeddingSettings(Settings):
         Training on a GPU also needs memory of the CPU, where vectors are made and saved.
         """
         table = 4.0 * entities * self.dim
-        optimizer = {"adagrad": table, "adam": 2 * table + 4 * entities}[self.optimizer]
         others = 4.0 * 2 * relations * interaction(self.model).relation_width(self.dim)
-        needs = {"vectors": table * (1 + (self.held_out > 0)) + others, "the optimizer": optimizer + others}
+        needs = {"vectors": table * (1 + (self.held_out > 0)) + others, "the optimizer": table + others}
         if device == self.device and self.dense:
             needs["gradients of every entity"] = 2 * table
         if device == "cpu":  # triples as passed in, as trained on, and their order
@@ -108,15 +88,10 @@ class EmbeddingSettings(Settings):
         columns = entities if self.dense else self.negatives
         score = interaction(self.model, self.norm).bytes_per_score(self.dim)
         scores = min(1.0 * self.batch_size * columns * score, SLICE_BYTES["cuda"])
-        gathered = 4.0 * self.batch_size * (2 + self.negatives * (self.corrupt == "each")) * self.dim
+        gathered = 8.0 * self.batch_size * self.dim
         order = 8 if 2 * triples < 1 << 31 else 16
         return {**needs, "triples": (12.0 + order) * triples, "a step": 3 * scores + 8 * gathered}
 
     def rate_at(self, step: int, steps: int) -> float:
         """The learning rate at one of `steps` steps."""
-        share = step / steps
-        if self.schedule == "linear":
-            return self.learning_rate * (1 - share)
-        if self.schedule == "cosine":
-            return self.learning_rate * (1 + math.cos(math.pi * share)) / 2
-        return self.learning_rate
+        return self.learning_rate * (1 - step / steps if self.schedule == "linear" else 1)

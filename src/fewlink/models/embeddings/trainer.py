@@ -21,16 +21,16 @@ from torch import Tensor
 from fewlink.core import memory
 from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, reading
-from fewlink.models.embeddings.batches import Answers, Batch, batches_of, torch_generator
-from fewlink.models.embeddings.checkpoint import load_state, save_state, triples_digest
-from fewlink.models.embeddings.cuda_graph import CUDAGraphEpochs
+from fewlink.models.embeddings.batches import Batch, batches_of, torch_generator
+from fewlink.models.embeddings.gpu import CUDAGraphEpochs, Rate
 from fewlink.models.embeddings.held_out import HeldOut, choose_held_out
-from fewlink.models.embeddings.interactions import LOSSES, AnswersLoss, EachLoss, Interaction, PoolLoss, interaction
-from fewlink.models.embeddings.optimizers import Rate
-from fewlink.models.embeddings.parameters import DenseParameters, SparseParameters
+from fewlink.models.embeddings.interactions import Interaction, interaction
+from fewlink.models.embeddings.losses import AnswersLoss, PoolLoss, n3
 from fewlink.models.embeddings.settings import EmbeddingSettings
+from fewlink.models.embeddings.state import load_state, save_state, triples_digest
 from fewlink.models.embeddings.table import Embeddings
 
+EPSILON = 1e-10  # of Adagrad, as in torch
 CHECK_EVERY = 64  # batches between checks of the losses on a GPU, where each check waits for the device
 
 
@@ -90,56 +90,79 @@ def step_loss(
     is scored.
     """
     size = len(batch)
+    q = rule.query_segments(rows[:size], relation_rows, batch.counts)  # (B, d)
     if batch.answers is not None:
-        q = rule.query_segments(rows[:size], relation_rows, batch.counts)  # (B, d)
         value = AnswersLoss.apply(q, all_rows, *batch.answers, rule, settings.mixed_precision)  # type: ignore[no-untyped-call]
-        return value / batch.size, _answers_penalty(rule, settings, batch, batch.answers, rows, relation_rows)
-    h, t, others = rows.split([size, size, len(rows) - 2 * size])  # (B, d), (B, d), (K or B·N, d)
-    q = rule.query_segments(h, relation_rows, batch.counts)  # (B, d)
-    loss = LOSSES[settings.loss]
-    if settings.corrupt == "each":
-        each = others.view(*batch.penalty.shape, others.shape[-1])  # (B, N, d)
-        scores = rule.compare(q.unsqueeze(1), each) + batch.penalty  # (B, N)
-        value = EachLoss.apply(rule.compare(q, t), scores, loss, settings.margin)  # type: ignore[no-untyped-call]
     else:
-        pool = others if all_rows is None else all_rows
-        value = PoolLoss.apply(  # type: ignore[no-untyped-call]
-            q,
-            t,
-            pool,
-            batch.position,
-            batch.penalty,
-            rule,
-            loss,
-            settings.margin,
-            settings.mixed_precision,
-        )
-    value = value / batch.size
+        t = rows[size : 2 * size]  # (B, d)
+        pool = rows[2 * size :] if all_rows is None else all_rows
+        places = (batch.position, batch.penalty)
+        value = PoolLoss.apply(q, t, pool, *places, rule, settings.mixed_precision)  # type: ignore[no-untyped-call]
     penalty = value.new_zeros(())
-    for weight, power in ((settings.n3, 3.0), (settings.lp, settings.lp_power)):
-        if weight:
-            ends = rule.powers(rows[: 2 * size], power).sum()
-            penalty = penalty + weight / batch.size * (ends + (rule.powers(relation_rows, power) * batch.counts).sum())
-    return value, penalty
+    if settings.n3:
+        penalty = settings.n3 / batch.size * _n3_of(rule, batch, rows, relation_rows)
+    return value / batch.size, penalty
 
 
-def _answers_penalty(
-    rule: Interaction,
-    settings: EmbeddingSettings,
-    batch: Batch,
-    answers: Answers,
-    rows: Tensor,
-    relation_rows: Tensor,
-) -> Tensor:
-    """The regulariser of a k-vs-all batch: head and relation count once for each of their tails."""
+def _n3_of(rule: Interaction, batch: Batch, rows: Tensor, relation_rows: Tensor) -> Tensor:
+    """The sum of Σ|z|³ of head, relation and tail over a batch; in k-vs-all, over all tails of each example."""
     size = len(batch)
-    penalty = rows.new_zeros(())
-    for weight, power in ((settings.n3, 3.0), (settings.lp, settings.lp_power)):
-        if weight:
-            relations = rule.powers(relation_rows, power).repeat_interleave(batch.counts, output_size=size)  # (B,)
-            queries = (rule.powers(rows[:size], power) + relations) * answers.counts
-            penalty = penalty + weight / batch.size * (queries.sum() + rule.powers(rows[size:], power).sum())
-    return penalty
+    relations = n3(rule, relation_rows)  # (V,)
+    if batch.answers is None:
+        return n3(rule, rows[: 2 * size]).sum() + (relations * batch.counts).sum()
+    of_examples = relations.repeat_interleave(batch.counts, output_size=size)  # (B,)
+    queries = (n3(rule, rows[:size]) + of_examples) * batch.answers.counts
+    return queries.sum() + n3(rule, rows[size:]).sum()
+
+
+class Tables:
+    """The vectors of entities (E, d) and relations (2R, w), which Adagrad updates.
+
+    s ← s + g²; x ← x − rate · g / (√s + ε) (Duchi, Hazan and Singer, JMLR 2011). A row with a zero gradient does not
+    change, so updating only the rows that a batch touches gives exactly the dense result.
+    """
+
+    def __init__(self, vectors: dict[str, Tensor]) -> None:
+        self.vectors = vectors
+        self.squares = {name: torch.zeros_like(table) for name, table in vectors.items()}
+
+    def gather(self, batch: Batch, dense: bool) -> list[Tensor]:
+        """The rows that the loss of a batch reads: of entities (M, d), relations (V, w) and, if dense, all (E, d)."""
+        rows = [
+            self.vectors["entities"].index_select(0, batch.entities),
+            self.vectors["relations"].index_select(0, batch.relations),
+        ]
+        return [*rows, self.vectors["entities"].detach()] if dense else rows
+
+    def update(self, batch: Batch, gradients: Sequence[Tensor], rate: Rate) -> None:
+        """Update the tables by the gradients of the gathered rows."""
+        of_rows, of_relations, *of_all = gradients
+        if batch.filled is not None:  # padded relations have the gradient of the last
+            of_relations = of_relations.index_select(0, batch.filled[1])
+        if of_all:
+            of_all[0].index_add_(0, batch.entities, of_rows)  # (E, d)
+            relations = torch.zeros_like(self.vectors["relations"])
+            self._step_all("entities", of_all[0], rate)
+            self._step_all("relations", relations.index_copy_(0, batch.relations, of_relations), rate)
+            return
+        merged = of_rows.new_zeros(len(batch.unique), of_rows.shape[1]).index_add_(0, batch.slots, of_rows)
+        if batch.filled is not None:
+            merged = merged.index_select(0, batch.filled[0])
+        self._step("entities", merged, rate, batch.unique)
+        self._step("relations", of_relations, rate, batch.relations)
+
+    def _step(self, name: str, gradient: Tensor, rate: Rate, rows: Tensor) -> None:
+        """Update rows (U,) by a gradient (U, w); a repeated row has the same gradient and is updated once."""
+        squares = self.squares[name].index_select(0, rows).addcmul_(gradient, gradient)  # (U, w)
+        self.squares[name].index_copy_(0, rows, squares)
+        move = torch.div(gradient, squares.sqrt_().add_(EPSILON), out=squares).mul_(rate)
+        table = self.vectors[name]
+        table.index_copy_(0, rows, table.index_select(0, rows).sub_(move))
+
+    def _step_all(self, name: str, gradient: Tensor, rate: Rate) -> None:
+        """Update all rows by a gradient of the table's shape."""
+        squares = self.squares[name].addcmul_(gradient, gradient)
+        self.vectors[name].sub_((gradient / squares.sqrt().add_(EPSILON)).mul_(rate))
 
 
 class EmbeddingTrainer:
@@ -168,7 +191,7 @@ class EmbeddingTrainer:
             "entities": self._initial("entities", entities, settings.dim),
             "relations": self._initial("relations", 2 * relations, self.rule.relation_width(settings.dim)),
         }
-        self.parameters = (DenseParameters if settings.dense else SparseParameters)(vectors, settings)
+        self.tables = Tables(vectors)
         self.best: dict[str, Tensor] = {}
         self.best_mrr = -1.0
         self.waited = 0
@@ -237,11 +260,11 @@ class EmbeddingTrainer:
 
     def step(self, batch: Batch, rate: Rate) -> Tensor:
         """Update the tables by one batch, and return its loss with the regulariser, a scalar."""
-        leaves = [rows.requires_grad_() for rows in self.parameters.gather(batch)]
+        leaves = [rows.requires_grad_() for rows in self.tables.gather(batch, self.settings.dense)]
         value, penalty = step_loss(self.rule, self.settings, batch, *leaves)
         loss = value + penalty
         gradients = torch.autograd.grad(loss, leaves)
-        self.parameters.update(batch, gradients, rate)
+        self.tables.update(batch, gradients, rate)
         return loss.detach()
 
     def _check_losses(self, losses: Tensor) -> None:
@@ -257,7 +280,7 @@ class EmbeddingTrainer:
 
     def _evaluate(self) -> float | None:
         """The held-out MRR, if it is due. Keeps the best vectors, and raises if a vector is not finite."""
-        for name, table in self.parameters.vectors.items():
+        for name, table in self.tables.vectors.items():
             if not math.isfinite(float(table.sum())):
                 raise FewlinkError(
                     f"the {name} table is not finite after epoch {self.done}, batch {len(self.batches)}: "
@@ -265,11 +288,11 @@ class EmbeddingTrainer:
                 )
         if self.held_out is None or (self.done % self.settings.evaluate_every and self.done < self.settings.epochs):
             return None
-        mrr = self.held_out.mrr(self.rule, **self.parameters.vectors)
+        mrr = self.held_out.mrr(self.rule, **self.tables.vectors)
         if mrr > self.best_mrr:
             self.best_mrr = mrr
             self.waited = 0
-            for name, table in self.parameters.vectors.items():
+            for name, table in self.tables.vectors.items():
                 self.best.setdefault(name, torch.empty_like(table)).copy_(table)
         else:
             self.waited += 1
@@ -277,10 +300,9 @@ class EmbeddingTrainer:
 
     def save(self, path: Path) -> None:
         """Write the state of the run, so that `load` can continue it."""
-        tensors = dict(self.parameters.vectors)
+        tensors = dict(self.tables.vectors)
         tensors |= {f"best.{name}": table for name, table in self.best.items()}
-        for name, state in self.parameters.states.items():
-            tensors |= {f"{name}.{key}": values for key, values in state.items()}
+        tensors |= {f"{name}.squares": squares for name, squares in self.tables.squares.items()}
         facts = {
             "settings": self.settings.as_dict(),
             "triples": self.trained_on,
@@ -295,14 +317,11 @@ class EmbeddingTrainer:
     def load(self, path: Path) -> None:
         """Continue from the state that `save` wrote."""
         tensors, facts = load_state(path, self.settings, self.trained_on, self.device)
-        vectors = self.parameters.vectors
-        states = self.parameters.states
+        vectors = self.tables.vectors
         with reading(path, "remove it to start again"):
-            self.parameters.vectors = {name: tensors[name].view_as(table) for name, table in vectors.items()}
+            self.tables.vectors = {name: tensors[name].view_as(table) for name, table in vectors.items()}
+            self.tables.squares = {name: tensors[f"{name}.squares"] for name in vectors}
             self.best = {name: tensors[f"best.{name}"] for name in vectors if f"best.{name}" in tensors}
-            self.parameters.states = {
-                name: {key: tensors[f"{name}.{key}"] for key in state} for name, state in states.items()
-            }
             self.done = facts["done"]
             self.waited = facts["waited"]
             self.seconds = facts["seconds"]
@@ -312,7 +331,7 @@ class EmbeddingTrainer:
 
     def result(self) -> Embeddings:
         """The best vectors, on the CPU."""
-        best = self.best or self.parameters.vectors
+        best = self.best or self.tables.vectors
         facts = {"epochs": self.done, "seconds": self.seconds, "held_out_mrr": self.best_mrr if self.best else None}
         return Embeddings(
             best["entities"].cpu(),

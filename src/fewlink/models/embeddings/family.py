@@ -10,7 +10,7 @@ import torch
 
 from fewlink.core.errors import FewlinkError
 from fewlink.models.contract import Question
-from fewlink.models.embeddings import INTERACTIONS, Embeddings, EmbeddingSettings, train
+from fewlink.models.embeddings import INTERACTIONS, Embeddings, EmbeddingSettings
 from fewlink.models.family import BaselineFamily, Prepared, Reporter
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.training_graph import training_triples
@@ -30,9 +30,8 @@ class EmbeddingScorer:
             raise FewlinkError(
                 f"the embeddings were trained without references of '{question.relation}': train them with references"
             )
-        heads, candidates = (
-            torch.from_numpy(ids.astype(np.int64)).to(self.device) for ids in (question.heads, question.candidates)
-        )
+        heads = torch.from_numpy(question.heads.astype(np.int64)).to(self.device)
+        candidates = torch.from_numpy(question.candidates.astype(np.int64)).to(self.device)
         relation = torch.full_like(heads, self.rows[question.relation])
         return self.embeddings.score_all(heads, relation, candidates)
 
@@ -76,6 +75,8 @@ def train_baseline(
 
     Early stopping, if the settings enable it, holds out background triples only.
     """
+    from fewlink.models.embeddings.trainer import train
+
     data = training_triples(benchmark, with_train_tasks=True, shots=shots, draw=draw, seed=seed)
     sizes = len(benchmark.graph.entities), len(data.relations)
     embeddings = train(data.triples, *sizes, settings, on_epoch=on_epoch, protected=~data.background)

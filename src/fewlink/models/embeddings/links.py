@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from fewlink.core.errors import FewlinkError
-from fewlink.models.embeddings import Embeddings, EmbeddingSettings, train
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings
+from fewlink.models.embeddings.settings import MAX_DENSE_ENTITIES
+from fewlink.models.embeddings.trainer import train
 from fewlink.models.family import Reporter
 
 DIMS = {"rescal": 100}  # 512 for all other models
-MAX_DENSE_ENTITIES = 20_000  # with more entities, a step scores a sample of them
 GRID = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)  # values of the searched setting
 TRIAL_EPOCHS = 5
 

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from fewlink.core.threads import prefetch, prefetch_indexed
 from fewlink.models.embeddings.batches import Batch, Batches
-from fewlink.models.embeddings.optimizers import Rate
 
 WARM_UP_STEPS = 3  # eager steps before the capture
 STEPS_AT_ONCE = 64  # steps whose negatives are drawn together
 MAX_DRAWN_BYTES = 64 << 20  # of those negatives
 
+Rate = float | Tensor  # of learning; a tensor on the device in a captured step
 Step = Callable[[Batch, Rate], Tensor]
 """Updates the tables by a batch at a learning rate; returns the loss, a scalar."""
 
@@ -36,7 +36,7 @@ class CUDAGraphEpochs:
         self.orders = prefetch_indexed(batches.order, settings.epochs)
         self.order: Tensor | None = None
         self.places = torch.arange(self.size, device=device)
-        one = batches.negatives(0, 0, self.size)
+        one = batches.negatives(0, 0)
         self.block = max(1, min(STEPS_AT_ONCE, MAX_DRAWN_BYTES // max(1, one.nbytes)))
         self.drawn = torch.empty(self.block, *one.shape, dtype=one.dtype, device=device)
         self.rates, self.losses = (torch.zeros(len(batches), device=device) for _ in range(2))
@@ -70,7 +70,7 @@ class CUDAGraphEpochs:
             start = time.perf_counter()
         if self.full < len(self.batches):
             examples = self.order[self.full * self.size :]
-            last = self.batches.arrange(examples, self.batches.negatives(epoch, self.full, len(examples)))
+            last = self.batches.arrange(examples, self.batches.negatives(epoch, self.full))
             self.losses[self.full] = step(last, rates[self.full])
         check(self.losses)
         return self.losses, waited
@@ -79,7 +79,7 @@ class CUDAGraphEpochs:
         """Yield the negatives (block, …) of the steps of an epoch."""
         for first in range(0, self.full, self.block):
             steps = range(first, min(first + self.block, self.full))
-            yield torch.stack([self.batches.negatives(epoch, index, self.size) for index in steps])
+            yield torch.stack([self.batches.negatives(epoch, index) for index in steps])
 
     def _advance(self, step: Step) -> None:
         """Run one step: eagerly at first, then captured, then replayed."""
