@@ -22,9 +22,9 @@ import numpy as np
 
 from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.graph import Graph, compile_graph
-from fewlink.models.embeddings.links import link_settings
 from fewlink.models.embeddings.trainer import train
 from fewlink.models.trail.shipped import shipped_scorer
+from link_training import link_settings
 from measure import print_table, write_record
 from pretrain import POOL, Links
 

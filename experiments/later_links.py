@@ -34,12 +34,12 @@ from fewlink.models.baselines import learning_free
 from fewlink.models.contract import Question, Scorer
 from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.embeddings.family import EmbeddingScorer, train_baseline
-from fewlink.models.embeddings.links import link_settings, train_links
 from fewlink.models.published import PUBLISHED, model_of
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks.benchmark import Benchmark, Task
 from fewlink.tasks.candidates import task_of_pairs
 from fewlink.tasks.catalogue import attack_dates, attack_graph
+from link_training import link_settings, train_links
 
 NAME = "attack-2023"  # of the benchmark in records
 LAST_DAY = "2023-12-31"  # of the frozen graph

@@ -63,7 +63,6 @@ from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Question, Scorer
 from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.embeddings.family import EmbeddingScorer
-from fewlink.models.embeddings.links import link_settings
 from fewlink.models.embeddings.trainer import train
 from fewlink.models.published import PUBLISHED
 from fewlink.models.run import RunConfig
@@ -78,6 +77,7 @@ from fewlink.models.weights import check_weights
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.benchmark import Task, sorted_pairs
 from fewlink.tasks.candidates import Candidates, candidates_of
+from link_training import link_settings
 
 FORMAT = "fewlink-unseen-graphs/1"
 SEED = 0  # of everything that is drawn
