@@ -1,11 +1,10 @@
 """Bulk work on one and two workers with one thread each: the time it took, and equal files.
 
 python benchmarks/bulk.py nell-one concept:musicartistgenre attack campaign_uses_tool … [--heads 600] [--workers 1 2]
-    [--fast]
 
 Graphs and a relation of each. `complete` ranks tails for the first heads that it would choose. `seconds` count from the
 question to the file, the start of the workers included. `load` is the number of processes that wanted a core in the
-minute before: the cores must be idle. Writes records/bulk.json or, with `--fast`, records/bulk-fast.json.
+minute before: the cores must be idle. Writes records/bulk.json.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import torch
 from fewlink.core.engine import Engine
 from fewlink.core.memory import keep_freed
 from fewlink.linker import Linker, load
-from fewlink.linker.complete import FAST_EDGES, plausible_heads
+from fewlink.linker.complete import plausible_heads
 from measure import print_table, write_record
 
 
@@ -46,15 +45,12 @@ def main() -> None:
     parser.add_argument("graphs", nargs="+", metavar="GRAPH RELATION")
     parser.add_argument("--heads", type=int, default=600)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--fast", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed()  # as the command does
     rows = []
     for graph, relation in zip(options.graphs[::2], options.graphs[1::2], strict=True):
         linker = load(graph)
-        if options.fast:
-            linker.limit_edges(FAST_EDGES)
         ids = plausible_heads(linker.graph, linker.resolve(relation=relation).references)[: options.heads]
         heads = [linker.graph.entities[int(head)] for head in ids]
         with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +60,7 @@ def main() -> None:
                 print(rows[-1], flush=True)
             assert len({file.read_bytes() for file in files}) == 1, "the files differ"
     print_table(rows)
-    write_record("bulk-fast" if options.fast else "bulk", {"rows": rows})
+    write_record("bulk", {"rows": rows})
 
 
 if __name__ == "__main__":

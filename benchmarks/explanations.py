@@ -31,7 +31,6 @@ from fewlink.graph import Graph
 from fewlink.models.contract import Question, Reasons, best_tails
 from fewlink.models.trail.network import TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trail.removal import Pair, hops
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import read_weights, shipped
 from fewlink.tasks import Benchmark, open_benchmark
@@ -99,6 +98,16 @@ def random_triples(
     return drawn
 
 
+def hops(sources: np.ndarray, targets: np.ndarray, nodes: int, begin: np.ndarray, far: int) -> np.ndarray:
+    """How many edges each node is away from the nearest of `begin`, in either direction, or `far` if more: (nodes,)."""
+    found = np.full(nodes, far)
+    found[begin] = 0
+    for distance in range(1, far):
+        reached = targets[found[sources] == distance - 1]
+        found[reached[found[reached] == far]] = distance
+    return found
+
+
 def deletions(
     benchmark: Benchmark, network: TrailNetwork, heads: int, draws: int, shots: int
 ) -> Iterator[Deletion | None]:
@@ -135,10 +144,10 @@ def delete(
     sets = [named, *(random_triples(graph, starts, tail, lengths, named, rng) for _ in range(draws))]
     if any(len(triples) < len(named) for triples in sets):
         return None
-    known = scorer.known_task(references)
-    pair = Pair.of(scorer.network, known.encoded, scorer.graph.edges, known.references, known.edges, head, tail)
-    removals = [pair.cone.find(placed(pair, triples)) for triples in sets]
-    whole, *left = pair.scores([np.zeros(0, np.int64), *removals]).tolist()
+    pair = scorer.pair(scorer.known_task(references), head, tail)
+    removals = [pair.both_ways(pair.places(*zip(*triples, strict=True))) for triples in sets]
+    whole = float(pair.score(*pair.states))
+    left = pair.scores(removals).tolist()
     again = [score_without(scorer.network, graph, triples, references, head, tail) for triples in sets]
     return Deletion(
         len(named),
@@ -149,14 +158,6 @@ def delete(
         sum(len(set(entities)) < len(entities) for entities in reasons.entities),
         seconds,
     )
-
-
-def placed(pair: Pair, triples: Triples) -> np.ndarray:
-    """Triples of entities as places in the pair's cone, without those that are not in it."""
-    ids = np.array(sorted(triples))
-    inside = np.isin(ids[:, [0, 2]], pair.cone.nodes).all(1)
-    ids = ids[inside]
-    return np.stack([pair.cone.place(ids[:, 0]), ids[:, 1], pair.cone.place(ids[:, 2])], 1)
 
 
 def score_without(

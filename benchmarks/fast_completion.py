@@ -1,4 +1,4 @@
-"""What `complete --fast` loses and gains: hidden pairs found again, and heads a second, with all edges and near heads.
+"""What `complete` loses and gains by reading parts of a graph near each head: pairs found again, heads a second.
 
 python benchmarks/fast_completion.py NELL-ONE [--graphs FOLDER NAME …] [--relations 12] [--heads 40] [--edges 10000 …]
 
@@ -23,9 +23,8 @@ import torch
 
 from fewlink.core.metrics import realistic_rank
 from fewlink.core.seeds import generator
-from fewlink.linker.complete import FAST_EDGES
 from fewlink.models.contract import Question
-from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.scorer import NEAR_EDGES, TrailScorer
 from fewlink.models.trail.shipped import shipped_scorer
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.benchmark import Task
@@ -72,7 +71,7 @@ def measured(case: Case, edges: int | None) -> tuple[np.ndarray, np.ndarray, flo
     """The rank of each asked tail (q,), infinite if it is no candidate; the first tail (q,); and seconds."""
     scorer = case.scorer.with_vectors(None if (v := case.scorer.graph.vectors) is None else v.numpy())
     if edges is not None:
-        scorer.limit_edges(edges)
+        scorer.near_edges = edges
     candidates = open_candidates(scorer.graph.graph, case.references)
     question = Question("", case.references, case.asked[:, 0], candidates)
     scorer(Question("", case.references, case.asked[:1, 0], candidates))
@@ -95,7 +94,7 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", default=[], metavar="FOLDER NAME")
     parser.add_argument("--relations", type=int, default=12)
     parser.add_argument("--heads", type=int, default=40)
-    parser.add_argument("--edges", type=int, nargs="+", default=[FAST_EDGES])
+    parser.add_argument("--edges", type=int, nargs="+", default=[NEAR_EDGES])
     options = parser.parse_args()
     torch.set_num_threads(1)
     sizes = options.relations, options.heads

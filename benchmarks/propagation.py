@@ -28,7 +28,8 @@ from fewlink.graph import Graph
 from fewlink.models.contract import Question
 from fewlink.models.trail.episodes import bands_of
 from fewlink.models.trail.learner import TrailLearner, network_of
-from fewlink.models.trail.network import TrailNetwork
+from fewlink.models.trail.network import HEAD, TrailNetwork
+from fewlink.models.trail.propagate import Edges, head_places, marked, propagate
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
@@ -150,6 +151,10 @@ def questions(graph: Graph, network: TrailNetwork, options: Any) -> list[dict[st
     queries = 1 if options.device == "cpu" else 8
     known = scorer.known_task(references)
     some = torch.from_numpy(heads[:queries].astype(np.int64)).to(options.device)[None]
+    edges = Edges(read.edges, known.local.edges())
+    weights = network.weights(known.local, known.encoded, HEAD)
+    marks = network.head_marks(known.encoded, queries)
+    begin = marked(head_places(some), marks, read.edges.nodes, 1, queries).to(scorer.dtype)
     turn = itertools.count()
 
     def ask(count: int) -> Tensor:
@@ -160,11 +165,9 @@ def questions(graph: Graph, network: TrailNetwork, options: Any) -> list[dict[st
         return torch.as_tensor(scorer(Question("", pairs[first : first + 3], heads[:1], candidates)))
 
     works: dict[str, Callable[[], Any]] = {
-        "a new relation with 3 references": lambda: scorer.read_tasks([references]),
-        f"a new relation with {len(pairs):,} references": lambda: scorer.read_tasks([pairs]),
-        f"propagation, {queries} heads": lambda: network.head_states(
-            read, known.references, known.encoded, some, scorer.dtype
-        ),
+        "a new relation with 3 references": lambda: scorer._read_tasks([references]),
+        f"a new relation with {len(pairs):,} references": lambda: scorer._read_tasks([pairs]),
+        f"propagation, {queries} heads": lambda: propagate(edges, begin, weights),
         "question, new relation": ask_anew,
         "question, same relation": lambda: ask(1),
         f"question, {len(heads)} heads": lambda: ask(len(heads)),

@@ -59,7 +59,8 @@ class Forgetful(Counted):
         super().__init__()
         self.hidden: list[str] = []
 
-    def limit_edges(self, edges: int) -> None: ...
+    def for_many_heads(self) -> Self:
+        return self
 
     def without_names(self) -> Self:
         return self

@@ -119,7 +119,7 @@ def test_scores_are_the_same_and_a_hidden_relation_is_not_copied(both: tuple[Gra
     scores = []
     for graph in both:
         scorer = shipped_scorer(graph, names=False)
-        scorer.limit_edges(120)
+        scorer.near_edges = 120
         scores.append(scorer(question))
         hiding = scorer.without(graph.relations[0])
         assert (hiding.graph.graph is graph) == (graph.counted is not None)
@@ -143,10 +143,9 @@ def test_a_hidden_relation_does_not_choose_what_is_read_of_a_large_graph(
     reasons = scorer.explain(np.array([[4, 5]]), 0, 5)
     assert not {1, 2} & {entity for path in reasons.entities for entity in path}
     if near:
-        monkeypatch.setattr("fewlink.models.trail.scorer.NEARBY", 0)
-        scorer.limit_edges(60)
+        scorer.near_edges = 60
         with torch.no_grad():
-            around = scorer._surroundings_of(known)
+            around = scorer._surroundings(known)
         assert set(Near.of(around, np.array([0])).entities.tolist()) == {0, 3, 4, 5, 6}
     parts, grown = [], graph_part
     monkeypatch.setattr(
@@ -169,7 +168,7 @@ def test_a_large_graph_is_asked_without_reading_all_edges(
     _, large = both
     linker = Linker.shipped(Benchmark("large", large, {"train": [], "dev": [], "test": []}))
     if near:
-        linker.limit_edges(3)
+        linker.scorer.near_edges = 3
     heads = large.slots[0][:5].tolist()
     pairs = [(large.entities[head], large.entities[int(large.tail_ids[large.offsets[head]])]) for head in heads[:3]]
     linker.predict(pairs, heads=[large.entities[heads[3]]], k=3, explain=True)

@@ -17,7 +17,6 @@ from tests.linker.graphs import people
 from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError
 from fewlink.linker import Linker
-from fewlink.models.contract import capabilities
 
 pytestmark = pytest.mark.slow
 
@@ -88,16 +87,3 @@ def test_an_address_where_nothing_answers() -> None:
     pytest.importorskip("distributed")
     with pytest.raises(FewlinkError, match=r"tcp://127\.0\.0\.1:9"):
         Engine("tcp://127.0.0.1:9")
-
-
-def test_a_fast_completion_is_that_of_one_process(tmp_path: Path) -> None:
-    fast = Linker.shipped(benchmark_of(people("country0 speaks lang0")))
-    fast.limit_edges(20)
-    assert capabilities(fast.scorer).edges_read == 20
-    files = [tmp_path / name for name in ("one.tsv", "two.tsv", "whole.tsv")]
-    for file, found, engine in zip(
-        files, (fast, fast, linker()), (None, Engine("processes:2", seconds_here=0), None), strict=True
-    ):
-        found.complete(relation="speaks", top=300, k=3, out=file, engine=engine)
-    one, two, whole = (file.read_bytes() for file in files)
-    assert one == two != whole

@@ -158,13 +158,3 @@ def test_what_cannot_be_read_raises(triples: Path, tmp_path: Path) -> None:
         fewlink.load("umls", names="names.tsv")
     with pytest.raises(FewlinkError, match="leave out bench"):
         fewlink.load(triples, bench="umls")
-
-
-def test_a_limit_of_edges_changes_what_is_read(triples: Path) -> None:
-    linker = fewlink.load(triples)
-    whole = linker.predict(REFERENCES, ["alga"], k=5)
-    linker.limit_edges(20)
-    assert linker.predict(REFERENCES, ["alga"], k=5) != whole
-    rules = Linker(umls(), fewlink.learning_free("rules", umls().graph))
-    with pytest.raises(FewlinkError, match="rules"):
-        rules.limit_edges(20)

@@ -9,7 +9,7 @@ import torch
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines import learning_free
 from fewlink.models.cached import CachedScorer
-from fewlink.models.contract import Question, best_tails, cached
+from fewlink.models.contract import Question, best_tails
 from fewlink.tasks import open_benchmark
 
 REFERENCES = np.array([[0, 1]], np.int32)
@@ -69,7 +69,7 @@ def test_other_references_are_scored_anew() -> None:
 
 
 def test_the_size_of_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached, "MAX_SCORES", 3)
+    monkeypatch.setattr("fewlink.models.cached.MAX_SCORES", 3)
     counting = Counting()
     scorer = CachedScorer(counting)
     for _ in range(2):

@@ -13,7 +13,7 @@ import torch
 from tests.conftest import id_graph
 from torch import Tensor
 
-from fewlink.models.trail.network import Layer
+from fewlink.models.trail.propagate import Layer
 from fewlink.propagation.edges import RELATION_SEGMENT, ROW_SEGMENT, EdgeTable
 from fewlink.propagation.product import (
     ExtraEdges,

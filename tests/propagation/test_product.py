@@ -238,7 +238,7 @@ def test_edges_of_some_rows_and_from_some_sources(triples: list[Edge], rows: lis
     table, x, w = EdgeTable.of(id_graph(triples)), states(0, ENTITIES)[:, 0], weights(1, RELATIONS)[0]
     x[[node for node in range(ENTITIES) if node not in sources]] = 0
     expected = relational_product(x[:, None].contiguous(), w[None], table)[rows, 0]
-    some = table.by_tail.row_edges(False).of(torch.tensor(rows, dtype=torch.long))
+    some, _ = table.by_tail.row_edges(False).of(torch.tensor(rows, dtype=torch.long))
     kept = torch.isin(some.sources, torch.tensor(sources, dtype=torch.int32))
     for edges in (some, some.only(kept, some.sources)):
         found = torch.zeros_like(expected)

@@ -34,7 +34,6 @@ from fewlink.tasks.kinds import of_kind
 
 FORMAT = "fewlink-completion/2"
 HEADS_PER_BATCH = 32
-FAST_EDGES = 10_000  # to read near each head if a completion is to be fast
 SUFFIX = ".part"
 REMEDY = "remove it to start over"
 JSON_LINES = (".jsonl", ".json", ".ndjson")

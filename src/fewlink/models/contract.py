@@ -157,14 +157,14 @@ class ExplainingScorer(Protocol):
 
 @runtime_checkable
 class GraphScorer(Protocol):
-    """A scorer that reads a graph, and can be limited to some of its edges or relations."""
+    """A scorer that reads a graph, and can do without some of its edges or relations."""
 
     name: str
 
     def __call__(self, question: Question) -> torch.Tensor | np.ndarray: ...
 
-    def limit_edges(self, edges: int) -> None:
-        """Read about this many edges around each head."""
+    def for_many_heads(self) -> Self:
+        """The same model; of a large graph, it may read only a part near each head, which is faster for many heads."""
         ...
 
     def without(self, relation: str) -> Scorer:

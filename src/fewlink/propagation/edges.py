@@ -81,11 +81,11 @@ class RowEdges(Memo):
     edges: Tensor
     pairs: Tensor
 
-    def of(self, rows: Tensor) -> RowEdges:
-        """Those of some rows (n,), one after the other; on the CPU."""
+    def of(self, rows: Tensor) -> tuple[RowEdges, Tensor]:
+        """Those of some rows (n,), one after the other, and their places among all; on the CPU."""
         pairs, pair_offsets = _joined(self.pairs, rows)
         edges, edge_offsets = _joined(self.edges, pairs)
-        return RowEdges(
+        chosen = RowEdges(
             self.sources[edges],
             self.source_fans[edges],
             self.relations[pairs],
@@ -93,6 +93,7 @@ class RowEdges(Memo):
             edge_offsets,
             pair_offsets,
         )
+        return chosen, edges
 
     def only(self, kept: Tensor, sources: Tensor) -> RowEdges:
         """Those at which `kept` (e,) is true, with other numbers (e,) of their sources."""

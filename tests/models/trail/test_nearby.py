@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
 from tests.conftest import id_graph
 from tests.models.trail.cases import network_of, random_graph
-from tests.models.trail.test_scorer import SHAPE, by_network, question_of, scorer_of
+from tests.models.trail.test_scorer import SHAPE, by_network, on_parts, question_of, scorer_of
 
-from fewlink.models.contract import Question
-from fewlink.models.trail import nearby
-from fewlink.models.trail import scorer as module
 from fewlink.models.trail.nearby import LEAST, Near, Surroundings, Worth
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
@@ -61,13 +56,13 @@ def test_few_edges_are_those_on_the_way_to_worthy_entities() -> None:
     assert {(2, 1, 3), (3, 3, 2)} <= messages(near) and (4, 1, 1) in messages(near)
 
 
-def test_of_an_entity_with_very_many_edges_the_worthiest_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearby, "FEWEST", 3)
-    worth = np.ones(11)
+def test_of_an_entity_with_very_many_edges_the_worthiest_are_taken() -> None:
+    graph = id_graph([(0, 0, tail) for tail in range(1, 40)], 41, 1)
+    worth = np.ones(41)
     worth[[5, 8]] = 50.0
-    around = surroundings(Worth(None, worth), 30)
-    assert around.sizes(np.array([1, 2, 3])).tolist() == [3, 2, 2]
-    assert sorted(around.edges(np.array([1])).targets.tolist()) == [2, 5, 8]  # 2 is alone with its relation, as 0 is
+    around = Surroundings(graph, np.array([[1, 40]]), Worth(None, worth), 100)
+    taken = around.edges(np.array([0])).targets.tolist()
+    assert len(taken) == around.sizes(np.array([0]))[0] == 10 and {5, 8} < set(taken)
 
 
 def test_worth_is_the_share_of_walks_that_soon_end_at_what_the_references_suggest() -> None:
@@ -82,28 +77,11 @@ def test_worth_is_the_share_of_walks_that_soon_end_at_what_the_references_sugges
     assert part.at(np.array([7, 3, 2])).tolist() == [2.5, LEAST, 1.5]
 
 
-def near_scorer(seed: int, edges: int = 1_000_000, **graph: int) -> TrailScorer:
-    scorer = scorer_of(seed, **graph)
-    scorer.limit_edges(edges)
-    return scorer
-
-
-@pytest.fixture(autouse=True)
-def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Edges near heads are chosen in small graphs, too."""
-    monkeypatch.setattr(module, "NEARBY", 0)
-
-
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("shots", [1, 40])
-@pytest.mark.parametrize("few", [0.0, 1.0])
-def test_parts_with_everything_in_reach_have_the_scores_of_the_network(
-    seed: int, shots: int, few: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "HEADS_NEARBY", 3)
-    monkeypatch.setattr(nearby, "CANDIDATES_AT_ONCE", 4)
-    monkeypatch.setattr(nearby, "FEW", few)
-    scorer, question = near_scorer(seed), question_of(seed, shots)
+def test_parts_with_everything_in_reach_have_the_scores_of_the_network(seed: int, shots: int) -> None:
+    scorer = on_parts(scorer_of(seed), None, 1_000_000)
+    question = question_of(seed, shots)
     torch.testing.assert_close(scorer(question), by_network(scorer, question), rtol=1e-4, atol=1e-5)
 
 
@@ -113,23 +91,7 @@ def test_names_are_read_near_heads_too() -> None:
     scorer = TrailScorer("trail", network_of(SHAPE, 3), ReadGraph.of(graph)).with_vectors(vectors)
     question = question_of(3)
     expected = scorer(question)
-    scorer.limit_edges(1_000_000)
-    torch.testing.assert_close(scorer(question), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("whole", [0, 10**9])
-def test_a_score_depends_on_no_other_head_or_candidate(whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", whole)
-    monkeypatch.setattr(module, "PART_EDGES", 60)
-    scorer, question = near_scorer(5, 40, triples=400, entities=120), question_of(5, entities=120)
-    expected = scorer(question)
-    assert torch.isfinite(expected).all()
-    for place, head in enumerate(question.heads):
-        alone = scorer(Question("", question.references, np.array([head]), question.candidates[::3]))
-        torch.testing.assert_close(alone[0], expected[place, ::3], rtol=1e-4, atol=1e-5)
-    twice = scorer(Question("", question.references, question.heads, np.repeat(question.candidates[::-1], 2)))
-    torch.testing.assert_close(twice, expected.flip(1).repeat_interleave(2, 1), rtol=1e-4, atol=1e-5)
-    assert torch.equal(pickle.loads(pickle.dumps(scorer))(question), expected)  # noqa: S301
+    torch.testing.assert_close(on_parts(scorer, None, 1_000_000)(question), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("most_edges", [20, 100])
@@ -140,14 +102,3 @@ def test_a_part_is_bounded(most_edges: int) -> None:
     of_heads = around.sizes(np.arange(10))
     targets = np.repeat(np.arange(len(near.entities)), near.edges.edges[near.edges.pairs].diff())
     assert (np.bincount(near.heads[targets]) <= 2 * np.maximum(of_heads, most_edges)).all()
-
-
-def test_a_graph_that_is_not_much_larger_is_read_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "NEARBY", 12)
-    scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
-    whole = scorer(question)
-    count = 2 * (scorer.graph.graph.triple_count + len(question.references))
-    scorer.limit_edges(count // module.NEARBY + 1)
-    assert torch.equal(scorer(question), whole)
-    scorer.limit_edges(count // module.NEARBY)
-    assert not torch.equal(scorer(question), whole)

@@ -27,6 +27,8 @@ from torch import Tensor
 
 from fewlink.graph import Graph
 from fewlink.models.trail.network import (
+    HEAD,
+    REFERENCES,
     RELATION_FEATURES,
     TASK_FEATURES,
     Shape,
@@ -34,6 +36,7 @@ from fewlink.models.trail.network import (
     TrailNetwork,
     relation_features,
 )
+from fewlink.models.trail.propagate import Edges, head_places, marked, propagate
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.references import SAMPLE, References, distinct_pairs, read_references
 from fewlink.models.trail.walks import read_walks
@@ -220,8 +223,15 @@ def test_states_are_zero_where_no_path_reaches(layers: int) -> None:
     network, tasks = network_of(Shape(8, layers, 1)), tasks_of([TaskCase([(8, 0)], [], [0], [0])], read)
     with torch.no_grad():
         encoded = network.encode(read, tasks.references, read_walks(read, tasks.references, torch.float32))
-        of_head = network.head_states(read, tasks.references, encoded, tasks.heads, torch.float32)[:, 0, 0]
-        of_references = network.reference_states(read, tasks.references, encoded, torch.float32)[:, 0, 0]
+        edges = Edges(read.edges, tasks.references.edges())
+        found = []
+        for stream, places, marks in (
+            (HEAD, head_places(tasks.heads), network.head_marks(encoded, 1)),
+            (REFERENCES, edges.extra.rows, network.reference_marks(tasks.references, encoded)),
+        ):
+            weights = network.weights(tasks.references, encoded, stream)
+            found.append(propagate(edges, marked(places, marks, 13, 1, 1), weights)[:, 0, 0])
+        of_head, of_references = found
     from_references = {e for e in range(12) if e <= layers or abs(e - 8) <= layers}
     from_head = {e for e in range(12) if e <= layers or abs(e - 8) <= layers - 1}
     for states, reached in ((of_head, from_head), (of_references, from_references)):

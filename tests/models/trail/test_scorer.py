@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import pickle
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,21 +11,13 @@ import pytest
 import torch
 from tests.models.trail.cases import network_of, random_graph
 
-from fewlink.core.errors import FewlinkError
-from fewlink.models.contract import Question, Reasons
-from fewlink.models.trail import answering
-from fewlink.models.trail import scorer as module
+from fewlink.models.contract import Question
 from fewlink.models.trail.network import Shape, Tasks
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.references import distinct_pairs, read_references
 from fewlink.models.trail.scorer import TrailScorer
-from fewlink.propagation import edges as edges_module
-from fewlink.propagation import product as product_module
-from fewlink.propagation.edges import RowEdges
-from fewlink.propagation.product import Norms, row_sums
 
 SHAPE = Shape(width=16, layers=4, relation_layers=2)
-GIB = 1 << 30
 
 
 def scorer_of(seed: int, *, triples: int = 60, entities: int = 25) -> TrailScorer:
@@ -42,6 +32,13 @@ def question_of(seed: int, shots: int = 3, entities: int = 25) -> Question:
     return Question("new", references, heads, candidates)
 
 
+def on_parts(scorer: TrailScorer, around_references: int | None, near: int) -> TrailScorer:
+    """The scorer, which reads so many edges around the references and near each head."""
+    scorer.part_edges = around_references
+    scorer.near_edges = near
+    return scorer
+
+
 def by_network(scorer: TrailScorer, question: Question) -> torch.Tensor:
     """All heads and candidates through the network's own `forward`."""
     heads, candidates = (torch.from_numpy(a.astype(np.int64))[None] for a in (question.heads, question.candidates))
@@ -50,80 +47,72 @@ def by_network(scorer: TrailScorer, question: Question) -> torch.Tensor:
         return scorer.network(scorer.graph, Tasks(references, heads, candidates))[0]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("shots", [1, 40])
-@pytest.mark.parametrize("push", [0.0, 2.0, math.inf])
-@pytest.mark.parametrize("most", [0.0, 0.5, 1.0])
-def test_scores_are_those_of_the_network(
-    seed: int, shots: int, push: float, most: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("triples", "entities"), [(60, 25), (300, 400), (4000, 400)])
+def test_scores_are_those_of_the_network(seed: int, shots: int, triples: int, entities: int) -> None:
     """Whether layers follow the edges of what is reached, or read those of what the candidates depend on, or all."""
-    monkeypatch.setattr(answering, "PUSH", push)
-    monkeypatch.setattr(answering, "MOST", most)
-    monkeypatch.setattr(answering, "REACHED", most)
-    monkeypatch.setattr(edges_module, "CHUNK", 5)
-    monkeypatch.setattr(module, "HEADS", 3)
-    scorer, question = scorer_of(seed), question_of(seed, shots)
+    scorer = scorer_of(seed, triples=triples, entities=entities)
+    question = question_of(seed, shots, entities)
     torch.testing.assert_close(scorer(question), by_network(scorer, question), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("heads", "states", "copies"), [(1, GIB, 1), (3, GIB, 2), (11, GIB, 4), (11, 0, 1)])
-def test_heads_are_answered_side_by_side_as_on_a_gpu(
-    heads: int, states: int, copies: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In several copies of a task with some heads each, or in one if states would take too many bytes."""
-    monkeypatch.setattr(module, "HEADS_ON_GPU", 2)
-    monkeypatch.setattr(module, "STATES_ON_GPU", states)
-    scorer, question = scorer_of(0), question_of(0, shots=5)
+@pytest.mark.parametrize("heads", [1, 16, 50, 130])
+def test_heads_are_answered_side_by_side_as_on_a_gpu(heads: int) -> None:
+    """In several copies of a task with some heads each, and with whole states."""
+    scorer = scorer_of(0, entities=150)
+    question = question_of(0, shots=5, entities=150)
     question = dataclasses.replace(question, heads=np.arange(heads, dtype=np.int32))
-    assert scorer._copies_on_gpu(heads, len(question.candidates)) == copies
+    task = scorer.known_task(question.references)
+    asked = np.stack([np.zeros(heads, np.int64), question.heads], 1)
     with torch.no_grad():
-        found = scorer._on_gpu(question)
+        bases = scorer._bases([task], [question.candidates], None)
+        of_heads = scorer._from_heads([task], [question], asked, None)
+        ((_, found),) = scorer._scores([task], bases, [question], asked, of_heads)
     torch.testing.assert_close(found, by_network(scorer, question), rtol=1e-4, atol=1e-5)
 
 
-def test_a_part_that_holds_everything_in_reach_gives_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, question = scorer_of(1, triples=400, entities=80), question_of(1, entities=80)
-    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", 0)
-    parts = scorer_of(1, triples=400, entities=80)
+@pytest.mark.parametrize("around_references", [None, 100_000])
+def test_parts_that_hold_everything_in_reach_give_the_same_scores(around_references: int | None) -> None:
+    whole = scorer_of(1, triples=400, entities=80)
+    question = question_of(1, entities=80)
+    parts = on_parts(scorer_of(1, triples=400, entities=80), around_references, 100_000)
     torch.testing.assert_close(parts(question), whole(question), rtol=1e-4, atol=1e-5)
 
 
-def test_tails_outside_of_a_small_part_share_the_lowest_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", 0)
-    monkeypatch.setattr(module, "PART_EDGES", 12)
-    scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
+def test_names_tell_tails_outside_of_a_small_part_apart() -> None:
+    scorer = on_parts(scorer_of(2, triples=300, entities=200), 12, 12)
+    question = question_of(2, entities=200)
     scores = scorer(question)
-    assert scores.shape == (4, 11) and torch.isfinite(scores).all()
-    values, counts = scores[0].unique(return_counts=True)
-    assert counts.max() > 1 and len(values) < scores.shape[1]
+    assert scores.shape == (4, 11) and torch.isfinite(scores).all() and not scores.requires_grad
+    assert len(scores[0].unique()) < len(question.candidates)  # those that are reached from nowhere have the same
+    vectors = np.random.default_rng(0).normal(size=(200, 96)).astype(np.float16)
+    named = scorer.with_vectors(vectors)(question)
+    assert len(named[0].unique()) == len(question.candidates)
 
 
-def test_scores_on_parts_do_not_depend_on_other_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", 0)
-    monkeypatch.setattr(module, "PART_EDGES", 12)
-    scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
-    scores = scorer(question)
-    for place in range(len(question.candidates)):
-        one = dataclasses.replace(question, candidates=question.candidates[place : place + 1])
-        torch.testing.assert_close(scorer(one), scores[:, place : place + 1], rtol=1e-5, atol=1e-6)
-    assert not scores.requires_grad
+@pytest.mark.parametrize("around_references", [None, 60])
+def test_a_score_on_parts_depends_on_no_other_question_head_or_candidate(around_references: int | None) -> None:
+    scorer = on_parts(scorer_of(5, triples=400, entities=120), around_references, 40)
+    question = question_of(5, entities=120)
+    expected = scorer(question)
+    for place, head in enumerate(question.heads):
+        alone = scorer(Question("", question.references, np.array([head]), question.candidates[::3]))
+        torch.testing.assert_close(alone[0], expected[place, ::3], rtol=1e-4, atol=1e-5)
+    twice = scorer(Question("", question.references, question.heads, np.repeat(question.candidates[::-1], 2)))
+    torch.testing.assert_close(twice, expected.flip(1).repeat_interleave(2, 1), rtol=1e-4, atol=1e-5)
+    _, again = scorer.each([question_of(6, entities=120), question])
+    torch.testing.assert_close(again, expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(pickle.loads(pickle.dumps(scorer))(question), expected)  # noqa: S301
+    assert scorer.each([]) == []
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("push", [0.0, 2.0, math.inf])
-@pytest.mark.parametrize("most", [0.0, 0.5, 1.0])
-def test_questions_side_by_side_have_the_scores_of_the_network(
-    seed: int, push: float, most: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("triples", "entities"), [(60, 25), (4000, 400)])
+def test_questions_side_by_side_have_the_scores_of_the_network(seed: int, triples: int, entities: int) -> None:
     """References of their own or shared ones, other heads and candidates, and groups with heads of two questions."""
-    monkeypatch.setattr(answering, "PUSH", push)
-    monkeypatch.setattr(answering, "MOST", most)
-    monkeypatch.setattr(answering, "REACHED", most)
-    monkeypatch.setattr(edges_module, "CHUNK", 5)
-    monkeypatch.setattr(product_module, "SIDE_BY_SIDE", 40)
-    monkeypatch.setattr(module, "HEADS", 3)
-    scorer, whole = scorer_of(seed), question_of(seed, 6)
+    scorer = scorer_of(seed, triples=triples, entities=entities)
+    whole = question_of(seed, 6)
     questions = [
         whole,
         dataclasses.replace(whole, references=whole.references[1:], heads=whole.heads[:1]),
@@ -144,37 +133,6 @@ def test_references_that_join_the_same_entities_otherwise_are_another_task() -> 
         torch.testing.assert_close(scorer(asked), by_network(scorer, asked), rtol=1e-4, atol=1e-5)
 
 
-def test_names_tell_tails_outside_of_a_part_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", 0)
-    monkeypatch.setattr(module, "PART_EDGES", 12)
-    scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
-    vectors = np.random.default_rng(0).normal(size=(200, 96)).astype(np.float16)
-    scores = scorer.with_vectors(vectors)(question)
-    assert len(scores[0].unique()) == len(question.candidates) > len(scorer(question)[0].unique())
-
-
-def test_questions_about_parts_of_a_graph_have_the_same_scores_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", 0)
-    monkeypatch.setattr(module, "PART_EDGES", 50)
-    scorer, questions = scorer_of(1, triples=400, entities=80), [question_of(seed, entities=80) for seed in range(3)]
-    for scores, question in zip(scorer.each(questions), questions, strict=True):
-        torch.testing.assert_close(scores, scorer_of(1, triples=400, entities=80)(question))
-    assert scorer.each([]) == []
-
-
-def test_a_question_without_heads_is_prepared_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer, question = scorer_of(0), question_of(0)
-    expected, calls = scorer_of(0)(question), []
-    rest = dataclasses.replace(question, references=question.references[1:])
-    scorer.each([rest, dataclasses.replace(question, heads=question.heads[:0])])
-    read, states, reach = scorer.read_tasks, scorer._new_states, module.Reach.of
-    monkeypatch.setattr(scorer, "read_tasks", lambda *given: calls.append(1) or read(*given))
-    monkeypatch.setattr(scorer, "_new_states", lambda *given: calls.append(1) or states(*given))
-    monkeypatch.setattr(module.Reach, "of", lambda *given: calls.append(1) or reach(*given))
-    torch.testing.assert_close(scorer(question), expected, rtol=1e-4, atol=1e-5)
-    assert not calls
-
-
 def test_scores_do_not_depend_on_other_heads_and_candidates() -> None:
     scorer, question = scorer_of(3), question_of(3)
     all_scores = scorer(question)
@@ -182,17 +140,12 @@ def test_scores_do_not_depend_on_other_heads_and_candidates() -> None:
     torch.testing.assert_close(scorer(one), all_scores[2:3, 4:6], rtol=1e-5, atol=1e-6)
 
 
-def test_states_are_computed_for_the_first_candidates_and_for_all_entities_once_others_are_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scorer, question, asked = scorer_of(3), question_of(3), []
-    states = scorer._new_states
-    monkeypatch.setattr(scorer, "_new_states", lambda tasks, some: asked.append(some) or states(tasks, some))
+def test_further_candidates_of_a_task_have_the_scores_of_the_network() -> None:
+    scorer = scorer_of(3)
+    question = question_of(3)
     for few in (question.candidates[:2], question.candidates[1:2], question.candidates, question.candidates[5:]):
         one = dataclasses.replace(question, candidates=few)
         torch.testing.assert_close(scorer(one), by_network(scorer, one), rtol=1e-4, atol=1e-5)
-    first, every = asked
-    assert first.tolist() == sorted(question.candidates[:2].tolist()) and every is None
 
 
 def test_what_follows_from_references_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,37 +155,6 @@ def test_what_follows_from_references_is_kept(monkeypatch: pytest.MonkeyPatch) -
     for seed in (0, 1, 0, 1):
         scorer(question_of(seed))
     assert len(calls) == 2
-
-
-def test_what_is_kept_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TASK_BYTES", "STATE_BYTES", "REACH_BYTES"):
-        monkeypatch.setattr(module, name, 1)
-    scorer = scorer_of(0)
-    for seed in (0, 1, 2, 0):
-        torch.testing.assert_close(
-            scorer(question_of(seed)), by_network(scorer, question_of(seed)), rtol=1e-4, atol=1e-5
-        )
-    assert len(scorer._tasks) == len(scorer._first) == len(scorer._reaches) == 1
-
-
-def test_the_bytes_of_a_way_to_candidates_are_those_of_its_arrays() -> None:
-    scorer, question = scorer_of(0, triples=300, entities=200), question_of(0, entities=200)
-    scorer(question)
-    reach = scorer._reach(scorer.known_task(question.references).edges, np.unique(question.candidates))
-    last = reach.rows[-1]
-    list(row_sums(last.edges, torch.zeros(len(last.before), 1, 16), torch.zeros(8, 1, 16), Norms.FOUR))  # keeps powers
-
-    def tensors(value: object) -> list[torch.Tensor]:
-        if isinstance(value, torch.Tensor):
-            return [value]
-        held = (
-            vars(value).values() if isinstance(value, RowEdges) else value.values() if isinstance(value, dict) else ()
-        )
-        return [each for one in (value if isinstance(value, (tuple, list)) else held) for each in tensors(one)]
-
-    distinct = {each.data_ptr(): each.untyped_storage().nbytes() for each in tensors(last)}
-    assert len(distinct) > 12 and sum(distinct.values()) <= last.bytes() + 100
-    assert last.bytes() <= reach.bytes()
 
 
 def test_threads_that_ask_about_one_task_read_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,24 +210,13 @@ def test_a_question_without_heads() -> None:
     assert scorer_of(0)(Question("new", question.references, question.heads[:0], question.candidates)).shape == (0, 11)
 
 
-def test_a_limit_of_edges() -> None:
-    scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
-    whole = scorer(question)
-    scorer.limit_edges(10_000)
-    torch.testing.assert_close(scorer(question), whole, rtol=1e-4, atol=1e-5)
-    scorer.limit_edges(8)
-    assert not torch.allclose(scorer(question), whole)
-    with pytest.raises(FewlinkError, match="at least 1"):
-        scorer.limit_edges(0)
-
-
-def test_a_limit_of_edges_holds_for_references_that_were_read_before() -> None:
-    question = question_of(2, entities=200)
-    used, fresh = (scorer_of(2, triples=300, entities=200) for _ in range(2))
-    used(question)
-    for scorer in (used, fresh):
-        scorer.limit_edges(8)
-    torch.testing.assert_close(used(question), fresh(question))
+def test_many_heads_of_a_large_graph_are_answered_from_the_edges_near_them() -> None:
+    small = scorer_of(2)
+    assert small.for_many_heads() is small
+    large = scorer_of(2, triples=61_000, entities=30_000)
+    many = large.for_many_heads()
+    assert many.capabilities.edges_read and not large.capabilities.edges_read
+    assert many.for_many_heads().capabilities == many.capabilities
 
 
 def test_a_relation_can_be_left_out() -> None:
@@ -319,29 +230,10 @@ def test_a_relation_can_be_left_out() -> None:
     torch.testing.assert_close(scorer.without("no such relation")(question), before)
 
 
-def test_a_long_explanation_does_not_hold_up_other_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer, question, gate, began = scorer_of(1), question_of(1), threading.Event(), threading.Event()
-    expected = scorer(question)
-
-    def explain(*args: object, **more: object) -> Reasons:
-        began.set()
-        assert gate.wait(20)
-        return Reasons(0.0)
-
-    monkeypatch.setattr(module, "explain", explain)
-    with ThreadPoolExecutor(2) as pool:
-        long = pool.submit(scorer.explain, question.references, 0, 1)
-        assert began.wait(20)
-        torch.testing.assert_close(pool.submit(scorer, question).result(20), expected)
-        assert not long.done()
-        gate.set()
-        assert long.result(20).score == 0.0
-
-
 def test_an_explanation_compares_references_by_the_scores_of_answers() -> None:
     """Also if an answer reads fewer edges than the explanation."""
-    scorer, question = scorer_of(2, triples=300, entities=60), question_of(2, entities=60)
-    scorer.limit_edges(20)
+    scorer = on_parts(scorer_of(2, triples=300, entities=60), None, 20)
+    question = question_of(2, entities=60)
     head, tail = question.heads[:1], question.candidates[:1]
 
     def score(pairs: np.ndarray) -> float:
@@ -352,26 +244,18 @@ def test_an_explanation_compares_references_by_the_scores_of_answers() -> None:
     assert scorer.explain(pairs, int(head[0]), int(tail[0])).references == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("near", [False, True])
 @pytest.mark.parametrize("relation", range(4))
-def test_what_is_hidden_leaves_no_trace_in_a_part(relation: int, near: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WHOLE_EDGES", 0)
-    monkeypatch.setattr(module, "PART_EDGES", 40)
-    monkeypatch.setattr(module, "NEARBY", 0)
+def test_what_is_hidden_leaves_no_trace_in_a_part(relation: int) -> None:
     graph, question = random_graph(1, relations=4, triples=400, entities=120), question_of(1, entities=120)
     network = network_of(SHAPE, 1)
     rest = ReadGraph.of(graph).without(graph.relations[relation])
     hiding = ReadGraph.of(graph).hiding(relation)
     hiding.sizes, hiding.together = rest.sizes, rest.together  # of a large graph these stay
-    scorers = [TrailScorer("trail", network, read) for read in (rest, hiding)]
-    for scorer in scorers if near else ():
-        scorer.limit_edges(30)
-    one, other = (scorer(question) for scorer in scorers)
+    one, other = (on_parts(TrailScorer("trail", network, read), 40, 30)(question) for read in (rest, hiding))
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("part", [None, 20])
-def test_a_hidden_relation_is_not_read(part: int | None) -> None:
+def test_a_hidden_relation_is_not_read() -> None:
     whole, question = scorer_of(3), question_of(3)
     hiding = TrailScorer("trail", whole.network, whole.graph.hiding(1).to("cpu"))
     visible = np.array([1.0, 0.0, 1.0, 1.0] * 2)
@@ -381,7 +265,5 @@ def test_a_hidden_relation_is_not_read(part: int | None) -> None:
         expected = whole.network(whole.graph, Tasks(references, heads, candidates))[0]
     torch.testing.assert_close(hiding(question), expected, rtol=0, atol=1e-5)
     assert not torch.allclose(whole(question), expected, atol=1e-3)
-    if part is not None:
-        hiding.limit_edges(part)
-        whole.limit_edges(part)
-        assert not torch.allclose(whole(question), hiding(question), atol=1e-3)
+    near = [on_parts(scorer, None, 20)(question) for scorer in (whole, hiding)]
+    assert not torch.allclose(*near, atol=1e-3)

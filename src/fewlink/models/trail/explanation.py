@@ -8,8 +8,10 @@ that join the references are measured as well.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,16 +20,33 @@ from torch import Tensor
 
 from fewlink.graph.groups import spans
 from fewlink.models.contract import Reasons
-from fewlink.models.trail.removal import STREAMS, Pair, Trace
+from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
+from fewlink.models.trail.propagate import (
+    Edges,
+    Reached,
+    Rows,
+    Weights,
+    Without,
+    layer_states,
+    reached_by,
+    rows_to,
+)
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.references import References, distinct_pairs
+from fewlink.models.trail.rules import paths_by_rule
+from fewlink.propagation.edges import EdgeTable, GraphPart
+from fewlink.propagation.product import Norms, constants
 
 EVIDENCE = {"head": "paths from the head", "references": "paths from the references", "names": "likeness of names"}
+STREAMS = (HEAD, REFERENCES)
 WITH_HEAD = [0]
 WITH_TAILS = [1, 2]  # cosines that compare a candidate's name with the head's, with the tails'
 
 MOST_HOPS = 5
+MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
+MAX_RULES = 3  # that join references and are measured in any case
 MAX_DIRECT = 3  # edges between head and tail that are named
 MAX_ALIKE = 2  # measured paths along the same relations
-MAX_KINDS = 12  # relations whose edges at the tail are measured
 BEAM = 128  # beginnings of paths that the search follows
 HARDLY_MORE = 1.25  # times what a part of a path loses
 SHORTER = 0.9  # what each hop after the first counts, where paths lose about the same
@@ -35,122 +54,301 @@ MIN_SHARE = 0.05  # of the largest loss that a named path must lose
 MIN_NEW_SHARE = 0.1  # of its own loss that a named path must add to those before it
 
 
+Ids = Sequence[int] | np.ndarray
+
+
 class FoundPath(NamedTuple):
-    """Its nodes, the edges between them as places in `Cone.edges`, and its estimated part of the score."""
+    """Its nodes, the places of the edges between them, and its estimated part of the score."""
 
     nodes: tuple[int, ...]
     edges: tuple[int, ...]
     part: float
 
 
+class Trace(NamedTuple):
+    """One stream with all edges: the weights of its layers, and the states before the first layer and after each."""
+
+    weights: list[Weights]
+    states: list[Reached]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A pair of one task, and the layers that its score depends on.
+
+    Edges have places: those of the table by target come first, then the references and their inverses. `entities` (n,)
+    are those of the nodes, or None if they are the same. `cosines` (COSINES,) are those of the pair's names, or None.
+    """
+
+    network: TrailNetwork
+    encoded: Encoded
+    graph: ReadGraph
+    table: EdgeTable
+    entities: np.ndarray | None
+    references: References
+    rows: Sequence[Rows]
+    head: int
+    tail: int
+    cosines: Tensor | None
+
+    @classmethod
+    def of(
+        cls,
+        network: TrailNetwork,
+        encoded: Encoded,
+        graph: ReadGraph,
+        part: GraphPart | None,
+        references: References,
+        head: int,
+        tail: int,
+        cosines: Tensor | None = None,
+    ) -> Pair:
+        """The pair of two entities of a graph, of which a part is read or all; the ends of references are nodes."""
+        if part is None:
+            table = graph.edges
+            entities = None
+        else:
+            table = part.edges
+            entities = part.nodes
+            head, tail = part.places(np.array([head, tail])).tolist()
+        edges = Edges(table, references.edges())
+        rows = rows_to(edges, torch.tensor([tail]), network.shape.layers)
+        return cls(network, encoded, graph, table, entities, references, rows, head, tail, cosines)
+
+    @functools.cached_property
+    def edges(self) -> Edges:
+        return Edges(self.table, self.references.edges())
+
+    @functools.cached_property
+    def ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The sources, relations and targets (e,) of all edges; 2R is the relation of the references."""
+        order = self.table.by_tail
+        own = self.edges.own(1)
+        kinds = self.table.relations + np.repeat([0, 1], len(own.sources) // 2)
+        columns = (order.first, own.sources), (order.second, torch.from_numpy(kinds)), (order.row, own.targets)
+        sources, relations, targets = (torch.cat(both).numpy() for both in columns)
+        return sources, relations, targets
+
+    def entity_of(self, nodes: Iterable[int]) -> tuple[int, ...]:
+        """The entities of some nodes."""
+        return tuple(nodes) if self.entities is None else tuple(self.entities[list(nodes)].tolist())
+
+    def places(self, sources: Ids, relations: Ids, targets: Ids) -> np.ndarray:
+        """The places of edges with these sources, relations and targets (n,), as far as they exist."""
+        at, owners = self.into(np.asarray(targets, np.int64))
+        known_sources, known_relations, _ = self.ends
+        same = (known_sources[at] == np.asarray(sources, np.int64)[owners]) & (
+            known_relations[at] == np.asarray(relations, np.int64)[owners]
+        )
+        return np.asarray(at[same])
+
+    def into(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The places of all edges whose targets are these nodes (n,), and which of the nodes: (m,) each."""
+        offsets = self.table.by_tail.offsets.numpy()
+        at, owners = spans(offsets[nodes], offsets[nodes + 1])
+        targets = self.ends[2][self.table.edges :]
+        order = np.argsort(targets, kind="stable")
+        sides = (np.searchsorted(targets[order], nodes, side) for side in ("left", "right"))
+        of_own, owners_of_own = spans(*sides)
+        return np.concatenate([at, self.table.edges + order[of_own]]), np.concatenate([owners, owners_of_own])
+
+    def both_ways(self, edges: Iterable[int]) -> np.ndarray:
+        """The places of edges and of their inverses."""
+        given = np.unique(np.asarray(list(edges), np.int64))
+        sources, relations, targets = (each[given] for each in self.ends)
+        count = self.table.relations
+        inverse = np.where(relations < count, (relations + count // 2) % max(count, 1), relations ^ 1)
+        return np.union1d(given, self.places(targets, inverse, sources))
+
+    def over(self, step: Weights, edges: np.ndarray) -> Tensor:
+        """What the messages of some edges are multiplied with in a layer: (n, W)."""
+        place = torch.from_numpy(edges)
+        of_graph = place < self.table.edges
+        order = self.table.by_tail
+        found = step.extra.new_empty(len(place), step.extra.shape[1])
+        some = place[of_graph]
+        scales = constants(order, some, found.shape[1], Norms.FOUR)
+        found[of_graph] = step.relations[0, order.second[some]] * scales
+        found[~of_graph] = step.extra[place[~of_graph] - self.table.edges]
+        return found
+
+    @functools.cached_property
+    def traces(self) -> tuple[Trace, Trace]:
+        """Both streams with all edges."""
+        of_head = torch.tensor([self.head]), self.network.head_marks(self.encoded, 1)
+        of_ends = self.references.ends[0], self.network.reference_marks(self.references, self.encoded)
+        found = []
+        for stream, (nodes, marks) in zip(STREAMS, (of_head, of_ends), strict=True):
+            weights = self.network.weights(self.references, self.encoded, stream)
+            begin = reached_by(nodes, marks, 1, 1)
+            found.append(Trace(weights, [begin, *layer_states(self.edges, begin, weights, self.rows)]))
+        return found[0], found[1]
+
+    @property
+    def states(self) -> tuple[Tensor, Tensor]:
+        """The states (W,) of the tail after the last layer of both streams."""
+        of_head, of_references = (
+            trace.states[-1].at(torch.tensor([self.tail]), self.table.nodes)[0, 0, 0] for trace in self.traces
+        )
+        return of_head, of_references
+
+    @torch.no_grad()
+    def scores(self, removals: Sequence[np.ndarray]) -> Tensor:
+        """The score without each of these sets of edges, given by their places: (L,)."""
+        if not removals:
+            return torch.zeros(0)
+        edges = np.unique(np.concatenate(removals).astype(np.int64))
+        gone = np.stack([np.isin(edges, each) for each in removals], 1)
+        kept = torch.from_numpy(~np.insert(gone, 0, False, axis=1)).float()  # the first query leaves out nothing
+        found = []
+        for trace, whole in zip(self.traces, self.states, strict=True):
+            nothing = Reached(torch.zeros(0, dtype=torch.int64), whole.new_zeros(0, 1, kept.shape[1], len(whole)))
+            without = Without(torch.from_numpy(edges), kept, trace.states)
+            *_, last = layer_states(self.edges, nothing, trace.weights, self.rows, without)
+            found.append(last.states[0, 0, 1:] if len(last.rows) else whole.expand(len(removals), -1))
+        return self.score(*found)
+
+    def score(self, from_head: Tensor, from_references: Tensor, cosines: Tensor | None = None) -> Tensor:
+        """Scores (…) of states (…, W) of the tail in both streams, with the pair's own `cosines` or others."""
+        own = self.cosines if cosines is None else cosines
+        return self.network.score(from_head, from_references, self.encoded.task[0], own)
+
+
+# The search for paths
+
+
+class Beginnings(NamedTuple):
+    """Beginnings of paths, read from the tail: the `edges` and `nodes` of each, and the gradient (n, W) of the score
+    that flows through it to the state of its first node."""
+
+    edges: list[tuple[int, ...]]
+    nodes: list[tuple[int, ...]]
+    gradients: Tensor
+
+
 @torch.no_grad()
 def find_paths(pair: Pair, stream: int, width: int = BEAM) -> list[FoundPath]:
     """Simple paths from a mark of a stream to the tail, with their estimated parts of the score, largest first.
 
-    A beginning of a path, read from the tail, has the gradient of the score that flows through it to the state of
-    its last node; the same beginning at different layers has the sum. Its estimate is gradient · state.
+    The same beginning at different layers has the sum of the gradients. Its estimate is gradient · state.
     """
     trace = pair.traces[stream]
     with torch.enable_grad():
-        last = [each.states[-1][pair.tail].clone().requires_grad_() for each in pair.traces]
+        last = [state.clone().requires_grad_() for state in pair.states]
         gradient = torch.autograd.grad(pair.score(*last), last[stream])[0]
-    beam: dict[tuple[int, ...], Tensor] = {(): gradient}
-    for number in range(len(pair.cone.layers[stream]) - 1, -1, -1):
-        beam = _before(pair, beam, stream, number, trace, width)
-    nodes = {edges: nodes_of(pair, edges) for edges in beam if edges}
-    parts = {edges: float(beam[edges] @ trace.states[0][walked[0]]) for edges, walked in nodes.items()}
-    return [FoundPath(nodes[edges], edges, parts[edges]) for edges in sorted(parts, key=lambda e: -parts[e])]
+    beam = Beginnings([()], [(pair.tail,)], gradient[None])
+    for number in range(len(trace.weights) - 1, -1, -1):
+        if beam.edges:
+            beam = _before(pair, trace, number, beam, width)
+    first = trace.states[0].at(torch.tensor([nodes[0] for nodes in beam.nodes], dtype=torch.int64), pair.table.nodes)
+    parts = (first[:, 0, 0] * beam.gradients).sum(1).tolist()
+    found = [FoundPath(*path) for path in zip(beam.nodes, beam.edges, parts, strict=True) if path[1]]
+    return sorted(found, key=lambda path: -path.part)
+
+
+def _before(pair: Pair, trace: Trace, number: int, beam: Beginnings, width: int) -> Beginnings:
+    """The best beginnings of paths one layer earlier: each stays where it is, or is longer by an edge."""
+    step = trace.weights[number]
+    nodes = pair.table.nodes
+    before = trace.states[number]
+    ends = np.array([walked[0] for walked in beam.nodes])
+    at, owners = pair.into(ends)
+    sources = pair.ends[0][at]
+    visited = np.full((len(ends), MOST_HOPS + 1), -1)
+    for row, walked in enumerate(beam.nodes):
+        visited[row, : len(walked)] = walked
+    over = pair.over(step, at)
+    of_sources = before.at(torch.from_numpy(sources).long(), nodes)[:, 0, 0]
+    sums = beam.gradients.new_zeros(len(ends), over.shape[1])
+    sums.index_add_(0, torch.from_numpy(owners), of_sources * over)
+    x = before.at(torch.from_numpy(ends), nodes)[:, 0, 0]
+    with torch.enable_grad():
+        x.requires_grad_()
+        sums.requires_grad_()
+        after = step.layer.updated(x, sums)
+        by_state, by_sums = torch.autograd.grad((after * beam.gradients).sum(), (x, sums))
+    short = np.array([len(edges) < MOST_HOPS for edges in beam.edges])
+    allowed = np.flatnonzero(short[owners] & (visited[owners] != sources[:, None]).all(1))
+    chosen = torch.from_numpy(allowed)
+    through = by_sums[torch.from_numpy(owners[allowed])] * over[chosen]
+    worth = (through * of_sources[chosen]).sum(1)
+    best = worth.topk(min(4 * width, len(allowed))).indices
+    moves = allowed[best.numpy()]
+    edges = [
+        *beam.edges,
+        *((edge, *beam.edges[owner]) for edge, owner in zip(at[moves].tolist(), owners[moves].tolist(), strict=True)),
+    ]
+    walks = [
+        *beam.nodes,
+        *(
+            (node, *beam.nodes[owner])
+            for node, owner in zip(sources[moves].tolist(), owners[moves].tolist(), strict=True)
+        ),
+    ]
+    which = {walked: place for place, walked in enumerate(dict.fromkeys(edges))}
+    nodes_of = dict(zip(edges, walks, strict=True))
+    gradients = torch.zeros(len(which), over.shape[1])
+    gradients.index_add_(0, torch.tensor([which[walked] for walked in edges]), torch.cat([by_state, through[best]]))
+    starts = torch.tensor([nodes_of[walked][0] for walked in which])
+    values, order = (gradients * before.at(starts, nodes)[:, 0, 0]).sum(1).sort(descending=True)
+    kept = order[values != 0][:width]
+    names = list(which)
+    chosen_edges = [names[place] for place in kept.tolist()]
+    return Beginnings(chosen_edges, [nodes_of[walked] for walked in chosen_edges], gradients[kept])
 
 
 def path_along(pair: Pair, nodes: Sequence[int], relations: Sequence[int]) -> FoundPath | None:
     """The path through these nodes along these relations; None if a part of the graph lacks one of its edges."""
-    steps = zip(nodes, relations, nodes[1:], strict=False)
-    places = [np.flatnonzero((pair.cone.edges == step).all(1)) for step in steps]
-    if not all(len(found) for found in places):
+    edges = [pair.places([a], [relation], [b]) for a, relation, b in zip(nodes, relations, nodes[1:], strict=False)]
+    if not all(len(found) for found in edges):
         return None
-    return FoundPath(tuple(nodes), tuple(int(found[0]) for found in places), 0.0)
+    return FoundPath(tuple(nodes), tuple(int(found[0]) for found in edges), 0.0)
 
 
-def nodes_of(pair: Pair, edges: Sequence[int]) -> tuple[int, ...]:
-    """The nodes of a path to the tail, given its edges."""
-    return *(int(pair.cone.edges[edge, 0]) for edge in edges), pair.tail
+def paths_along_rules(pair: Pair, references: np.ndarray) -> list[FoundPath]:
+    """Paths from the head along relations that join the references, given as entities (K, 2)."""
+    head, tail = pair.entity_of([pair.head, pair.tail])
+    found = []
+    for rule, between in paths_by_rule(pair.graph, references, head, tail, MAX_RULES):
+        if pair.entities is not None:
+            if between not in pair.entities:
+                continue
+            between = int(np.searchsorted(pair.entities, between))
+        found.append(path_along(pair, [pair.head, between, pair.tail], rule))
+    return [path for path in found if path is not None]
 
 
-def _before(
-    pair: Pair, beam: dict[tuple[int, ...], Tensor], stream: int, number: int, trace: Trace, width: int
-) -> dict[tuple[int, ...], Tensor]:
-    """The best beginnings of paths one layer earlier: each stays where it is, or is longer by an edge."""
-    layer = pair.cone.layers[stream][number]
-    update = pair.network.layers_of(stream)[number]
-    before = trace.states[number]
-    weights = pair.weights(stream)[number]
-    walked = list(beam)
-    visited = np.full((len(walked), MOST_HOPS + 1), -1)
-    for row, edges in enumerate(walked):
-        visited[row, : len(edges) + 1] = nodes_of(pair, edges)
-    known = np.isin(visited[:, 0], layer.rows)
-    walked = [edges for edges, k in zip(walked, known, strict=True) if k]
-    visited = visited[known]
-    if not walked:
-        return {}
-    rows = np.searchsorted(layer.rows, visited[:, 0])
-    with torch.enable_grad():
-        x = before[visited[:, 0]].requires_grad_()
-        sums = trace.sums[number][rows].requires_grad_()
-        after = torch.stack([beam[edges] for edges in walked])
-        by_state, by_sums = torch.autograd.grad((update.updated(x, sums) * after).sum(), (x, sums))
-    at, owner = spans(layer.offsets[rows], layer.offsets[rows + 1])
-    sources = pair.cone.edges[layer.edges[at], 0]
-    short = np.array([len(edges) < MOST_HOPS for edges in walked])[owner]
-    allowed = short & (visited[owner] != sources[:, None]).all(1)
-    at = at[allowed]
-    owner = owner[allowed]
-    sources = sources[allowed]
-    through = by_sums.unflatten(-1, (4, -1))[owner] * layer.fans[at][:, :, None]
-    through = through.flatten(1) * weights[layer.relations[at]]  # (moves, W)
-    best = (through * before[sources]).sum(1).topk(min(4 * width, len(at))).indices.tolist()
-    longer = {edges: by_state[row] for row, edges in enumerate(walked)}
-    for move in best:
-        edges = (int(layer.edges[at[move]]), *walked[owner[move]])
-        longer[edges] = longer[edges] + through[move] if edges in longer else through[move]
-    ends = [nodes_of(pair, edges)[0] for edges in longer]
-    worth, order = (torch.stack(list(longer.values())) * before[ends]).sum(1).sort(descending=True)
-    keys = list(longer)
-    best = [i for i, value in zip(order.tolist(), worth.tolist(), strict=True) if value]
-    return {keys[i]: longer[keys[i]] for i in best[:width]}
+# Reasons
 
 
 @torch.no_grad()
-def explain(pair: Pair, most: int = 5, by_rule: Sequence[FoundPath] = ()) -> Reasons:
-    """The reasons for the score of one pair, but for those of single references and names; entities are nodes.
-
-    `by_rule` are paths from the head along relations that join the references, to measure in any case.
-    """
+def explain(pair: Pair, references: np.ndarray, most: int = 5) -> Reasons:
+    """The reasons for the score of one pair, but for those of single references (K, 2) and names."""
     score = float(pair.score(*pair.states))
     of_head, of_references = (find_paths(pair, stream) for stream in STREAMS)
     paths = candidate_paths(pair, of_head, of_references, most)
-    paths += [path for path in by_rule if path.edges not in {each.edges for each in paths}]
+    known = {path.edges for path in paths}
+    paths += [path for path in paths_along_rules(pair, references) if path.edges not in known]
     drops = [score - left for left in pair.scores([removal_of(pair, [path]) for path in paths]).tolist()]
     ordered = ordered_paths(pair, paths, drops)
-    without_first = [removal_of(pair, [paths[i] for i in ordered[: n + 1]]) for n in range(len(ordered))]
-    lost = [score - left for left in pair.scores(without_first).tolist()]
+    without_first = [removal_of(pair, [paths[i] for i in ordered[: n + 1]]) for n in range(1, len(ordered))]
+    lost = [drops[i] for i in ordered[:1]] + [score - left for left in pair.scores(without_first).tolist()]
     named = adding_paths(pair, paths, drops, ordered, lost)[:most]
-    together = None
-    if named and named == ordered[: len(named)]:
-        together = lost[len(named) - 1]
-    elif named:
-        together = score - pair.scores([removal_of(pair, [paths[i] for i in named])]).item()
-    from_head = any(paths[i].nodes[0] == pair.head for i in named)
-    relations = [tuple(pair.cone.edges[list(paths[i].edges), 1].tolist()) for i in named]
+    relations = pair.ends[1]
     return Reasons(
         score,
         shares_of(pair, score),
-        [(walked, drops[i]) for walked, i in zip(relations, named, strict=True)],
-        entities=[tuple(pair.cone.nodes[list(paths[i].nodes)].tolist()) for i in named],
+        [(tuple(relations[list(paths[i].edges)].tolist()), drops[i]) for i in named],
+        entities=[pair.entity_of(paths[i].nodes) for i in named],
         measured=True,
-        together=together,
-        at_tail=[] if from_head else edges_at_tail(pair, score),
     )
+
+
+def left_out(references: np.ndarray) -> list[np.ndarray]:
+    """The distinct references without each of them in turn, if they are few."""
+    pairs = distinct_pairs(references)
+    few = 2 <= len(pairs) <= MAX_LEFT_OUT
+    return [np.delete(pairs, place, axis=0) for place in range(len(pairs))] if few else []
 
 
 def shares_of(pair: Pair, score: float) -> dict[str, float]:
@@ -166,6 +364,7 @@ def shares_of(pair: Pair, score: float) -> dict[str, float]:
     return shares
 
 
+@torch.no_grad()
 def likeness_of_names(pair: Pair, score: float) -> tuple[float, float]:
     """What the score loses if the tail's name is not compared with the head's, or not with the references' tails'."""
     if pair.cosines is None:
@@ -186,17 +385,20 @@ def candidate_paths(
     Left out: paths from a reference through the head, whose second part is a path from the head; the pair itself as a
     reference; and of paths along the same relations all but the first `MAX_ALIKE`.
     """
-    heads, relations, tails = pair.cone.edges.T
-    joined = (heads == pair.head) & (tails == pair.tail)
-    single = [] if pair.head == pair.tail else np.flatnonzero(joined & (relations < pair.cone.relations)).tolist()
-    own = np.flatnonzero(joined & (relations == pair.cone.relations)).tolist()
+    into_tail, _ = pair.into(np.array([pair.tail]))
+    joining = into_tail[pair.ends[0][into_tail] == pair.head]
+    relations = pair.ends[1][joining]
+    single = [] if pair.head == pair.tail else joining[relations < pair.table.relations].tolist()
+    own = joining[relations == pair.table.relations].tolist()
     direct = [FoundPath((pair.head, pair.tail), (edge,), 0.0) for edge in single]
     known = {(edge,) for edge in (*single, *own)}
 
     def best(paths: Sequence[FoundPath]) -> list[FoundPath]:
-        others = [path for path in paths if path.part > 0 and path.edges not in known]
-        others = list({path.nodes: path for path in reversed(others)}.values())[::-1]  # the best of the same nodes
-        return _unlike(pair, others)[:most]
+        best_of_nodes: dict[tuple[int, ...], FoundPath] = {}
+        for path in paths:
+            if path.part > 0 and path.edges not in known:
+                best_of_nodes.setdefault(path.nodes, path)
+        return _unlike(pair, list(best_of_nodes.values()))[:most]
 
     from_references = [path for path in of_references if pair.head not in path.nodes[:-1]]
     return direct[:most] + best(of_head) + best(from_references)
@@ -207,7 +409,7 @@ def _unlike(pair: Pair, paths: Sequence[FoundPath]) -> list[FoundPath]:
     kinds: Counter[tuple[int, ...]] = Counter()
     kept = []
     for path in paths:
-        kind = tuple(pair.cone.edges[list(path.edges), 1].tolist())
+        kind = tuple(pair.ends[1][list(path.edges)].tolist())
         kinds[kind] += 1
         if kinds[kind] <= MAX_ALIKE:
             kept.append(path)
@@ -249,31 +451,11 @@ def adding_paths(
     ]
 
 
-def edges_at_tail(pair: Pair, score: float, most: int = 3) -> list[tuple[int, int, float]]:
-    """The relations whose edges at the tail matter most: (relation as seen from the tail, edges, what they add)."""
-    _, relations, tails = pair.cone.edges.T
-    into = np.flatnonzero((tails == pair.tail) & (relations < pair.cone.relations))
-    kinds, counts = np.unique(relations[into], return_counts=True)
-    largest = np.argsort(-counts, kind="stable")[:MAX_KINDS]
-    kinds = kinds[largest]
-    counts = counts[largest]
-    removals = [pair.cone.find(pair.cone.edges[into[relations[into] == kind]]) for kind in kinds]
-    drops = [score - left for left in pair.scores(removals).tolist()]
-    half = pair.cone.relations // 2
-    found = [((int(k) + half) % (2 * half), int(n), d) for k, n, d in zip(kinds, counts, drops, strict=True) if d > 0]
-    return sorted(found, key=lambda each: -each[2])[:most]
-
-
 def is_direct(pair: Pair, path: FoundPath) -> bool:
-    """Whether a path is an edge of the graph from head to tail."""
-    return path.nodes == (pair.head, pair.tail) and is_edge(pair, path)
-
-
-def is_edge(pair: Pair, path: FoundPath) -> bool:
-    """Whether a path is one edge of the graph, not a reference."""
-    return len(path.edges) == 1 and int(pair.cone.edges[path.edges[0], 1]) < pair.cone.relations
+    """Whether a path is an edge of the graph, not a reference, from head to tail."""
+    return path.nodes == (pair.head, pair.tail) and len(path.edges) == 1 and path.edges[0] < pair.table.edges
 
 
 def removal_of(pair: Pair, paths: Iterable[FoundPath]) -> np.ndarray:
     """The places of the edges of these paths, and of their inverses."""
-    return pair.cone.find(pair.cone.edges[[edge for path in paths for edge in path.edges]])
+    return pair.both_ways(edge for path in paths for edge in path.edges)

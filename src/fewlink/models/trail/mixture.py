@@ -171,8 +171,9 @@ class MixedScorer:
     def has_evidence(self, references: np.ndarray, heads: np.ndarray) -> np.ndarray:
         return self.trail.has_evidence(references, heads)
 
-    def limit_edges(self, edges: int) -> None:
-        self.trail.limit_edges(edges)
+    def for_many_heads(self) -> MixedScorer:
+        trail = self.trail.for_many_heads()
+        return self if trail is self.trail else MixedScorer(trail, self.mixture, self.graph)
 
     def without(self, relation: str) -> MixedRelationScorer | TrailScorer:
         """The model for a relation of the graph, whose triples TRAIL does not see."""

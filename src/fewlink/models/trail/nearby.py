@@ -12,7 +12,6 @@ are zero outside of its part.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -23,15 +22,14 @@ from torch.nn.functional import softmax
 from fewlink.graph import Graph
 from fewlink.graph.groups import spans
 from fewlink.models.trail.network import HEAD, Encoded, TrailNetwork
+from fewlink.models.trail.propagate import Edges, Rows, Weights, every_row, propagate, reached_by
 from fewlink.propagation.edges import EdgeOrder, RowEdges, Taken, fan_in_of
-from fewlink.propagation.product import Norms, row_sums
 
 ROUNDS = 4  # times that the neighbours of reached entities are reached in turn
 STEPS = 3  # of walks to the entities that the references suggest
 LEAST = 0.01  # that an entity is worth, compared with the mean
 FEWEST = 8
 SHARE = 0.1  # of one entity, at most this share of a part's edges is taken, or so many if that is more
-FEW = 0.5  # share of nodes with states up to which edges from the others are not read
 CANDIDATES_AT_ONCE = 1 << 11  # whose hidden layer a processor's cache holds
 
 
@@ -64,7 +62,7 @@ class Worth(NamedTuple):
         return np.asarray(np.where(self.nodes[places] == entities, self.values[places], LEAST))
 
 
-class Edges(NamedTuple):
+class NearEdges(NamedTuple):
     """Edges of some entities. Shapes: all (e,); `owners` are places among these entities; fans as in `EdgeOrder`."""
 
     owners: np.ndarray
@@ -74,18 +72,18 @@ class Edges(NamedTuple):
     fan_in: np.ndarray
 
     @classmethod
-    def joined(cls, *parts: Edges) -> Edges:
+    def joined(cls, *parts: NearEdges) -> NearEdges:
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    def take(self, places: np.ndarray) -> Edges:
-        return Edges(*(column[places] for column in self))
+    def take(self, places: np.ndarray) -> NearEdges:
+        return NearEdges(*(column[places] for column in self))
 
 
-def reference_edges(pairs: np.ndarray, relation: int) -> Edges:
+def reference_edges(pairs: np.ndarray, relation: int) -> NearEdges:
     """Distinct references (K, 2) as edges of a relation, then of the next one, its inverse; owners are entities."""
     heads, tails = np.asarray(pairs, np.int64).T
     out, into = (_fans(ends) for ends in (heads, tails))
-    return Edges(
+    return NearEdges(
         np.concatenate([heads, tails]),
         np.concatenate([tails, heads]),
         np.repeat([relation, relation + 1], len(heads)),
@@ -127,7 +125,7 @@ class Surroundings:
         first, last = self._spans(entities)
         return np.asarray(np.minimum(self.graph.degrees_of(entities, self.visible), self.most_of_one) + last - first)
 
-    def edges(self, entities: np.ndarray) -> Edges:
+    def edges(self, entities: np.ndarray) -> NearEdges:
         """The edges that are taken of entities (n,), each with its inverse."""
         graph, many = self.graph, self.graph.degrees_of(entities, self.visible) > self.most_of_one
         few = np.flatnonzero(~many)
@@ -139,8 +137,8 @@ class Surroundings:
             taken.append(some._replace(heads=np.full_like(some.heads, hub)))
         at, owners, fan_out = (np.concatenate(columns) for columns in zip(*taken, strict=True))
         given, of_given = spans(*self._spans(entities))
-        of_graph = Edges(owners, graph.tail_ids[at], graph.relation_ids[at], fan_out, fan_in_of(graph, at))
-        return Edges.joined(of_graph, self.given.take(given)._replace(owners=of_given))
+        of_graph = NearEdges(owners, graph.tail_ids[at], graph.relation_ids[at], fan_out, fan_in_of(graph, at))
+        return NearEdges.joined(of_graph, self.given.take(given)._replace(owners=of_given))
 
     def _spans(self, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the references of each entity (n,) begin and end."""
@@ -179,7 +177,7 @@ class Near(NamedTuple):
         mass: np.ndarray = np.ones(len(keys))
         expanded = np.zeros(len(keys), bool)
         left = np.full(len(heads), around.most_edges)
-        taken = list[Edges]()
+        taken = list[NearEdges]()
         for number in range(ROUNDS):
             waiting = np.flatnonzero(~expanded)
             owner, entities = np.divmod(keys[waiting], count)
@@ -208,42 +206,31 @@ class Near(NamedTuple):
             known = expanded
             expanded = np.zeros(len(keys), bool)
             expanded[which[:before]] = known
-        edges = Edges.joined(*taken)
+        edges = NearEdges.joined(*taken)
         sources = np.searchsorted(keys, edges.owners)
         targets = np.searchsorted(keys, edges.targets)
         of_nodes = _row_edges(edges, sources, targets, expanded, around.relations)
         return cls(np.searchsorted(keys, begins), keys // count, keys % count, of_nodes)
 
-    @torch.no_grad()
     def states(self, network: TrailNetwork, encoded: Encoded, wanted: Tensor) -> Tensor:
         """States (m, W) of `wanted` nodes (m,) in the streams of the heads."""
-        weights = torch.cat([encoded.relations[HEAD, :, 0], encoded.new[HEAD, :, 0]], 1)  # (layers, 2R + 2, W)
-        mark = network.marks(encoded.task[0])[: network.shape.width]
-        x = mark.new_zeros(len(self.entities), 1, len(mark))
-        every = torch.arange(len(self.entities))
-        reached = torch.zeros(len(x), dtype=torch.bool)
-        reached[torch.from_numpy(self.begins)] = True
-        x[reached] = mark
-        for number, (layer, w) in enumerate(zip(network.layers_of(HEAD), weights, strict=True), 1):
-            rows, edges = (wanted, self.edges.of(wanted)) if number == len(weights) else (every, self.edges)
-            if int(reached.sum()) <= FEW * len(x):
-                kept = reached[edges.sources]
-                edges = edges.only(kept, edges.sources)
-                changed = reached[rows] | (edges.pairs.diff() > 0)
-                rows = rows[changed]
-                pairs = torch.cat([edges.pairs[:-1][changed], edges.pairs[-1:]])
-                edges = dataclasses.replace(edges, pairs=pairs)
-            moved = x.new_empty(len(rows), *x.shape[1:])
-            for part, sums in row_sums(edges, x, w[:, None], Norms.FOUR):
-                moved[part] = layer.updated(x[rows[part]], sums)
-            x = x.index_copy(0, rows, moved)
-            reached[rows] = True
-        found: Tensor = x[wanted, 0]
-        return found
+        edges = Edges(self.edges)
+        weights = [
+            Weights(layer, torch.cat([relations, new], 1), relations.new_zeros(0, network.shape.width))
+            for layer, relations, new in zip(
+                network.layers_of(HEAD), encoded.relations[HEAD], encoded.new[HEAD], strict=True
+            )
+        ]
+        every = every_row(edges)
+        own, _ = self.edges.of(wanted)
+        rows = [*[every] * (len(weights) - 1), Rows(wanted, every.entities, wanted, own)]
+        begins = torch.from_numpy(self.begins)
+        marks = network.head_marks(encoded, 1).expand(len(begins), -1)
+        return propagate(edges, reached_by(begins, marks, 1, 1), weights, rows)[:, 0, 0]
 
 
 def _row_edges(
-    edges: Edges, sources: np.ndarray, targets: np.ndarray, expanded: np.ndarray, relations: int
+    edges: NearEdges, sources: np.ndarray, targets: np.ndarray, expanded: np.ndarray, relations: int
 ) -> RowEdges:
     """The edges of all nodes by target and relation: those that were taken, and their inverses where these were not."""
     known = relations - 2

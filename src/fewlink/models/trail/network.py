@@ -27,16 +27,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm, relu
+from torch.nn.functional import relu
 
 from fewlink.models.trail.names import COSINES, FLAGS, name_cosines
+from fewlink.models.trail.propagate import Edges, Layer, Weights, head_places, marked, propagate
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.references import FACTS, References
 from fewlink.models.trail.walks import WALK_FEATURES, Walks, read_walks
-from fewlink.propagation.edges import EdgeTable
-from fewlink.propagation.product import ExtraEdges, Norms, asinh, kernels_for, relational_product, widened
+from fewlink.propagation.product import Norms, widened
 
-EPS = 1e-5
 RELATION_FEATURES = WALK_FEATURES + 2 + 5 + 1 + FLAGS + 1  # walks, around, sizes, shots, flags of names, is new
 TASK_FEATURES = FACTS + 3
 HEAD = 0
@@ -96,8 +95,15 @@ class TrailNetwork(nn.Module):
     def forward(self, graph: ReadGraph, tasks: Tasks, dtype: torch.dtype = torch.float32) -> Tensor:
         references = tasks.references
         encoded = self.encode(graph, references, read_walks(graph, references, dtype))
-        from_references = self.reference_states(graph, references, encoded, dtype)
-        from_heads = self.head_states(graph, references, encoded, tasks.heads, dtype)
+        extra = references.edges()
+        edges = Edges(graph.edges, extra)
+        count, queries = tasks.heads.shape
+        marks = self.reference_marks(references, encoded)
+        begin = marked(extra.rows, marks, graph.edges.nodes, count, 1).to(dtype)
+        from_references = propagate(edges, begin, self.weights(references, encoded, REFERENCES))
+        marks = self.head_marks(encoded, queries)
+        begin = marked(head_places(tasks.heads), marks, graph.edges.nodes, count, queries).to(dtype)
+        from_heads = propagate(edges, begin, self.weights(references, encoded, HEAD))
         task = torch.arange(len(tasks.candidates), device=graph.device)[:, None]
         of_heads = from_heads[tasks.candidates, task].transpose(1, 2)  # (L, Q, C, W)
         of_references = from_references[tasks.candidates, task].transpose(1, 2)  # (L, 1, C, W)
@@ -130,38 +136,25 @@ class TrailNetwork(nn.Module):
         of_task = self.new_weights(task).unflatten(-1, (2, self.shape.layers, 2, -1)).permute(1, 2, 0, 3, 4)
         return Encoded(weights[..., :known, :] * visible[:, :known], weights[..., known:, :] + of_task, task)
 
-    def reference_states(
-        self, graph: ReadGraph, references: References, encoded: Encoded, dtype: torch.dtype
-    ) -> Tensor:
-        """States (nodes, L, 1, W) of the stream that begins at the references."""
+    def reference_marks(self, references: References, encoded: Encoded) -> Tensor:
+        """The marks (L · E, W) of the references' ends, with which their stream begins."""
         marks = self.marks(encoded.task).unflatten(-1, (3, -1))[:, 1:]  # (L, 2, W)
-        at_ends = (references.marks.transpose(1, 2) @ marks).flatten(0, 1)  # (L · E, W)
-        x = at_ends.new_zeros(graph.edges.nodes * len(references.ends), self.shape.width)
-        x = x.index_add(0, references.edges().rows, at_ends).view(graph.edges.nodes, -1, 1, self.shape.width)
-        return self.propagate(graph, references, encoded, REFERENCES, x.to(dtype))
+        of_ends: Tensor = references.marks.transpose(1, 2) @ marks
+        return of_ends.flatten(0, 1)
 
-    def head_states(
-        self, graph: ReadGraph, references: References, encoded: Encoded, heads: Tensor, dtype: torch.dtype
-    ) -> Tensor:
-        """States (nodes, L, Q, W) of the stream that begins at each of `heads` (L, Q)."""
-        count, queries = heads.shape
-        width = self.shape.width
-        mark = self.marks(encoded.task)[:, :width].repeat_interleave(queries, 0)  # (L · Q, W)
-        task = torch.arange(count, device=heads.device)[:, None]
-        rows = (heads * count + task) * queries + torch.arange(queries, device=heads.device)
-        x = mark.new_zeros(graph.edges.nodes * count * queries, width).index_add(0, rows.flatten(), mark)
-        return self.propagate(graph, references, encoded, HEAD, x.view(-1, count, queries, width).to(dtype))
+    def head_marks(self, encoded: Encoded, queries: int) -> Tensor:
+        """The marks (L · Q, W) of heads, with which their streams begin."""
+        marks: Tensor = self.marks(encoded.task)[:, : self.shape.width]
+        return marks.repeat_interleave(queries, 0)
 
-    def propagate(self, graph: ReadGraph, references: References, encoded: Encoded, stream: int, x: Tensor) -> Tensor:
-        """States (nodes, L, Q, W) after the last layer of a stream, given those before the first."""
-        extra = references.edges()
-        constants = references.constants(self.shape.width, Norms.FOUR)  # (2, L, P, W)
-        for layer, relations, new in zip(
-            self.layers_of(stream), encoded.relations[stream], encoded.new[stream], strict=True
-        ):
-            over = (new.transpose(0, 1)[:, :, None] * constants).flatten(0, 2)  # (2 · L · P, W)
-            x = layer(x, relations.to(x.dtype), extra, over, graph.edges)
-        return x
+    def weights(self, references: References, encoded: Encoded, stream: int) -> list[Weights]:
+        """What each layer of a stream multiplies messages with: equation 3."""
+        scales = references.constants(self.shape.width, Norms.FOUR)  # (2, L, P, W)
+        of_layers = zip(self.layers_of(stream), encoded.relations[stream], encoded.new[stream], strict=True)
+        return [
+            Weights(layer, relations, (new.transpose(0, 1)[:, :, None] * scales).flatten(0, 2))
+            for layer, relations, new in of_layers
+        ]
 
     def cosines(self, graph: ReadGraph, references: References, heads: Tensor, candidates: Tensor) -> Tensor | None:
         """What names say of heads (L, Q) and candidates (L, C), in ids of the whole graph: (L, Q, C, COSINES)."""
@@ -208,29 +201,6 @@ class RelationLayer(nn.Module):
         begin, end = together(both).chunk(2, -1)  # of relations that begin, or end, at r's heads
         at_tails = torch.cat([end, begin], -1)[:, inverse]
         return vectors + relu(self.norm(self.linear(torch.cat([vectors, begin, end, at_tails], -1))))
-
-
-class Layer(nn.Module):
-    """Equations 4 and 5; a state is zero where it and the sum of its messages were."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.from_state = nn.Parameter(torch.randn(width, width) / (2 * width) ** 0.5)
-        self.from_sums = nn.Parameter(torch.randn(width, width) / (2 * width) ** 0.5)
-        self.gain = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Tensor, w: Tensor, extra: ExtraEdges, weights: Tensor, edges: EdgeTable) -> Tensor:
-        """States after the layer, given weights of relations w (L, 2R, W) and of the `extra` edges (n, W)."""
-        if (kernels := kernels_for(x)) is not None:
-            own = self.from_state, self.from_sums, self.gain
-            return kernels.Layer.apply(x, w, weights, *own, extra, edges, Norms.FOUR.value)  # type: ignore[no-any-return]
-        sums = relational_product(x, w, edges, Norms.FOUR)
-        return self.updated(x, extra.added(sums, x, weights))
-
-    def updated(self, x: Tensor, sums: Tensor) -> Tensor:
-        """States (…, W) after the layer, given those before it and the sums of their messages."""
-        y = x @ self.from_state.to(x.dtype) + asinh(sums) @ self.from_sums.to(x.dtype)
-        return x + relu(layer_norm(y, y.shape[-1:], self.gain.to(x.dtype), eps=EPS))
 
 
 def mlp(wide: int, inner: int, out: int) -> nn.Sequential:

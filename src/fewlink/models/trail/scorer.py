@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import itertools
@@ -13,110 +14,81 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.core.errors import FewlinkError
 from fewlink.core.threads import parallel_map, torch_threads
 from fewlink.graph.components import joined
+from fewlink.models.cached import Remembered, apart
 from fewlink.models.contract import Capabilities, Question, Reasons
-from fewlink.models.trail.answering import (
-    Reached,
-    ReferenceEdges,
-    Rows,
-    Stream,
-    all_rows,
-    at_places,
-    propagate,
-    rows_to,
-)
-from fewlink.models.trail.explanation import EVIDENCE, FoundPath, explain, likeness_of_names, path_along
+from fewlink.models.trail.explanation import EVIDENCE, Pair, explain, left_out, likeness_of_names
 from fewlink.models.trail.nearby import Near, Surroundings, Worth, scores_near
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
+from fewlink.models.trail.propagate import (
+    Edges,
+    Rows,
+    Weights,
+    at_places,
+    every_row,
+    head_places,
+    marked,
+    propagate,
+    reached_by,
+    rows_to,
+)
 from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trail.references import SAMPLE, References, distinct_pairs, padded, read_references, stacked
-from fewlink.models.trail.remembered import Remembered, apart
-from fewlink.models.trail.removal import Pair
-from fewlink.models.trail.rules import paths_by_rule
+from fewlink.models.trail.references import SAMPLE, References, padded, read_references, stacked
 from fewlink.models.trail.walks import Walks, read_walks
 from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
+from fewlink.propagation.product import ExtraEdges
 
-HEADS_ON_GPU = 16  # heads of one task side by side
-COPIES_ON_GPU = 4  # of a task side by side, each with other heads
+HEADS_ON_GPU = 16  # heads of one task side by side, for which one program of the kernels has room
+COPIES_ON_GPU = 4  # of a task side by side, each with other heads: few heads do not keep a GPU busy
 STATES_ON_GPU = 1 << 31  # bytes that the states of several copies may take
 HEADS = 4  # heads side by side on a CPU
-HEADS_NEARBY = 16  # heads whose surroundings are read side by side
-TASK_BYTES = 1 << 27  # bytes of the tasks that are remembered
-STATE_BYTES = 1 << 28  # bytes of the references' states that are remembered
-REACH_BYTES = 1 << 26  # bytes of the ways to candidates that are remembered
+CACHE_BYTES = 1 << 29  # bytes of all that is remembered
 MAX_WHOLE_EDGES = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
-PART_EDGES = 100_000  # edges that a part of a larger graph is grown to
-NEARBY = 12  # times the limit of edges that a graph must have: choosing edges of a smaller one saves little
+PART_EDGES = 100_000  # edges that are read around the references, and around each head, of a larger graph
+NEAR_EDGES = 10_000  # edges that are read near each head if there are many
+NEARBY = 12  # times these edges that a graph must have: choosing edges of a smaller one saves little
+EDGES_AT_ONCE = 160_000  # edges near several heads that are read side by side
 EDGE_BYTES = 100  # that an edge of a part takes in its table
-MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
-MAX_RULES = 3  # that join references and are measured in any case
 ALIKE = 0.3  # cosine of two names from which one resembles the other
 MIN_LIKENESS = 0.01  # what a likeness of names must add to be named
-TASK_DIMENSIONS = (2, 2, 0)  # of each part of `Encoded`
 LikeName = tuple[str, int, float]
-Features = list[tuple[int, Tensor]]  # of questions, by their number
 S = TypeVar("S", np.ndarray, list[np.ndarray], list["KnownTask"])
 
 
 class KnownTask(NamedTuple):
-    """What follows from references alone, in ids of the whole graph; `part` of it is read around them, or all of it."""
+    """What follows from references alone; `part` of the graph is read around them, or all of it.
+
+    `references` have ids of the whole graph, `local` those of the part.
+    """
 
     key: bytes
     references: References
-    edges: ReferenceEdges
+    local: References
     encoded: Encoded
     part: GraphPart | None
 
     def bytes(self) -> int:
         of_part = 0 if self.part is None else EDGE_BYTES * self.part.edges.edges
-        return self.encoded.relations.nbytes + self.edges.constants.nbytes + of_part
+        return self.encoded.relations.nbytes + 2 * sum(each.nbytes for each in self.references) + of_part
 
 
-class SideBySide(NamedTuple):
-    """T tasks together: the `edges` of their references, each once, and what the network makes of them."""
-
-    edges: ReferenceEdges
-    encoded: Encoded
-
-    @classmethod
-    def of(cls, tasks: Sequence[KnownTask]) -> SideBySide:
-        first, *others = tasks
-        if not others:
-            return cls(first.edges, first.encoded)
-        columns = zip(*(task.encoded for task in tasks), strict=True)
-        encoded = (torch.cat(each, dim) for each, dim in zip(columns, TASK_DIMENSIONS, strict=True))
-        return cls(first.edges.joined([task.edges for task in others]), Encoded(*encoded))
-
-
-class Reach(NamedTuple):
-    """The `rows` that each layer computes of the whole graph, or of a part of it, for the states of candidates."""
+class Cone(NamedTuple):
+    """The `rows` that each layer computes of a table of edges for the states of some entities."""
 
     table: EdgeTable
-    part: GraphPart | None
     rows: Sequence[Rows]
 
-    @classmethod
-    def of(
-        cls, table: EdgeTable, part: GraphPart | None, edges: ReferenceEdges, tails: np.ndarray, layers: int
-    ) -> Reach:
-        nodes = ids(tails if part is None else part.places(tails))
-        return cls(table, part, rows_to(table, edges, nodes[nodes >= 0], layers))
-
-    def nodes(self, entities: np.ndarray) -> np.ndarray:
-        """Entities (n,) as nodes of the table, or -1 outside the part."""
-        return entities if self.part is None else self.part.places(entities)
-
-    def places(self, candidates: np.ndarray) -> Tensor:
-        """Some of the candidates (C,) among the rows of the last layer, or -1 outside the part."""
-        nodes = ids(self.nodes(candidates))
+    def places(self, nodes: Tensor) -> Tensor:
+        """Some of the entities (C,) among the rows of the last layer, or -1 for -1."""
         return torch.searchsorted(self.rows[-1].entities, nodes).where(nodes >= 0, -1)
 
     def bytes(self) -> int:
         """The bytes of the rows, without those that read the edges of the whole table."""
         every = self.table.by_tail.row_edges(False)
-        return sum(rows.bytes() for rows in self.rows if rows.edges is not every)
+        edges = {id(rows.edges): rows.edges for rows in self.rows if rows.edges is not every}
+        own = sum(rows.entities.nbytes + rows.before.nbytes + rows.own.nbytes for rows in self.rows)
+        return own + 2 * sum(each.sources.nbytes + each.source_fans.nbytes for each in edges.values())
 
 
 class States(NamedTuple):
@@ -135,14 +107,14 @@ class States(NamedTuple):
         return at_places(self.values, places)
 
     def bytes(self) -> int:
-        return self.values.nbytes + (0 if self.nodes is None else self.nodes.nbytes)
+        return self.values.nbytes
 
 
 class TrailScorer:
     """A trained TRAIL on a graph. What follows from references is computed once; several tasks are remembered.
 
-    Of a graph with more than `MAX_WHOLE_EDGES` edges, a CPU reads the neighbourhood of the references and of each head
-    only; elsewhere states are zero.
+    Of a graph with more than `MAX_WHOLE_EDGES` edges, a CPU reads the part around the references and a part near each
+    head only; elsewhere states are zero.
     """
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph) -> None:
@@ -152,19 +124,15 @@ class TrailScorer:
         self.device = graph.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         large = self.device.type == "cpu" and 2 * graph.graph.triple_count > MAX_WHOLE_EDGES
-        self.part_edges = PART_EDGES if large else None  # to read around each head; None: the whole graph
+        self.part_edges = PART_EDGES if large else None  # around the references; None: the whole graph
+        self.near_edges = self.part_edges  # near each head
         if large:
             graph.graph.expect_questions()
-        self.near_edges: int | None = None  # to choose by walks from each head instead
-        self._remember()
+        self._forget()
 
-    def _remember(self) -> None:
-        """Forget everything."""
-        self._tasks: Remembered[KnownTask] = Remembered(TASK_BYTES, KnownTask.bytes)
-        self._first: Remembered[States] = Remembered(STATE_BYTES // 2, States.bytes)  # of candidates asked first
-        self._states: Remembered[States] = Remembered(STATE_BYTES // 2, States.bytes)  # of all nodes
-        self._reaches: Remembered[Reach] = Remembered(REACH_BYTES, Reach.bytes)
-        self._surroundings: Remembered[Surroundings] = Remembered(TASK_BYTES, Surroundings.bytes)
+    def _forget(self) -> None:
+        """Begin with nothing remembered."""
+        self._cache = Remembered(CACHE_BYTES)
         self._gpu = threading.Lock()  # one question at a time
 
     @property
@@ -173,7 +141,7 @@ class TrailScorer:
             thread_safe=True,
             scores_are_logits=True,
             evidence=EVIDENCE,
-            edges_read=self.part_edges if self.near_edges is None else self.near_edges,
+            edges_read=self.near_edges,
             reads_names=self.graph.reads_names,
             text_vectors=self.graph.given_vectors,
         )
@@ -182,17 +150,13 @@ class TrailScorer:
         """Whether a path, over equal and contained names too if they are read, joins each head (n,) to a reference."""
         return joined(self.graph.graph, references, heads, self.graph.shown)
 
-    def limit_edges(self, edges: int) -> None:
-        """Read about so many edges around each head, chosen by walks from it (`nearby`): fewer are quicker.
-
-        A graph that has less than `NEARBY` times as many, references included, is read as a whole.
-        """
-        if self.device.type != "cpu":
-            raise FewlinkError("the edges to read can be limited on a CPU only: give no limit, or --device cpu")
-        if edges < 1:
-            raise FewlinkError(f"edges is {edges}: it must be at least 1")
-        self.near_edges = edges
-        self._remember()
+    def for_many_heads(self) -> TrailScorer:
+        """The same model, which on a CPU reads only the most promising edges near each head where that is faster."""
+        if self.device.type != "cpu" or 2 * self.graph.graph.triple_count < NEARBY * NEAR_EDGES:
+            return self
+        other = self._on(self.graph)
+        other.near_edges = NEAR_EDGES
+        return other
 
     def without(self, relation: str) -> TrailScorer:
         """The same model on the graph without the triples of a relation."""
@@ -207,21 +171,18 @@ class TrailScorer:
         return self._on(self.graph.with_vectors(vectors))
 
     def _on(self, graph: ReadGraph) -> TrailScorer:
-        other = TrailScorer(self.name, self.network, graph)
-        other.part_edges = self.part_edges
-        other.near_edges = self.near_edges
+        other = copy.copy(self)
+        other.graph = graph
+        other.__dict__.pop("_on_cpu", None)
+        other._forget()
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value
-            for name, value in self.__dict__.items()
-            if name not in ("_tasks", "_first", "_states", "_reaches", "_surroundings", "_gpu")
-        }
+        return {name: value for name, value in self.__dict__.items() if name not in ("_cache", "_gpu")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._remember()
+        self._forget()
 
     def __call__(self, question: Question) -> Tensor:
         return self.each([question])[0]
@@ -230,32 +191,41 @@ class TrailScorer:
     def each(self, questions: Sequence[Question]) -> list[Tensor]:
         """Scores (H, C) of several questions. On a CPU, tasks on the whole graph are computed side by side, and those
         of questions without heads are remembered."""
-        if self.device.type == "cuda":
+        if self.device.type != "cpu":
             with self._gpu:
-                return [self._on_gpu(question) for question in questions]
-        if self.capabilities.edges_read is not None and len(questions) > 1:
+                return [self._answered([question], COPIES_ON_GPU * HEADS_ON_GPU)[0] for question in questions]
+        if self.near_edges is not None and len(questions) > 1:
             return parallel_map(self, questions)
         if len(questions) < 2 and not any(len(question.heads) for question in questions):
             return [torch.zeros(0, len(question.candidates)) for question in questions]
+        if self.near_edges is not None:
+            return [self._nearby(questions[0])]
+        return self._answered(questions, HEADS)
+
+    def _answered(self, questions: Sequence[Question], heads: int) -> list[Tensor]:
+        """Scores (H, C) of several questions on the whole graph, so many heads at once."""
         tasks = self.known_tasks([question.references for question in questions])
-        if self._reads_nearby(tasks[0]):
-            return [self._nearby(tasks[0], questions[0].heads, questions[0].candidates)]
-        if self.part_edges is not None:
-            return [self._on_parts(tasks[0], questions[0].heads, questions[0].candidates)]
         candidates = [question.candidates for question in questions]
-        groups = self._groups(questions)
-        if len(groups) == 1:  # both streams at once
+        asked = np.concatenate([np.stack([np.full_like(q.heads, n), q.heads], 1) for n, q in enumerate(questions)])
+        groups = in_groups(asked, heads)
+        cone = self._cone(tasks, np.unique(np.concatenate(candidates)))
+        if len(groups) == 1 and cone is not None:  # both streams at once
             streams: list[Callable[[], Any]] = [
-                lambda: self._bases(tasks, candidates),
-                lambda: self._features(tasks, questions, groups[0]),
+                lambda: self._bases(tasks, candidates, cone),
+                lambda: self._from_heads(tasks, questions, groups[0], cone),
             ]
-            bases, features = parallel_map(lambda stream: stream(), streams)
-            found = [self._scores(bases, features)]
+            bases, of_heads = parallel_map(lambda stream: stream(), streams)
+            found = [self._scores(tasks, bases, questions, groups[0], of_heads)]
         else:
             with torch_threads(1):
-                bases = self._bases(tasks, candidates)
-            found = parallel_map(lambda asked: self._scores(bases, self._features(tasks, questions, asked)), groups)
-        scores = [[torch.zeros(0, len(question.candidates))] for question in questions]
+                bases = self._bases(tasks, candidates, cone)
+
+            def answered(asked: np.ndarray) -> list[tuple[int, Tensor]]:
+                of_heads = self._from_heads(tasks, questions, asked, cone)
+                return self._scores(tasks, bases, questions, asked, of_heads)
+
+            found = parallel_map(answered, groups) if cone is not None else [answered(group) for group in groups]
+        scores = [[torch.zeros(0, len(question.candidates), device=self.device)] for question in questions]
         for number, some in itertools.chain(*found):
             scores[number].append(some)
         return [torch.cat(parts) for parts in scores]
@@ -267,48 +237,32 @@ class TrailScorer:
             return self._on_cpu.explain(references, head, tail, most)
         with torch_threads(1):
             known = self.known_task(references)
-            pair, nodes = self._pair(known, head, tail)
-
-        def by_rule() -> list[FoundPath]:
-            inside = nodes[pair.cone.nodes]
-            rules = paths_by_rule(self.graph, references, head, tail, MAX_RULES)
-            walks = [(rule, [head, between, tail]) for rule, between in rules if between in inside]
-            along = (path_along(pair, np.searchsorted(inside, walked).tolist(), rule) for rule, walked in walks)
-            return [path for path in along if path is not None]
-
+        pair = self.pair(known, head, tail)
         sets = [references, *left_out(references)]  # an answer may read other edges than the explanation
         asked = [Question("", pairs, np.array([head]), np.array([tail])) for pairs in sets]
-        work: list[Callable[[], Any]] = [lambda: explain(pair, most, by_rule()), lambda: self.each(asked)]
+        work: list[Callable[[], Any]] = [lambda: explain(pair, references, most), lambda: self.each(asked)]
         found, scores = parallel_map(lambda each: each(), work)
         reasons: Reasons = found
         answered, *without = map(float, scores)
         return dataclasses.replace(
             reasons,
-            entities=[tuple(nodes[list(walked)].tolist()) for walked in reasons.entities],
             references=[answered - each for each in without],
             names=self._like_names(known, pair, reasons.score, head, tail),
             graph=self.graph.graph,
             visible=self.graph.shown,
         )
 
-    def _pair(self, known: KnownTask, head: int, tail: int) -> tuple[Pair, np.ndarray]:
-        """A pair to explain, over the whole graph or the neighbourhood of both ends and the references; and the
-        entities of its nodes (n,)."""
-        asked = ids([head])[None], ids([tail])[None]
-        cosines = self.network.cosines(self.graph, known.references, *asked)
-        edges = known.edges
+    def pair(self, known: KnownTask, head: int, tail: int) -> Pair:
+        """A pair to explain, over the whole graph or the part around both ends and the references."""
+        cosines = self.network.cosines(self.graph, known.references, ids([head])[None], ids([tail])[None])
+        of_names = None if cosines is None else cosines[0, 0, 0]
         references = known.references
         if self.part_edges is None:
-            table = self.graph.edges
-            nodes = np.arange(table.nodes)
-        else:
-            ends = references.ends[0].numpy()
-            part = self._part(np.append(ends, [head, tail]), self.part_edges)
-            references = references._replace(ends=ids(part.places(ends))[None])
-            edges, table, nodes = edges.within(part), part.edges, part.nodes
-            head, tail = part.places(np.array([head, tail])).tolist()
-        own = None if cosines is None else cosines[0, 0, 0]
-        return Pair.of(self.network, known.encoded, table, references, edges, head, tail, own), nodes
+            return Pair.of(self.network, known.encoded, self.graph, None, references, head, tail, of_names)
+        ends = references.ends[0].numpy()
+        part = self._part(np.append(ends, [head, tail]), self.part_edges)
+        references = references._replace(ends=ids(part.places(ends))[None])
+        return Pair.of(self.network, known.encoded, self.graph, part, references, head, tail, of_names)
 
     def _like_names(self, known: KnownTask, pair: Pair, score: float, head: int, tail: int) -> list[LikeName]:
         """The head, and the tail of a reference, if the tail's name is like theirs, and what this adds to the score."""
@@ -332,6 +286,8 @@ class TrailScorer:
         network.load_state_dict(self.network.state_dict())
         return TrailScorer(self.name, network, self.graph.to("cpu"))
 
+    # What follows from references
+
     def known_task(self, references: np.ndarray) -> KnownTask:
         """The task with these references, new or remembered."""
         return self.known_tasks([references])[0]
@@ -339,21 +295,21 @@ class TrailScorer:
     def known_tasks(self, references: Sequence[np.ndarray]) -> list[KnownTask]:
         """The tasks with these references, whatever their order, new or remembered; new ones are read side by side."""
         distinct = [np.unique(np.asarray(pairs, np.int64), axis=0) for pairs in references]
-        new = {pairs.tobytes(): pairs for pairs in distinct if pairs.tobytes() not in self._tasks}
+        new = {pairs.tobytes(): pairs for pairs in distinct if ("task", pairs.tobytes()) not in self._cache}
         read: dict[bytes, KnownTask] = {}
         if len(new) > 1:
             size = 1 if self.part_edges is not None else max(1, SAMPLE // max(map(len, new.values())))
-            groups = parallel_map(self.read_tasks, in_groups(list(new.values()), size))
+            groups = parallel_map(self._read_tasks, in_groups(list(new.values()), size))
             read = {task.key: task for task in itertools.chain(*groups)}
 
         def make(pairs: np.ndarray) -> KnownTask:
             with torch_threads(1):
-                return read.get(pairs.tobytes()) or self.read_tasks([pairs])[0]
+                return read.get(pairs.tobytes()) or self._read_tasks([pairs])[0]
 
-        return [self._tasks.get(pairs.tobytes(), functools.partial(make, pairs)) for pairs in distinct]
+        return [self._cache.get(("task", pairs.tobytes()), functools.partial(make, pairs)) for pairs in distinct]
 
     @torch.no_grad()
-    def read_tasks(self, tasks: Sequence[np.ndarray]) -> list[KnownTask]:
+    def _read_tasks(self, tasks: Sequence[np.ndarray]) -> list[KnownTask]:
         """What follows from distinct references (K, 2) of each task; of a part of the graph, and on a GPU, of one.
 
         The walks are read side by side. The rest is computed for each task alone, so that a task with the most
@@ -371,260 +327,229 @@ class TrailScorer:
             graph = graph.part(part)
             local = [references[0]._replace(ends=torch.from_numpy(part.places(references[0].ends.numpy())))]
         together = local[0]
-        if len(tasks) > 1:
+        if len(local) > 1:
             size, sample = (max(getattr(each, name).shape[1] for each in local) for name in ("pairs", "sample"))
             together = stacked([padded(each, size, sample, graph.edges.nodes) for each in local])
         walks = (each.split(1) for each in read_walks(graph, together, self.dtype))
+        found = []
+        for pairs, own, of_part, *walked in zip(tasks, references, local, *walks, strict=True):
+            encoded = self.network.encode(graph, of_part, Walks(*walked))
+            if not on_gpu:
+                encoded = encoded._replace(relations=apart(encoded.relations))
+            found.append(KnownTask(pairs.tobytes(), own, of_part, encoded, part))
+        return found
 
-        def encoded(references: References, walked: Sequence[Tensor]) -> Encoded:
-            found = self.network.encode(graph, references, Walks(*walked))
-            return found if on_gpu else found._replace(relations=apart(found.relations))
+    def _cone(self, tasks: Sequence[KnownTask], candidates: np.ndarray) -> Cone | None:
+        """What layers compute of the whole graph for the states of candidates; None on a GPU, which computes all."""
+        if self.device.type != "cpu":
+            return None
+        key = b"".join(task.key for task in tasks) + candidates.tobytes()
+        layers = self.network.shape.layers
 
+        def make() -> Cone:
+            edges = Edges(self.graph.edges, extra_edges(tasks))
+            return Cone(self.graph.edges, rows_to(edges, ids(candidates), layers, len(tasks)))
+
+        return self._cache.get(("cone", key), make)
+
+    def _bases(self, tasks: Sequence[KnownTask], candidates: Sequence[np.ndarray], cone: Cone | None) -> list[Tensor]:
+        """For each task, what the references add to the hidden layer of each candidate's score: (C, 2W)."""
+        of_references = self.network.of_state.weight.chunk(2, 1)[1]
+        found = self._reference_states(tasks, candidates, cone)
         return [
-            KnownTask(
-                pairs.tobytes(),
-                own,
-                ReferenceEdges.of(own, self.network.shape.width),
-                encoded(of_part, walked),
-                part,
-            )
-            for pairs, own, of_part, *walked in zip(tasks, references, local, *walks, strict=True)
+            states.float() @ of_references.T + self.network.of_task(task.encoded.task)
+            for states, task in zip(found, tasks, strict=True)
         ]
 
-    def reference_states(self, tasks: Sequence[KnownTask], entities: Sequence[np.ndarray]) -> list[Tensor]:
-        """For each task the states (n, W) of some entities in the stream that begins at the references; zeros outside
-        of the task's part.
+    def _reference_states(
+        self, tasks: Sequence[KnownTask], entities: Sequence[np.ndarray], cone: Cone | None
+    ) -> list[Tensor]:
+        """For each task the states (n, W) of some entities in the stream that begins at the references.
 
-        On the whole graph, a CPU computes them for the entities that are asked for first, and for all once others are.
+        With a cone, they are computed for the entities that are asked for first, and for all once others are.
         """
         nodes = [
             ids(wanted if task.part is None else task.part.places(wanted)).to(self.device)
             for task, wanted in zip(tasks, entities, strict=True)
         ]
-        alone = self.device.type == "cpu" and self.part_edges is None
-        first = [task for task in tasks if alone and task.key not in self._states]
-        found = self._remembered_states(first, np.unique(np.concatenate(entities)))
+        first = self._remembered_states(tasks, cone) if cone is not None else {}
         lacking = [
             task
             for task, wanted in zip(tasks, nodes, strict=True)
-            if task.key not in found or not found[task.key].cover(wanted)
+            if task.key not in first or not first[task.key].cover(wanted)
         ]
-        found |= self._remembered_states(lacking, None)
+        found = first | self._remembered_states(lacking, None)
         return [found[task.key].at(wanted) for task, wanted in zip(tasks, nodes, strict=True)]
 
-    def _remembered_states(self, tasks: Sequence[KnownTask], entities: np.ndarray | None) -> dict[bytes, States]:
-        """The states of tasks by their keys, remembered or new: of some entities at least, or of all nodes."""
-        known = self._states if entities is None else self._first
+    def _remembered_states(self, tasks: Sequence[KnownTask], cone: Cone | None) -> dict[bytes, States]:
+        """The states of tasks by their keys, remembered or new: of the last rows of a cone, or of all nodes."""
+        kind = "all states" if cone is None else "states"
         by_key = {task.key: task for task in tasks}
-        new = [task for task in by_key.values() if task.key not in known]
+        new = [task for key, task in by_key.items() if (kind, key) not in self._cache]
         made: dict[bytes, States] = {}
-        if len(new) > 1:
-            for group in in_groups(new, HEADS):
-                made |= zip((task.key for task in group), self._new_states(group, entities), strict=True)
+        for group in in_groups(new, 1 if self.device.type != "cpu" or self.part_edges is not None else HEADS):
+            made |= zip((task.key for task in group), self._new_states(group, cone), strict=True)
 
         def make(task: KnownTask) -> States:
-            return made.get(task.key) or self._new_states([task], entities)[0]
+            return made.get(task.key) or self._new_states([task], cone)[0]
 
-        return {key: known.get(key, functools.partial(make, task)) for key, task in by_key.items()}
+        return {key: self._cache.get((kind, key), functools.partial(make, task)) for key, task in by_key.items()}
 
-    @torch.no_grad()
-    def _new_states(self, tasks: Sequence[KnownTask], entities: np.ndarray | None) -> list[States]:
-        """The states of tasks, computed side by side; on a part of the graph, and on a GPU, of one task."""
-        first = tasks[0]
-        if self.device.type != "cpu":
-            states = self.network.reference_states(self.graph, first.references, first.encoded, self.dtype)
-            return [States(None, states[:, 0, 0])]
-        if entities is None:
-            table = self.graph.edges if first.part is None else first.part.edges
-            return [States(None, apart(own)) for own in self._from_references(tasks, table, None).unbind(1)]
-        reach = self._reach(SideBySide.of(tasks).edges, entities)
-        nodes = reach.rows[-1].entities
-        states = self._from_references(tasks, reach.table, reach.rows)
-        return [States(nodes, apart(own)) for own in states.unbind(1)]
-
-    def _from_references(self, tasks: Sequence[KnownTask], table: EdgeTable, rows: Sequence[Rows] | None) -> Tensor:
-        """States (n, T, W) of the last rows, or of all, in the stream that begins at the references, on a CPU."""
-        together = SideBySide.of(tasks)
+    def _new_states(self, tasks: Sequence[KnownTask], cone: Cone | None) -> list[States]:
+        """The states of tasks in the stream that begins at the references, computed side by side."""
         part = tasks[0].part
-        edges = together.edges if part is None else together.edges.within(part)
-        ends = [task.references.ends[0] for task in tasks]
-        if part is not None:
-            ends = [ids(part.places(each.numpy())) for each in ends]
-        every = torch.cat(ends).unique()
-        states = torch.zeros(len(every), len(tasks), self.network.shape.width)
-        for number, (own, task) in enumerate(zip(ends, tasks, strict=True)):
-            of_ends = self.network.marks(task.encoded.task[0]).view(3, -1)[1:]  # of the references' heads and tails
-            states[torch.searchsorted(every, own), number] = task.references.marks[0].T @ of_ends
-        stream = Stream.of(self.network, together.encoded, REFERENCES, edges)
-        rows = rows or all_rows(table, edges, self.network.shape.layers)
-        return propagate(table, stream, Reached(every, states), rows)
+        table = self.graph.edges if part is None else part.edges
+        extra = extra_edges(tasks)
+        edges = Edges(table, extra)
+        weights = self._weights(tasks, REFERENCES)
+        marks = torch.cat([self.network.reference_marks(task.local, task.encoded) for task in tasks])
+        if self.device.type != "cpu":
+            begin = marked(extra.rows, marks, table.nodes, len(tasks), 1).to(self.dtype)
+            return [States(None, propagate(edges, begin, weights)[:, 0, 0])]
+        rows = [every_row(edges)] * self.network.shape.layers if cone is None else cone.rows
+        states = propagate(edges, reached_by(extra.rows, marks, len(tasks), 1), weights, rows)
+        nodes = None if cone is None else cone.rows[-1].entities
+        return [States(nodes, apart(own[:, 0])) for own in states.unbind(1)]
 
-    def _reads_nearby(self, known: KnownTask) -> bool:
-        """Whether edges near each head are chosen for a task."""
-        count = 2 * self.graph.graph.triple_count + len(known.edges.sources)
-        return self.near_edges is not None and count >= NEARBY * self.near_edges
-
-    def _nearby(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
-        """Scores (H, C) with the edges near each head only."""
-        tails, which = np.unique(candidates, return_inverse=True)
-        with torch_threads(1):
-            around = self._surroundings.get(known.key, lambda: self._surroundings_of(known))
-            (base,) = self._bases([known], [tails])
-
-        def scores(some: np.ndarray) -> Tensor:
-            near = Near.of(around, some)
-            cosines = self.network.cosines(self.graph, known.references, ids(some)[None], ids(tails)[None])
-            of_names = None if cosines is None else cosines[0]
-            return scores_near(self.network, known.encoded, near, tails, base, of_names)
-
-        return torch.cat(parallel_map(scores, in_groups(heads, HEADS_NEARBY)))[:, torch.from_numpy(which)]
-
-    def _surroundings_of(self, known: KnownTask) -> Surroundings:
-        """The edges around heads for a task, and which of them are worth following."""
-        assert self.near_edges is not None
-        pairs = known.references.entities[0].numpy()
-        table, nodes = (self.graph.edges, None) if known.part is None else (known.part.edges, known.part.nodes)
-        entities = np.arange(table.nodes) if nodes is None else nodes
-        suggested = self.network.last(self._bases([known], [entities])[0].relu_()).squeeze(-1)
-        local = pairs if known.part is None else known.part.places(pairs)
-        worth = Worth.of(nodes, table.by_head, local, suggested)
-        return Surroundings(self.graph.graph, pairs, worth, self.near_edges, self.graph.shown)
-
-    def _part(self, entities: np.ndarray, edges: int) -> GraphPart:
-        """The neighbourhood of entities; a hidden relation, which would lead to answers, does not choose it."""
-        return graph_part(self.graph.graph, entities, edges, self.graph.shown)
-
-    def _on_parts(self, known: KnownTask, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
-        """Scores (H, C) with the neighbourhood of the references and of each head only. Candidates outside both have
-        the same score, unless their names are read."""
-        assert known.part is not None
-        outside = known.part.places(candidates) < 0
-        around = known.references.sampled_entities[0].flatten().numpy()
-
-        def scores(head: int) -> Tensor:
-            first: list[Callable[[], Any]] = [
-                lambda: self._part(np.append(around, head), self.part_edges or PART_EDGES),
-                lambda: self._remembered_states([known], None),
-            ]
-            part, _ = parallel_map(lambda each: each(), first)
-            far = outside & (part.places(candidates) < 0)
-            if self.graph.vectors is not None or not far.any():
-                far = np.zeros_like(far)
-            own = np.append(candidates[~far], candidates[far][:1])
-            question = Question("", known.references.entities[0].numpy(), np.array([head]), own)
-            features = self._features([known], [question], np.array([[0, head]]), part)
-            ((_, found),) = self._scores(self._bases([known], [own]), features)
-            every = found.new_empty(len(candidates))
-            every[torch.from_numpy(far)] = found[0, -1]
-            every[torch.from_numpy(~far)] = found[0, : int((~far).sum())]
-            return every
-
-        return torch.stack(parallel_map(scores, heads.tolist()))
-
-    def _groups(self, questions: Sequence[Question]) -> list[np.ndarray]:
-        """The number of the question and the head (n, 2) of those that are answered side by side."""
-        asked = [np.stack([np.full_like(q.heads, number), q.heads], 1) for number, q in enumerate(questions)]
-        return in_groups(np.concatenate(asked), HEADS)
-
-    @torch.no_grad()
-    def _bases(self, tasks: Sequence[KnownTask], candidates: Sequence[np.ndarray]) -> list[Tensor]:
-        """For each task, what the references add to the hidden layer of each candidate's score: (C, 2W)."""
-        of_references = self.network.of_state.weight.chunk(2, 1)[1]
-        found = self.reference_states(tasks, candidates)
+    def _weights(self, tasks: Sequence[KnownTask], stream: int) -> list[Weights]:
+        """The weights of tasks side by side."""
+        of_tasks = [self.network.weights(task.local, task.encoded, stream) for task in tasks]
         return [
-            states @ of_references.T + self.network.of_task(task.encoded.task)
-            for states, task in zip(found, tasks, strict=True)
+            Weights(
+                layers[0].layer,
+                torch.cat([each.relations for each in layers]),
+                torch.cat([each.extra for each in layers]),
+            )
+            for layers in zip(*of_tasks, strict=True)
         ]
 
-    @torch.no_grad()
-    def _features(
+    # Heads
+
+    def _from_heads(
+        self, tasks: Sequence[KnownTask], questions: Sequence[Question], asked: np.ndarray, cone: Cone | None
+    ) -> list[tuple[int, Tensor]]:
+        """The states (H, C, W) of each question's candidates in the streams of its heads, by its number.
+
+        `asked` (Q, 2) are numbers of questions and heads.
+        """
+        numbers, heads = asked.T
+        distinct = np.unique(numbers).tolist()
+        width = self.network.shape.width
+        if len(distinct) == 1:
+            own = [tasks[distinct[0]]]
+            given = ids(heads)[None].to(self.device)
+            if cone is None:  # always as many heads: a GPU records a program for each number
+                copies = self._copies_on_gpu(len(heads), len(questions[distinct[0]].candidates))
+                own = own * copies
+                count = copies * HEADS_ON_GPU
+                given = torch.cat([given, given[:, -1:].expand(1, -len(heads) % count)], 1)
+                parts = given.view(-1, copies, HEADS_ON_GPU)
+            else:
+                parts = given[None]
+        else:
+            own = [tasks[number] for number in numbers.tolist()]
+            parts = ids(heads)[None, :, None]
+        edges = Edges(self.graph.edges, extra_edges(own))
+        weights = self._weights(own, HEAD)
+        marks = torch.cat([self.network.marks(task.encoded.task)[:, :width] for task in own])
+        columns = []
+        for some in parts:
+            places = head_places(some)
+            of_heads = marks.repeat_interleave(some.shape[1], 0)
+            if cone is None:
+                begin = marked(places, of_heads, self.graph.edges.nodes, *some.shape).to(self.dtype)
+                columns.append(propagate(edges, begin, weights).flatten(1, 2))
+            else:
+                columns.append(
+                    propagate(edges, reached_by(places, of_heads, *some.shape), weights, cone.rows).flatten(1, 2)
+                )
+        states = torch.cat(columns, 1)[:, : len(heads)]
+        found = []
+        for number in distinct:
+            tails = ids(questions[number].candidates).to(self.device)
+            of_question = states[:, torch.from_numpy(numbers == number).to(self.device)]
+            at = of_question[tails] if cone is None else at_places(of_question, cone.places(tails))
+            found.append((number, at.transpose(0, 1)))
+        return found
+
+    def _scores(
         self,
         tasks: Sequence[KnownTask],
+        bases: Sequence[Tensor],
         questions: Sequence[Question],
         asked: np.ndarray,
-        part: GraphPart | None = None,
-    ) -> Features:
-        """The states of candidates in the streams of some heads on a CPU, over the whole graph or a part of it, and the
-        cosines of names: (H, C, n) for each question that has such heads, by its number. `asked` (Q, 2) is as in
-        `_groups`."""
-        numbers, heads = asked.T
-        together = SideBySide.of(tasks)
-        candidates = np.unique(np.concatenate([q.candidates for q in questions]))
-        edges = together.edges if part is None else together.edges.within(part)
-        layers = self.network.shape.layers
-        reach = (
-            self._reach(edges, candidates) if part is None else Reach.of(part.edges, part, edges, candidates, layers)
-        )
-        rows, which = np.unique(reach.nodes(heads), return_inverse=True)
-        marks = torch.stack([self.network.marks(task.encoded.task[0])[: self.network.shape.width] for task in tasks])
-        states = marks.new_zeros(len(rows), len(heads), marks.shape[1])
-        states[which, np.arange(len(heads))] = marks[numbers]
-        stream = Stream.of(self.network, together.encoded, HEAD, edges).of_columns(ids(numbers))
-        found = propagate(reach.table, stream, Reached(ids(rows), states), reach.rows)
-        features = []
-        for number in np.unique(numbers).tolist():
-            own = numbers == number
-            tails = questions[number].candidates
-            states = at_places(found[:, own], reach.places(tails)).transpose(0, 1)  # (H, C, W)
-            given = ids(heads[own])[None], ids(tails)[None]
-            cosines = self.network.cosines(self.graph, tasks[number].references, *given)
-            features.append((number, states if cosines is None else torch.cat([states, cosines[0]], 2)))
-        return features
-
-    @torch.no_grad()
-    def _scores(self, bases: Sequence[Tensor], features: Features) -> Features:
-        """Scores (H, C) for each question."""
-        every = torch.cat([self.network.of_state.weight.chunk(2, 1)[0], self.network.of_names.weight], 1)
+        of_heads: Sequence[tuple[int, Tensor]],
+    ) -> list[tuple[int, Tensor]]:
+        """Scores (H, C) of some heads of each question, given the states of its candidates: equation 6."""
+        of_state = self.network.of_state.weight.chunk(2, 1)[0]
         scores = []
-        for number, states in features:
-            weights = every[:, : states.shape[2]]
-            hidden = (torch.addmm(bases[number], own, weights.T).relu_() for own in states)
+        for number, states in of_heads:
+            heads = ids(asked[asked[:, 0] == number, 1]).to(self.device)[None]
+            tails = ids(questions[number].candidates).to(self.device)[None]
+            cosines = self.network.cosines(self.graph, tasks[number].references, heads, tails)
+            weights = of_state
+            if cosines is not None:
+                weights = torch.cat([of_state, self.network.of_names.weight], 1)
+                states = torch.cat([states, cosines[0]], 2)
+            hidden = (torch.addmm(bases[number], own.float(), weights.T).relu_() for own in states)
             scores.append((number, torch.stack([self.network.last(each).squeeze(-1) for each in hidden])))
         return scores
 
-    def _reach(self, edges: ReferenceEdges, candidates: np.ndarray) -> Reach:
-        """The way to candidates over the whole graph."""
-        key = b"".join(each.numpy().tobytes() for each in (edges.sources, edges.targets)) + candidates.tobytes()
-        layers = self.network.shape.layers
-        return self._reaches.get(key, lambda: Reach.of(self.graph.edges, None, edges, candidates, layers))
-
-    def _on_gpu(self, question: Question) -> Tensor:
-        """Scores (H, C) on a GPU, several heads at once."""
-        if not len(question.heads):
-            return torch.zeros(0, len(question.candidates), device=self.device)
-        known = self.known_task(question.references)
-        candidates = ids(question.candidates).to(self.device)
-        (from_references,) = self.reference_states([known], [question.candidates])
-        copies = self._copies_on_gpu(len(question.heads), len(candidates))
-        references = References(*(each.expand(copies, *each.shape[1:]) for each in known.references))
-        encoded = Encoded(
-            *(each.repeat_interleave(copies, dim) for each, dim in zip(known.encoded, TASK_DIMENSIONS, strict=True))
-        )
-        scores = []
-        for some in ids(question.heads).to(self.device).split(copies * HEADS_ON_GPU):
-            heads = torch.cat([some, some[-1:].expand(copies * HEADS_ON_GPU - len(some))]).view(copies, -1)
-            states = self.network.head_states(self.graph, references, encoded, heads, self.dtype)
-            cosines = self.network.cosines(self.graph, references, heads, candidates.expand(copies, -1))
-            from_heads = states.flatten(1, 2)[candidates].transpose(0, 1)  # (H, C, W)
-            found = self.network.score(
-                from_heads, from_references, known.encoded.task, None if cosines is None else cosines.flatten(0, 1)
-            )
-            scores.append(found[: len(some)])
-        return torch.cat(scores)
-
     def _copies_on_gpu(self, heads: int, candidates: int) -> int:
-        """How many copies of a task are propagated side by side: few heads do not keep a GPU busy."""
+        """How many copies of a task are propagated side by side on a GPU."""
         of_states = self.graph.edges.nodes * self.dtype.itemsize
         of_scores = 2 * candidates * torch.float32.itemsize
         of_copy = HEADS_ON_GPU * self.network.shape.width * (of_states + of_scores)  # bytes
         return max(1, min(COPIES_ON_GPU, STATES_ON_GPU // of_copy, -(-heads // HEADS_ON_GPU)))
 
+    # Parts of a large graph
 
-def left_out(references: np.ndarray) -> list[np.ndarray]:
-    """The distinct references without each of them in turn, if they are few."""
-    pairs = distinct_pairs(references)
-    few = 2 <= len(pairs) <= MAX_LEFT_OUT
-    return [np.delete(pairs, place, axis=0) for place in range(len(pairs))] if few else []
+    def _part(self, entities: np.ndarray, edges: int) -> GraphPart:
+        """The part around entities; a hidden relation, which would lead to answers, does not choose it."""
+        return graph_part(self.graph.graph, entities, edges, self.graph.shown)
+
+    def _nearby(self, question: Question) -> Tensor:
+        """Scores (H, C) with the edges near each head only."""
+        assert self.near_edges is not None
+        known = self.known_task(question.references)
+        tails, which = np.unique(question.candidates, return_inverse=True)
+        with torch_threads(1):
+            around = self._cache.get(("surroundings", known.key), lambda: self._surroundings(known))
+            (base,) = self._bases([known], [tails], None)
+
+        def scores(heads: np.ndarray) -> Tensor:
+            near = Near.of(around, heads)
+            with torch.no_grad():
+                cosines = self.network.cosines(self.graph, known.references, ids(heads)[None], ids(tails)[None])
+                of_names = None if cosines is None else cosines[0]
+                return scores_near(self.network, known.encoded, near, tails, base, of_names)
+
+        groups = in_groups(question.heads, max(1, EDGES_AT_ONCE // self.near_edges))
+        return torch.cat(parallel_map(scores, groups))[:, torch.from_numpy(which)]
+
+    def _surroundings(self, known: KnownTask) -> Surroundings:
+        """The edges around heads for a task, and which of them are worth following."""
+        assert self.near_edges is not None
+        pairs = known.references.entities[0].numpy()
+        table = self.graph.edges if known.part is None else known.part.edges
+        nodes = None if known.part is None else known.part.nodes
+        entities = np.arange(table.nodes) if nodes is None else nodes
+        suggested = self.network.last(self._bases([known], [entities], None)[0].relu_()).squeeze(-1)
+        local = pairs if known.part is None else known.part.places(pairs)
+        worth = Worth.of(nodes, table.by_head, local, suggested)
+        return Surroundings(self.graph.graph, pairs, worth, self.near_edges, self.graph.shown)
+
+
+def extra_edges(tasks: Sequence[KnownTask]) -> ExtraEdges:
+    """The references of T tasks as edges: of each task those that the network gives weights, one task after another."""
+    count = len(tasks)
+    first = 0
+    parts = []
+    for number, task in enumerate(tasks):
+        own = task.local.edges()
+        parts.append((own.rows * count + number, own.sources + first, own.targets + first))
+        first += len(own.rows)
+    return ExtraEdges(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
 def in_groups(items: S, size: int) -> list[S]:
