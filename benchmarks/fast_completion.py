@@ -29,8 +29,8 @@ from fewlink.models.trail.shipped import shipped_scorer
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.benchmark import Task
 from fewlink.tasks.candidates import open_candidates, task_of_pairs
-from fewlink.tasks.folds import fold_benchmark
 from fewlink.tasks.training_graph import known_graph
+from folds import fold_benchmark
 from measure import print_table, write_record
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from fewlink.core.seeds import generator
-from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.fitting.fit import fit
 from fewlink.fitting.held_out import estimate
 from fewlink.graph import Graph, compile_graph
@@ -32,6 +31,7 @@ from fewlink.models.contract import GraphScorer, Question, RelationScorer, Score
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks.catalogue import open_graph
 from fewlink.tasks.training_graph import known_graph
+from links import rank_links, read_splits
 from measure import RECORDS, write_record
 
 RELATIONS, PAIRS, SHARE, FEWEST = 20, 15, 0.1, 30

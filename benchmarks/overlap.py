@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.graph import Graph, compile_graph
 from fewlink.models.embeddings.trainer import train
 from fewlink.models.trail.shipped import shipped_scorer
-from link_training import link_settings
+from links import rank_links, read_splits
 from measure import print_table, write_record
 from pretrain import POOL, Links
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))
 
+from link_training import link_settings
 from unseen_graphs import hidden_relations, suite
 
 Names = tuple[str, str, str]

@@ -44,7 +44,6 @@ from torch import Tensor
 from fewlink.core.memory import hardware
 from fewlink.core.seeds import derive
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.fitting.tuning import NeighbourhoodLearner
@@ -61,8 +60,9 @@ from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, write_weights
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.catalogue import data_home, open_graph
-from fewlink.tasks.folds import fold_benchmark
 from fewlink.tasks.training_graph import known_graph
+from folds import fold_benchmark
+from links import rank_links, read_splits
 from measure import read_record, write_record
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.graph import Graph
 from fewlink.models.contract import Question
 from fewlink.models.published import PUBLISHED
@@ -30,6 +29,7 @@ from fewlink.models.ultra.network import Encoded, PublishedNetwork, Tasks, Ultra
 from fewlink.models.ultra.scorer import UltraScorer
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.training_graph import known_graph
+from links import rank_links, read_splits
 from measure import print_table, read_record, write_record
 
 SHOTS, HEADS = 3, 8

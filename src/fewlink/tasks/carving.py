@@ -1,13 +1,8 @@
-"""Carving few-shot tasks out of an ordinary graph: its relations of medium size become tasks.
-
-A graph with dates can be frozen at a day instead; the task is then to find the links that were added later.
-"""
+"""Carving few-shot tasks out of an ordinary graph: its relations of medium size become tasks."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -193,63 +188,3 @@ def _split(tasks: list[Task], settings: CarveSettings, rng: np.random.Generator)
     test = min(max(1, round(settings.test_share * len(tasks))), len(tasks) - dev - 1)
     members = {"dev": order[:dev], "test": order[dev : dev + test], "train": order[dev + test :]}
     return {split: [tasks[i] for i in np.sort(members[split])] for split in SPLITS}
-
-
-@dataclass(frozen=True, eq=False)
-class FrozenGraph:
-    """A graph up to a day, and by relation the pairs (n, 2) of its entities that were linked later, with dates."""
-
-    graph: Graph
-    later: Mapping[str, np.ndarray]
-    days: Mapping[str, list[str]]
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """The sha256 of the graph and of the later links."""
-        digest = hashlib.sha256(self.graph.fingerprint.encode())
-        for relation, pairs in self.later.items():
-            digest.update(relation.encode() + np.ascontiguousarray(pairs, "<i4").tobytes())
-        return digest.hexdigest()
-
-    def task(self, relation: str) -> Task:
-        """A task of a relation's pairs on the last day; its range is given by the types of their tails."""
-        triples = self.graph.triples()
-        pairs = triples[triples[:, 1] == self.graph.relations.find(relation)][:, [0, 2]]
-        return task_of_pairs(self.graph, relation, pairs)
-
-    def hidden(self, relation: str) -> Graph:
-        """The graph without this relation."""
-        return self.graph.without(np.array([self.graph.relations.find(relation)]))
-
-
-def freeze(
-    graph: Graph, days: Sequence[str], last: str, *, created: tuple[str, ...] = (), fewest: int = 1
-) -> FrozenGraph:
-    """Cut a graph whose triples have dates (YYYY-MM-DD) into its state on the last day and the later links.
-
-    In a relation whose name ends in one of `created`, the date is the day on which the head was created. An entity
-    created after the last day is left out with all its links, because a link can be older than an end that it was moved
-    to. Relations with fewer than `fewest` later links have none.
-    """
-    triples = graph.triples()
-    dated = np.array(days)
-    attribute = np.array([name.endswith(created) for name in graph.relations])[triples[:, 1]]
-    young = np.unique(triples[attribute & (dated > last), 0])
-    old = (dated <= last) & ~np.isin(triples[:, [0, 2]], young).any(1)
-    if not old.any():
-        raise FewlinkError(f"no link dates from {last} or before: choose a later day")
-    of_old = Graph.of(graph.entities, graph.relations, triples[old], types=graph.types, labels=graph.labels)
-    entities = np.flatnonzero(of_old.degrees)
-    relations = np.unique(triples[old, 1])
-    number = np.full(len(graph.entities), -1)
-    number[entities] = np.arange(len(entities))
-    new = ~old & (number[triples[:, [0, 2]]] >= 0).all(1) & np.isin(triples[:, 1], relations)
-    later = {}
-    when = {}
-    for relation in relations.tolist():
-        rows = np.flatnonzero(new & (triples[:, 1] == relation))
-        rows = rows[np.argsort(number[triples[rows, 0]], kind="stable")]
-        if len(rows) >= fewest:
-            later[graph.relations[relation]] = number[triples[rows][:, [0, 2]]].astype(np.int32)
-            when[graph.relations[relation]] = dated[rows].tolist()
-    return FrozenGraph(of_old.renumbered(entities, relations), later, when)

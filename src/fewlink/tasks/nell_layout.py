@@ -7,25 +7,23 @@ Required: `path_graph` (triples) and `{train,dev,test}_tasks.json`. Rebuilt if a
 
 from __future__ import annotations
 
-import bz2
 import dataclasses
-import gzip
 import lzma
 import os
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.files import read_json
 from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
-from fewlink.graph.compression import ConcatenatedStreams, Unpacked
 from fewlink.graph.labels import labels_from
 from fewlink.graph.types import types_from_names
 from fewlink.tasks.benchmark import SPLITS, Benchmark, Task, sorted_pairs
@@ -33,7 +31,6 @@ from fewlink.tasks.candidates import task_of_pairs
 
 REQUIRED = ("path_graph", *(f"{split}_tasks.json" for split in SPLITS))
 OPTIONAL = ("rel2candidates.json", "e1rel_e2.json", "ent2ids", "relation2ids", "entity2text.txt", "relation2text.txt")
-KEPT_FREE_BYTES = 64 << 20  # of the disk, after unpacking
 
 
 def is_layout(folder: Path) -> bool:
@@ -207,15 +204,14 @@ def _compare(file: str, listed: set[str], rebuilt: set[str], remarks: list[str])
 
 @contextmanager
 def _unpacked(archive: Path) -> Iterator[Path]:
-    """Yield the layout's folder in an archive, unpacked safely: no path traversal, no links out, limited in size."""
+    """Yield the folder of the layout in an archive, unpacked into a temporary one."""
     with tempfile.TemporaryDirectory(prefix="fewlink-") as place:
-        room = shutil.disk_usage(place).free - KEPT_FREE_BYTES
         try:
-            with archive.open("rb") as raw, _content(archive, raw, room) as content:
-                _extract(archive, content, place, room)
-        except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-            raise InputError(archive, f"cannot be unpacked ({error})") from None
-        folders = sorted({p.parent for p in Path(place).rglob("path_graph")})
+            with tarfile.open(archive) as tar:
+                _extract(archive, tar, Path(place))
+        except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
+            raise InputError(archive, f"is damaged or no archive ({error}): copy or download it again") from None
+        folders = sorted({path.parent for path in Path(place).rglob("path_graph")})
         if not folders:
             raise InputError(archive, "contains no path_graph: give an archive in the NELL-One layout")
         if len(folders) > 1:
@@ -227,55 +223,15 @@ def _unpacked(archive: Path) -> Iterator[Path]:
             raise InputError(archive / error.path.relative_to(place), error.problem, error.line) from None
 
 
-def _content(archive: Path, raw: IO[bytes], room: int) -> IO[bytes]:
-    """The content of a file, decompressed according to its first bytes. Reading raises if it is truncated."""
-    begin = raw.read(6)
-    raw.seek(0)
-    inner: Any = None
-    if begin.startswith(b"\x1f\x8b"):
-        inner = gzip.GzipFile(fileobj=raw)
-    elif begin == b"\xfd7zXZ\x00":
-        inner = ConcatenatedStreams(raw, lzma.LZMADecompressor)
-    elif begin.startswith(b"BZh"):
-        inner = ConcatenatedStreams(raw, bz2.BZ2Decompressor)
-    return raw if inner is None else cast("IO[bytes]", Unpacked(archive, raw, inner, max(room, 1)))
-
-
-def _extract(archive: Path, content: IO[bytes], place: str, room: int) -> None:
-    """Unpack the files of the layout. Raise if they need too much room, a file is repeated or the end is cut off."""
-    total = 0
-    names: set[str] = set()
-    reader = TailReader(content)
-    with tarfile.open(fileobj=reader.as_file(), mode="r|") as tar:
-        for member in tar:
-            if not member.isfile() or Path(member.name).name not in REQUIRED + OPTIONAL:
-                continue
-            if member.name in names:
-                raise InputError(archive, f"contains {member.name} twice: make the archive again")
-            names.add(member.name)
-            total += member.size
-            if total > room:
-                free = f"{max(room, 0) / 1e9:,.1f} GB is free in {Path(place).parent}"
-                problem = f"unpacks to {total / 1e9:,.1f} GB or more, but only {free}"
-                raise InputError(archive, f"{problem}: free some, or set TMPDIR to another disk")
-            tar.extract(member, place, filter="data")
-    while reader.read(1 << 20):
-        pass
-    if reader.end.strip(b"\0"):
-        raise InputError(archive, "is cut off before the end mark of a tar archive: copy or download it again")
-
-
-class TailReader:
-    """A file that keeps the last block it read as `end`: a complete archive ends with zeros."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
-        self.end = b""
-
-    def read(self, size: int) -> bytes:
-        content = self.file.read(size)
-        self.end = (self.end + content)[-tarfile.BLOCKSIZE :]
-        return content
-
-    def as_file(self) -> IO[bytes]:
-        return cast("IO[bytes]", self)
+def _extract(archive: Path, tar: tarfile.TarFile, place: Path) -> None:
+    """Unpack the files of the layout: no link, no path that leads outside, and no more than the disk has room for."""
+    members = [each for each in tar.getmembers() if each.isfile() and Path(each.name).name in REQUIRED + OPTIONAL]
+    names = [member.name for member in members]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InputError(archive, f"contains {repeated[0]} twice: make the archive again")
+    size = sum(member.size for member in members)
+    free = shutil.disk_usage(place).free
+    if size > free:
+        problem = f"unpacks to {size / 1e9:,.1f} GB, but only {free / 1e9:,.1f} GB is free in {place.parent}"
+        raise InputError(archive, f"{problem}: free some, or set TMPDIR to another disk")
+    tar.extractall(place, members, filter="data")

@@ -34,10 +34,10 @@ from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.tasks import Benchmark
 from fewlink.tasks.append import append_triples
-from fewlink.tasks.folds import fold_benchmark
 from fewlink.tasks.training_graph import known_graph
 from fewlink.training import RunConfig, RunResult, open_run
 from fewlink.training.trainer import train_run
+from folds import fold_benchmark
 
 __all__ = ["quick"]
 KEPT = tempfile.TemporaryDirectory()

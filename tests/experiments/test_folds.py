@@ -10,8 +10,8 @@ from tests.conftest import benchmark_of, id_graph, task_of
 
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.tasks import Benchmark, open_benchmark
-from fewlink.tasks.folds import MAX_BACKGROUND_PAIRS, MIN_BACKGROUND_PAIRS, MIN_CONNECTED_PAIRS, fold_benchmark
 from fewlink.tasks.training_graph import known_graph
+from folds import MAX_BACKGROUND_PAIRS, MIN_BACKGROUND_PAIRS, MIN_CONNECTED_PAIRS, fold_benchmark
 
 UMLS = open_benchmark("umls")
 COUNT = 60

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fewlink.core.errors import InputError
-from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.models.embeddings import Embeddings
+from links import rank_links, read_splits
 
 
 def random_table(entities: int, relations: int) -> Embeddings:
