@@ -1,16 +1,14 @@
-"""Measures throughput and latency of the server under many concurrent clients, with and without batching.
+"""Measures `fewlink serve` under load: latency beside costly questions, answers a second, and memory over time.
 
-python benchmarks/serving.py RUN --clients 50 --seconds 60 [--bench PATH]
+python benchmarks/serving.py GRAPH [--seconds 20] [--minutes 10] [--record NAME]
 
-RUN is a training run. Each client requests predictions for heads of test relations, one after another, over its own
-connection; the servers with and without batching run in turn, and keep no answers. The record is records/serving.json.
+1. Small questions (three references, one head) and /health, alone and beside eight clients that repeat costly questions
+   (200 references, 50 heads, all candidates).
+2. Fifty clients that all ask the same, that ask about heads of one relation, and that ask about different relations.
+3. A mixture of all of these, reasons, entities and decisions for some minutes: the memory of the server in the last
+   minute, compared with the third one.
 
-python benchmarks/serving.py GRAPH --shared
-
-measures instead the same question from all clients, distinct heads of one relation, and distinct relations, with
-answers kept as `fewlink serve` keeps them; then all of these in turn for `--memory-seconds`, with the memory of the
-server every few seconds. `cores, other work` is what other processes of the machine took. The record is
-records/serving-shared.json.
+The server runs in a process of its own, and keeps answers as it does for users. The record is records/NAME.json.
 """
 
 from __future__ import annotations
@@ -22,253 +20,260 @@ import json
 import os
 import random
 import socket
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from measure import print_table, write_record
 
-RELATIONS = 5  # in concurrent requests
-SAMPLE_SECONDS = 5.0  # between two looks at the memory of a server
-MIXED = "all of these"
+COSTLY_CLIENTS = 8
+SAMPLE_SECONDS = 5.0  # between two looks at the memory of the server
+Ask = tuple[str, bytes]  # a path, and a body unless it is a GET
+Asks = Iterator[Ask]
 
 
 @dataclass
-class Responses:
+class Answers:
     """The seconds of each answer, and refused or failed requests."""
 
     seconds: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-
-def serve(listener: socket.socket, run: str, bench: str | None, mode: str) -> None:
-    """Run a server."""
-    import uvicorn
-
-    from fewlink.linker import load
-    from fewlink.server import ServerSettings
-    from fewlink.server.app import make_app
-    from fewlink.server.connections import UVICORN_OPTIONS
-    from fewlink.server.process import tune_process
-
-    settings = {
-        "batched": ServerSettings(kept=0),
-        "one by one": ServerSettings(kept=0, gather=0, together=1),
-    }.get(mode, ServerSettings())
-    app = make_app(load(run, bench=bench), settings)
-    tune_process()
-    uvicorn.Server(uvicorn.Config(app, **UVICORN_OPTIONS)).run(sockets=[listener])
+    def row(self, name: str, passed: float) -> dict[str, Any]:
+        ordered = sorted(self.seconds) or [float("nan")]
+        for line in self.errors[:3]:
+            print(f"{name}: {line}")
+        return {
+            "load": name,
+            "answers/s": len(self.seconds) / passed,
+            "p50 ms": 1000 * ordered[len(ordered) // 2],
+            "p95 ms": 1000 * ordered[int(0.95 * (len(ordered) - 1))],
+            "most ms": 1000 * ordered[-1],
+            "answers": len(self.seconds),
+            "errors": len(self.errors),
+        }
 
 
-def busy_seconds() -> float:
-    """Seconds that the cores of the machine have worked."""
-    counts = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]]
-    return (sum(counts) - sum(counts[3:5])) / os.sysconf("SC_CLK_TCK")
+@contextmanager
+def serving(graph: str) -> Iterator[tuple[int, int]]:
+    """Run a server; yield its port and its process."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "fewlink", "serve", graph, "--port", str(port)]
+        process = subprocess.Popen([*command, "--project", f"{folder}/decisions"], stderr=subprocess.PIPE, text=True)
+        try:
+            assert process.stderr
+            line = process.stderr.readline()
+            if str(port) not in line:
+                raise SystemExit(f"the server did not start: {line}")
+            yield port, process.pid
+        finally:
+            process.terminate()
+            process.wait(60)
 
 
-def cpu_seconds(process: BaseProcess) -> float:
-    """Seconds that the cores have worked for a process."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def resident(process: int) -> float:
+    """The memory of a process, in MiB."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def resident(process: BaseProcess) -> int:
-    """Resident memory of a process, in bytes."""
-    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-    return pages * 4096
-
-
-async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: bytes) -> tuple[int, bytes]:
-    """Send a request over an open connection; return the status and the body of the response."""
-    method = "POST" if body else "GET"
-    head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: bytes) -> int:
+    """Send a request over an open connection; return the status of the response once it has arrived."""
+    head = [f"{'POST' if body else 'GET'} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
     writer.write("\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body)
     status = int((await reader.readline()).split()[1])
     length = 0
-    line = (await reader.readline()).strip()
-    while line:
+    while line := (await reader.readline()).strip():
         name, _, value = line.partition(b":")
         if name.lower() == b"content-length":
             length = int(value)
-        line = (await reader.readline()).strip()
-    return status, await reader.readexactly(length)
+    await reader.readexactly(length)
+    return status
 
 
-async def client(port: int, bodies: Iterator[bytes], until: float, responses: Responses) -> None:
-    """Send requests one after another until the time is over; after a refusal, wait for a second."""
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while time.perf_counter() < until:
-            start = time.perf_counter()
-            status, answer = await asyncio.wait_for(ask(reader, writer, "/predict", next(bodies)), 60)
-            if status == 200 and json.loads(answer)["predictions"]:
-                responses.seconds.append(time.perf_counter() - start)
-            else:
-                responses.errors.append(f"{status} {answer[:200]!r}")
-                await asyncio.sleep(1)
-        writer.close()
-    except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError) as error:
-        responses.errors.append(repr(error))
+async def client(port: int, asks: Asks, until: float, answers: Answers, pause: float = 0.0) -> None:
+    """Send requests one after another until the time is over."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    while time.perf_counter() < until:
+        path, body = next(asks)
+        start = time.perf_counter()
+        status = await asyncio.wait_for(exchange(reader, writer, path, body), 200)
+        if status in (200, 201):
+            answers.seconds.append(time.perf_counter() - start)
+        else:
+            answers.errors.append(f"{path}: {status}")
+        await asyncio.sleep(pause)
+    writer.close()
 
 
-async def load_of(
-    port: int, bodies: Iterator[bytes], clients: int, seconds: float, look: Callable[[], None] = lambda: None
-) -> Responses:
-    """Run all clients for some seconds; return their responses. Each request has the next body.
+async def together(*clients: Any) -> None:
+    """Run all clients; one that a closed connection ends does not end the others."""
+    for result in await asyncio.gather(*clients, return_exceptions=True):
+        if isinstance(result, Exception):
+            print(f"a client ended: {result!r}")
 
-    `look` is called every few seconds.
-    """
-    responses = Responses()
-    until = time.perf_counter() + seconds
+
+class Questions:
+    """Requests about the largest relations of a graph."""
+
+    def __init__(self, graph: str) -> None:
+        import numpy as np
+
+        from fewlink.linker import load
+
+        found = load(graph).graph
+        triples = found.triples()
+        self.names = found.entities
+        self.draw = np.random.default_rng(0)
+        order = np.argsort(-np.bincount(triples[:, 1]), kind="stable").tolist()
+        self.pairs = {relation: triples[triples[:, 1] == relation][:, [0, 2]] for relation in order[:50]}
+        self.first = order[0]
+
+    def predict(self, relation: int, references: int, heads: int, k: int = 10, **more: Any) -> Ask:
+        """A request with pairs of a relation as references, about heads of other pairs."""
+        own = self.draw.permutation(self.pairs[relation])
+        pairs = [[self.names[head], self.names[tail]] for head, tail in own[:references].tolist()]
+        asked = [self.names[head] for head in dict.fromkeys(own[references:, 0].tolist())][:heads]
+        asked = asked or [pairs[0][0]]
+        return "/predict", json.dumps({"references": pairs, "heads": asked, "k": k, **more}).encode()
+
+    def same(self) -> Asks:
+        return itertools.repeat(self.predict(self.first, 3, 1))
+
+    def of_one_relation(self) -> Asks:
+        pairs = [[self.names[head], self.names[tail]] for head, tail in self.pairs[self.first][:3].tolist()]
+        heads = [self.names[head] for head in dict.fromkeys(self.pairs[self.first][3:, 0].tolist())]
+        for k in itertools.cycle(range(10, 100)):
+            for head in heads:
+                yield "/predict", json.dumps({"references": pairs, "heads": [head], "k": k}).encode()
+
+    def of_many_relations(self) -> Asks:
+        while True:
+            yield self.predict(random.choice(list(self.pairs)), 3, 1)
+
+    def costly(self) -> Asks:
+        while True:
+            yield self.predict(self.first, 200, 50, candidates="all")
+
+    def explained(self) -> Asks:
+        while True:
+            _, body = self.predict(random.choice(list(self.pairs)), 3, 1)
+            request = json.loads(body)
+            tail = request["references"][0][1]
+            asked = {"references": request["references"], "head": request["heads"][0], "tail": tail}
+            yield "/explain", json.dumps(asked).encode()
+
+    def entities(self) -> Asks:
+        while True:
+            yield f"/entities?q={random.choice('abcdefghijklmnopqrstuvwxyz')}&limit=8", b""
+
+    def decisions(self) -> Asks:
+        """Decisions of project 1."""
+        while True:
+            head, tail = self.draw.choice(self.pairs[self.first]).tolist()
+            made = {"head": self.names[head], "tail": self.names[tail], "decision": "accepted"}
+            yield "/projects/1/decisions", json.dumps({"decisions": [made]}).encode()
+
+    def project(self) -> Asks:
+        pairs = [[self.names[head], self.names[tail]] for head, tail in self.pairs[self.first][:3].tolist()]
+        return iter([("/projects", json.dumps({"name": "load", "references": pairs}).encode())])
+
+    def mixed(self) -> Asks:
+        kinds = [self.same(), self.of_one_relation(), self.of_many_relations(), self.explained(), self.entities()]
+        return itertools.chain.from_iterable(zip(*kinds, self.decisions(), strict=False))
+
+
+async def latencies(port: int, questions: Questions, seconds: float) -> list[dict[str, Any]]:
+    """Small questions and /health, alone and beside costly questions."""
+    rows = []
+    for costly in (0, COSTLY_CLIENTS):
+        small, health, large = Answers(), Answers(), Answers()
+        until = time.perf_counter() + seconds
+        await together(
+            *(client(port, questions.costly(), until, large) for _ in range(costly)),
+            client(port, questions.of_many_relations(), until, small),
+            client(port, itertools.repeat(("/health", b"")), until, health, pause=0.05),
+        )
+        beside = f" beside {costly} costly ones" if costly else " alone"
+        rows += [small.row(f"small questions{beside}", seconds), health.row(f"/health{beside}", seconds)]
+        if costly:
+            rows.append(large.row("the costly ones", seconds))
+    return rows
+
+
+async def throughput(port: int, questions: Questions, clients: int, seconds: float) -> list[dict[str, Any]]:
+    """Answers a second to many clients."""
+    rows = []
+    for name, asks in (
+        ("the same question", questions.same()),
+        ("heads of one relation", questions.of_one_relation()),
+        ("different relations", questions.of_many_relations()),
+    ):
+        answers = Answers()
+        until = time.perf_counter() + seconds
+        await together(*(client(port, asks, until, answers) for _ in range(clients)))
+        rows.append(answers.row(f"{clients} clients: {name}", seconds))
+    return rows
+
+
+async def memory_of(
+    port: int, process: int, questions: Questions, clients: int, minutes: float
+) -> tuple[dict[str, Any], list[float]]:
+    """The mixture for some minutes, and the memory of the server every few seconds."""
+    answers = Answers()
+    await client(port, questions.project(), time.perf_counter() + 1e-3, Answers())
+    until = time.perf_counter() + 60 * minutes
+    memory: list[float] = []
 
     async def watch() -> None:
         while time.perf_counter() < until:
-            await asyncio.sleep(min(SAMPLE_SECONDS, seconds / 4))
-            look()
+            await asyncio.sleep(SAMPLE_SECONDS)
+            memory.append(resident(process))
 
-    await asyncio.gather(watch(), *(client(port, bodies, until, responses) for _ in range(clients)))
-    return responses
-
-
-def questions(run: str, bench: str | None) -> list[bytes]:
-    """Bodies of requests for heads of some test relations."""
-    from fewlink.linker import load
-    from fewlink.server.lookups import example
-
-    linker = load(run, bench=bench)
-    requests = []
-    for number in range(RELATIONS):
-        shown = example(linker, number)
-        references = [[entity["id"] for entity in pair] for pair in shown["references"]]
-        for head in shown["heads"]:
-            requests.append(json.dumps({"references": references, "heads": [head["id"]], "k": 10}).encode())
-    return requests
-
-
-def shared_questions(graph: str) -> dict[str, list[bytes]]:
-    """Bodies of requests: one, heads of one relation, and relations with three references each."""
-    import numpy as np
-
-    from fewlink.linker import load
-
-    linker = load(graph)
-    triples, names = linker.graph.triples(), linker.graph.entities
-    order = np.argsort(-np.bincount(triples[:, 1]), kind="stable").tolist()
-    draw = np.random.default_rng(0)
-
-    def bodies(relation: int, references: int, count: int) -> list[bytes]:
-        own = triples[triples[:, 1] == relation]
-        own = own[draw.permutation(len(own))]
-        pairs = [[names[head], names[tail]] for head, _, tail in own[:references].tolist()]
-        heads = [names[head] for head in np.unique(own[references:, 0])[:count].tolist()]
-        asked = ((head, k) for k in range(10, 100) for head in heads)  # no answer is asked for twice
-        return [
-            json.dumps({"references": pairs, "heads": [head], "k": k}).encode()
-            for head, k in itertools.islice(asked, count)
-        ]
-
-    heads = bodies(order[0], 3, 50_000)
-    relations = [body for _ in range(200) for relation in order[:50] for body in bodies(relation, 3, 1)]
-    return {"the same question": heads[:1], "heads of one relation": heads, "distinct relations": relations}
-
-
-def in_turn(requests: dict[str, list[bytes]]) -> Iterator[bytes]:
-    """Bodies of each kind in turn."""
-    kinds = [itertools.cycle(random.Random(0).sample(bodies, len(bodies))) for bodies in requests.values()]
-    return itertools.chain.from_iterable(zip(*kinds, strict=True))
-
-
-def measured(mode: str, options: argparse.Namespace, bodies: Iterator[bytes], seconds: float) -> dict[str, Any]:
-    """Start a server and put it under load: answers per second, latency, errors, memory in both halves of the time."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    process = get_context("spawn").Process(target=serve, args=(listener, options.run, options.bench, mode))
-    process.start()
-    port = listener.getsockname()[1]
-    memory: list[float] = []  # MiB
-    try:
-        asyncio.run(load_of(port, bodies, 2, min(3.0, seconds)))  # warm
-        start, own, busy, spent = time.perf_counter(), time.process_time(), busy_seconds(), cpu_seconds(process)
-        responses = asyncio.run(
-            load_of(port, bodies, options.clients, seconds, look=lambda: memory.append(resident(process) / 2**20))
-        )
-        passed, spent = time.perf_counter() - start, cpu_seconds(process) - spent
-        others = busy_seconds() - busy - spent - (time.process_time() - own)
-    finally:
-        process.terminate()
-        process.join(60)
-        listener.close()
-    for line in responses.errors[:3]:
-        print(f"{mode}: {line}")
-    ordered = sorted(responses.seconds) or [float("nan")]
-    return {
-        "server": mode,
-        "answers/s": len(responses.seconds) / passed,
-        "p50 ms": 1000 * ordered[len(ordered) // 2],
-        "p95 ms": 1000 * ordered[int(0.95 * (len(ordered) - 1))],
-        "most ms": 1000 * ordered[-1],
-        "answers": len(responses.seconds),
-        "errors": len(responses.errors),
-        "seconds": seconds,
-        "CPU ms an answer": 1000 * spent / max(1, len(responses.seconds)),
-        "cores, server": spent / passed,
-        "cores, other work": others / passed,
-        "MiB, first half": mean(memory[: len(memory) // 2]),
-        "MiB, second half": mean(memory[len(memory) // 2 :]),
-        "most MiB, first half": max(memory[: len(memory) // 2]),
-        "most MiB, second half": max(memory[len(memory) // 2 :]),
-        "MiB": [round(each) for each in memory],
+    costly = [client(port, questions.costly(), until, Answers(), pause=5.0) for _ in range(2)]
+    await together(watch(), *costly, *(client(port, questions.mixed(), until, answers) for _ in range(clients)))
+    minute = round(60 / SAMPLE_SECONDS)
+    row = {
+        **answers.row("a mixture", 60 * minutes),
+        "MiB, minute 3": mean(memory[2 * minute : 3 * minute] or memory),
+        "MiB, last minute": mean(memory[-minute:]),
+        "most MiB": max(memory),
     }
+    return row, [round(each) for each in memory]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run")
-    parser.add_argument("--bench")
+    parser.add_argument("graph")
     parser.add_argument("--clients", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--shared", action="store_true")
-    parser.add_argument("--memory-seconds", type=float, default=600)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--record", default="serving")
     options = parser.parse_args()
-
-    if options.shared:
-        from fewlink.core.memory import hardware
-
-        requests = shared_questions(options.run)
-        kinds = {kind: ({kind: bodies}, options.seconds) for kind, bodies in requests.items()}
-        kinds[MIXED] = requests, options.memory_seconds
-        rows = [measured(kind, options, in_turn(some), seconds) for kind, (some, seconds) in kinds.items() if seconds]
-        memory = {row["server"]: row.pop("MiB") for row in rows}
-        print_table(rows)
-        about = {"graph": Path(options.run).name, "hardware": hardware(), "clients": options.clients}
-        write_record("serving-shared", {**about, "rows": rows, f"MiB every {SAMPLE_SECONDS:.0f} s": memory})
-        return
-    requests = {"": questions(options.run, options.bench)}
-    rows = [measured(mode, options, in_turn(requests), options.seconds) for mode in ("batched", "one by one")]
-    for row in rows:
-        del row["MiB"]
-    print_table(rows)
-    ratio = rows[0]["answers/s"] / rows[1]["answers/s"]
-    print(f"batching: {ratio:.2f} times as many requests per second")
     from fewlink.core.memory import hardware
-    from fewlink.training import RunConfig
 
-    config = RunConfig.read(Path(options.run))
-    record = {
-        "bench": config.benchmark["name"],
-        "model": config.settings.model,
-        "hardware": hardware(),
-        "clients": options.clients,
-        "seconds": options.seconds,
-        "relations": RELATIONS,
-        "rows": rows,
-        "ratio": ratio,
-    }
-    write_record("serving", record)
+    questions = Questions(options.graph)
+    with serving(options.graph) as (port, process):
+        rows = asyncio.run(latencies(port, questions, options.seconds))
+        rows += asyncio.run(throughput(port, questions, options.clients, options.seconds))
+    print_table(rows)
+    about = {"graph": Path(options.graph).name, "hardware": hardware(), "load average": os.getloadavg()[0]}
+    record: dict[str, Any] = {**about, "clients": options.clients, "seconds": options.seconds, "rows": rows}
+    if options.minutes:
+        with serving(options.graph) as (port, process):
+            mixed, memory = asyncio.run(memory_of(port, process, questions, options.clients, options.minutes))
+        print_table([mixed])
+        print(f"memory: {mixed['MiB, last minute'] / mixed['MiB, minute 3']:.2f} times that of minute 3")
+        record |= {"mixture": mixed, f"MiB every {SAMPLE_SECONDS:.0f} s": memory}
+    write_record(options.record, record)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from tests.conftest import benchmark_of, graph_of, task_of
 from tests.server.servers import Known, small
 from typer.testing import CliRunner
 
+from fewlink.bridges import openrefine
 from fewlink.bridges.reconciliation import MatchQuery, Reconciler
 from fewlink.cli import app
 from fewlink.core.errors import FewlinkError, UnknownName
@@ -25,7 +26,6 @@ from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.linker import Linker
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
-from fewlink.server.process import WORKER_VARIABLE, ServeOptions, read_worker_config, worker_config
 
 jsonschema = pytest.importorskip("jsonschema")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -34,8 +34,7 @@ LIKES = (("ann", "likes", "oslo"), ("bob", "likes", "rome"))
 
 @contextmanager
 def serving(linker: Linker | None = None, project: Path | None = None, **settings: Any) -> Iterator[TestClient]:
-    extensions = ["fewlink.bridges.openrefine:install"]
-    app = make_app(linker or small(), ServerSettings(**settings), project, extensions=extensions)
+    app = make_app(linker or small(), ServerSettings(**settings), project, extensions=[openrefine.install])
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
 
@@ -156,9 +155,6 @@ def test_described_relations_extend_by_predictions() -> None:
         assert [len(column) for column in both.values()] == [1, 1]
         assert both["likes (probability)"] == [{}]  # this linker is not calibrated
         assert extended(client, ["cy"], {"id": "likes", "settings": {"least": 0.5}})["rows"]["cy"]["likes"] == []
-        client.app.state.described.append(lambda: {"hates": [("ann", "rome"), ("lost", "rome")]})  # type: ignore[attr-defined]
-        names = [row["id"] for row in client.get("/reconcile/suggest/property?prefix=hat").json()["result"]]
-        assert names == ["hates", "hates (probability)"]
 
 
 def test_relations_of_projects_are_properties(tmp_path: Path) -> None:
@@ -193,7 +189,7 @@ def test_an_unknown_entity_in_a_reference_stops_the_start() -> None:
         make_app(
             small(),
             ServerSettings(references=(("anna", "likes", "oslo"),)),
-            extensions=["fewlink.bridges.openrefine:install"],
+            extensions=[openrefine.install],
         )
 
 
@@ -257,19 +253,6 @@ def test_a_token_may_be_part_of_the_address() -> None:
         entity = manifest["suggest"]["entity"]
         assert client.get(entity["service_url"] + entity["service_path"] + "&prefix=a").status_code == 200
         assert client.get(manifest["preview"]["url"].replace("{{id}}", "ann")).status_code == 200
-
-
-def test_workers_have_the_same_service(tmp_path: Path) -> None:
-    given = ServeOptions(
-        "umls", project=str(tmp_path / "decisions"), extensions=("fewlink.bridges.openrefine:install",)
-    )
-    config = worker_config(given, ServerSettings(references=(("virus", "eats", "cell"),)))
-    options, settings = read_worker_config({WORKER_VARIABLE: config})
-    assert options == given
-    app = make_app(options.load(), settings, options.project_file, extensions=options.extensions)
-    with TestClient(app) as client:
-        found = client.get("/reconcile/suggest/property?prefix=eats").json()["result"]
-        assert [row["id"] for row in found[:2]] == ["eats", "eats (probability)"]
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)

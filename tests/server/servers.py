@@ -20,8 +20,7 @@ from fewlink.linker import Linker
 from fewlink.models.contract import Question
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
-from fewlink.server.connections import UVICORN_OPTIONS
-from fewlink.server.process import listen
+from fewlink.server.process import UVICORN_OPTIONS, listen
 
 __all__ = ["PAIRS", "Known", "asking", "eventually", "fsrl", "namesakes", "on_a_port", "small", "trail", "trail_run"]
 PAIRS = [["virus", "cell"], ["fungus", "plant"]]

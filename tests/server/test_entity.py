@@ -11,7 +11,7 @@ from tests.server.servers import Known, asking, small
 from fewlink.graph import Graph, TypeTable
 from fewlink.linker import Linker
 from fewlink.server import schema
-from fewlink.server.entity import groups_of
+from fewlink.server.lookups import groups_of
 
 
 def neighbours(linker: Linker, **query: Any) -> Any:

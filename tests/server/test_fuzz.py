@@ -42,7 +42,7 @@ explain = fields(references=pairs, head=names, tail=names, relation=st.none() | 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    with asking(small(), gather=0) as client:
+    with asking(small()) as client:
         yield client
 
 

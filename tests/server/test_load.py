@@ -1,20 +1,16 @@
-"""The server under load: it refuses costly requests, lets others take turns, and stops soon."""
+"""The server under load: costly questions hold up no small ones, clients share answers, and limits are kept."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import re
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
@@ -22,203 +18,171 @@ from tests.conftest import benchmark_of, graph_of
 from tests.server.servers import Known, asking, eventually, on_a_port, small
 
 from fewlink.linker import Linker
-from fewlink.linker.query import References
 from fewlink.models.contract import Capabilities, Question
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
-from fewlink.server.logs import AccessLog
-from fewlink.server.service import FIRST_TURN_HEADS
+from fewlink.server.process import open_log
+from fewlink.server.service import SharedAnswers
+
+PEOPLE = 1_100
+QUERY = {"references": [["ann", "rome"]], "heads": ["bob"]}
 
 
 class Slow(Known):
-    """Takes some seconds for each head; `heads` are the heads that it has scored."""
+    """Takes so many seconds for each head."""
 
-    def __init__(self, seconds: float = 0.05, thread_safe: bool = False) -> None:
+    capabilities = Capabilities(thread_safe=True)
+
+    def __init__(self, seconds: float) -> None:
         super().__init__()
         self.seconds = seconds
-        self.capabilities = Capabilities(thread_safe=thread_safe)
 
     def __call__(self, question: Question) -> torch.Tensor:
-        for _ in question.heads:
-            time.sleep(self.seconds)
+        time.sleep(self.seconds * len(question.heads))
         return super().__call__(question)
-
-    @property
-    def heads(self) -> list[int]:
-        return [head for call in self.calls for head in call]
-
-
-PEOPLE = 60
-P1_ID = 2
 
 
 def crowd(scorer: Known) -> Linker:
-    """Sixty people who live in three towns."""
-    rows = [f"p{n} lives t{n % 3}" for n in range(PEOPLE)]
-    return Linker(benchmark_of(graph_of(*rows)), scorer)
+    """Many people who live in three towns."""
+    return Linker(benchmark_of(graph_of(*(f"p{n} lives t{n % 3}" for n in range(PEOPLE)))), scorer)
 
 
-def request_for(*people: int, **more: Any) -> dict[str, Any]:
-    return {"references": [["p0", "t1"]], "heads": [f"p{n}" for n in people], "k": 1, **more}
+def about(people: int) -> dict[str, Any]:
+    """A question about the last so many people."""
+    return {"references": [["p0", "t1"]], "heads": [f"p{PEOPLE - 1 - n}" for n in range(people)], "k": 1}
 
 
 def predict(client: TestClient, body: dict[str, Any]) -> Any:
     return client.post("/predict", json=body)
 
 
-def test_a_costly_request_is_refused_with_advice_how_to_split_it() -> None:
-    scorer = Slow(0.1)
-    with asking(crowd(scorer), seconds=2.0, turn=0.2) as client:
-        answer = predict(client, request_for(*range(1, PEOPLE)))
-        assert answer.status_code == 422 and answer.json()["error"]["code"] == "cost"
-        assert len(scorer.heads) <= 2 * FIRST_TURN_HEADS
-        match = re.search(r"at most (\d+) heads", answer.json()["error"]["message"])
-        assert match and 1 <= int(match[1]) <= 20
-        assert predict(client, request_for(*range(1, max(2, int(match[1]) // 2)))).status_code == 200
+def test_costly_questions_take_turns_and_hold_up_no_small_ones() -> None:
+    scorer = Slow(0.001)
+    with asking(crowd(scorer)) as client, ThreadPoolExecutor(4) as pool:
+        long, other = (pool.submit(predict, client, about(people)) for people in (PEOPLE - 1, PEOPLE - 2))
+        eventually(lambda: len(scorer.calls) > 2)
+        assert predict(client, about(1)).status_code == 200
+        assert client.get("/health").status_code == 200
+        assert not long.done() and not other.done()
+        assert max(map(len, scorer.calls)) < 100  # heads at a time
+        assert [len(one.result(30).json()["predictions"]) for one in (long, other)] == [PEOPLE - 1, PEOPLE - 2]
 
 
-def test_a_request_that_cannot_be_split_is_not_refused() -> None:
-    with asking(crowd(Slow(0.1)), seconds=0.01) as client:
-        assert [predict(client, request_for(n)).status_code for n in (1, 2, 3)] == [200] * 3
+def test_nothing_more_is_computed_when_the_client_has_gone() -> None:
+    scorer = Slow(0.01)
+    app = make_app(crowd(scorer), ServerSettings())
+    body = json.dumps(about(PEOPLE - 1)).encode()
+    header = ["POST /predict HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    with on_a_port(app) as (address, _):
+        with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as leaving:
+            leaving.sendall("\r\n".join([*header, f"Content-Length: {len(body)}", "", ""]).encode() + body)
+            eventually(lambda: scorer.calls)
+        eventually(lambda: app.state.service.large.requests == 0)
+        time.sleep(1)  # a turn that has begun ends
+        done = len(scorer.calls)
+        time.sleep(1)
+        assert len(scorer.calls) == done < PEOPLE // 32
 
 
-def test_a_small_request_waits_for_a_turn_of_a_large_one_not_for_its_end() -> None:
-    scorer = Slow(0.05)
-    with asking(crowd(scorer), turn=0.1, together=1) as client, ThreadPoolExecutor(2) as pool:
-        large = pool.submit(predict, client, request_for(*range(2, PEOPLE)))
-        eventually(lambda: len(scorer.heads) > FIRST_TURN_HEADS)
-        assert predict(client, request_for(1)).status_code == 200
-        assert not large.done()
-        assert large.result(20).status_code == 200
-    assert scorer.heads.index(P1_ID) < len(scorer.heads) - 1
-    assert max(map(len, scorer.calls)) <= FIRST_TURN_HEADS
-
-
-def test_a_thread_safe_model_answers_short_requests_beside_a_long_call() -> None:
-    scorer = Slow(0.0, thread_safe=True)
-    with asking(crowd(scorer), seconds=10) as client, ThreadPoolExecutor(2) as pool:
-        scorer.gate = gate = threading.Event()
-        long: Future[Any] = pool.submit(predict, client, request_for(2))
-        eventually(lambda: len(scorer.calls) == 1)
-        scorer.gate = None
-        assert predict(client, request_for(3)).status_code == 200
-        assert not long.done()
-        gate.set()
-        assert long.result(20).status_code == 200
-    assert scorer.threads == {"fewlink-scoring_0", "fewlink-scoring_1"}
-
-
-def test_a_request_that_finds_too_much_work_waiting_gets_a_retry_time() -> None:
-    scorer = Slow(0.1)
-    with asking(crowd(scorer), seconds=8.0, queued=8.0, turn=0.25, kept=0) as client, ThreadPoolExecutor(2) as pool:
-        first = pool.submit(predict, client, request_for(*range(2, 52)))
-        eventually(lambda: len(scorer.heads) > 2 * FIRST_TURN_HEADS)
-        answer = predict(client, request_for(*range(2, PEOPLE)))
-        assert answer.status_code == 503 and answer.json()["error"]["code"] == "busy"
-        assert int(answer.headers["retry-after"]) >= 1
-        assert first.result(20).status_code == 200
-
-
-def test_a_deadline_gives_504_and_stops_the_work() -> None:
-    scorer = Slow(0.1)
-    with asking(crowd(scorer), deadline=0.5, turn=0.1) as client:
-        answer = predict(client, request_for(*range(1, 50)))
+def test_a_question_that_takes_too_long_is_given_up() -> None:
+    with asking(crowd(Slow(0.01)), seconds=0.5) as client:
+        answer = predict(client, about(PEOPLE - 1))
         assert answer.status_code == 504 and answer.json()["error"]["code"] == "deadline"
-        eventually(lambda: not len(client.app.state.service.batcher))  # type: ignore[attr-defined]
-        done = len(scorer.heads)
-        assert predict(client, request_for(55)).status_code == 200
-        assert len(scorer.heads) <= done + FIRST_TURN_HEADS + 1  # the running turn and the other request
+        assert predict(client, about(1)).status_code == 200
 
 
-def test_a_stopping_server_cuts_long_requests_off_with_503() -> None:
-    scorer = Slow(0.1)
-    app = make_app(crowd(scorer), ServerSettings(turn=0.1, drain=0.3))
-    with on_a_port(app) as (address, server), ThreadPoolExecutor(1) as pool:
-        large = pool.submit(post, address, "/predict", request_for(*range(1, 60)))
-        eventually(lambda: len(scorer.heads) > 1)
-        server.should_exit = True
-        status, content = large.result(20)
-        assert status == 503 and content["error"]["code"] == "closing"
+def test_when_too_many_wait_a_client_is_told_when_to_come_back() -> None:
+    scorer = Slow(0.01)
+    with asking(crowd(scorer), waiting_large=1, seconds=2) as client, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(predict, client, about(PEOPLE - 1))
+        eventually(lambda: scorer.calls)
+        answer = predict(client, about(PEOPLE - 2))
+        assert answer.status_code == 503 and int(answer.headers["retry-after"]) >= 1
+        assert predict(client, about(1)).status_code == 200
+        assert first.result(30).status_code == 504
 
 
-def post(address: str, path: str, body: Any) -> tuple[int, Any]:
-    request = urllib.request.Request(address + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
+def test_clients_with_one_question_share_a_computation_and_its_answer() -> None:
+    linker = small()
+    assert isinstance(linker.scorer, Known)
+    scorer = linker.scorer
+    scorer.gate = gate = threading.Event()
+    with asking(linker, waiting=1) as client, ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(predict, client, QUERY) for _ in range(8)]
+        eventually(lambda: scorer.calls)
+        gate.set()
+        first, *others = [answer.result(20) for answer in answers]
+        assert first.status_code == 200 and all(other.json() == first.json() for other in others)
+        assert predict(client, QUERY).json() == first.json() and len(scorer.calls) == 1
+        predict(client, {**QUERY, "rejected": [["ann", "oslo"]]})
+        assert len(scorer.calls) > 1
 
 
-def test_many_large_bodies_are_refused_while_small_requests_get_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.security.MAX_BUFFERED_BYTES", 50_000)
-    with on_a_port(make_app(small(), ServerSettings())) as (address, _):
-        port = int(address.rpartition(":")[2])
-        begin = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90000\r\n\r\n" + b" " * 60_000
-        with socket.create_connection(("127.0.0.1", port), 20) as first:
-            first.sendall(begin)
-            time.sleep(0.2)
-            with socket.create_connection(("127.0.0.1", port), 20) as second:
-                second.sendall(begin)
-                assert second.recv(1_000).startswith(b"HTTP/1.1 503")
-            body = {"references": [["ann", "rome"]], "heads": ["bob"]}
-            assert post(address, "/predict", body)[0] == 200
+def test_answers_are_kept_within_a_bound_and_errors_are_not() -> None:
+    computed: list[str] = []
+    answers = SharedAnswers(max_bytes=50)
+
+    async def ask(question: str) -> bytes:
+        async def compute() -> bytes:
+            computed.append(question)
+            if question == "bad":
+                raise ValueError
+            return b"x" * 20
+
+        return await answers.get(question, compute)
+
+    async def main() -> None:
+        for question in ("a", "b", "a", "c", "a", "b"):
+            assert await ask(question) == b"x" * 20
+            assert answers.kept_bytes <= 50
+        for _ in range(2):
+            with pytest.raises(ValueError):
+                await ask("bad")
+
+    asyncio.run(main())
+    assert computed == ["a", "b", "c", "b", "bad", "bad"]
 
 
-def test_turns_do_not_change_the_answer_with_constraints_between_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies = [
-        {"references": [["ann", "rome"]], **heads, "k": 3, "candidates": "all", "constraints": [kind]}
-        for heads in ({"heads": ["bob", "cy", "oslo"]}, {"heads_of_type": "person"})
-        for kind in ("functional", "inverse-functional", "symmetric")
-    ]
-
-    def answers() -> Sequence[Any]:
-        with asking(small()) as client:
-            return [predict(client, body).json() for body in bodies]
-
-    whole = answers()
-    assert all(answer["predictions"] for answer in whole)
-    monkeypatch.setattr("fewlink.server.service.MAX_TURN_HEADS", 1)
-    assert answers() == whole
-
-
-def test_constraints_between_too_many_heads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.service.MAX_COMPARED_ROWS", 100)
+def test_constraints_between_too_many_heads_are_refused() -> None:
     with asking(crowd(Known())) as client:
-        answer = predict(client, request_for(*range(1, 11), constraints=["functional"]))
+        answer = predict(client, {**about(PEOPLE - 1), "constraints": ["functional"]})
         assert answer.status_code == 422 and answer.json()["error"]["code"] == "limit"
-        assert predict(client, request_for(*range(1, 10), constraints=["functional"])).status_code == 200
+        assert predict(client, {**about(100), "constraints": ["functional"]}).status_code == 200
 
 
 def test_metrics_are_counted_by_path_and_status_and_need_the_token() -> None:
     with asking(crowd(Slow(0.05)), token="t", k=5) as client:
         client.headers["Authorization"] = "Bearer t"
-        predict(client, request_for(1))
-        predict(client, request_for(1, k=9))
+        predict(client, about(1))
+        predict(client, {**about(1), "k": 9})
         client.get("/projects/7")
         client.get("/no/such/path")
         text = client.get("/metrics").text
         assert client.get("/metrics", headers={"Authorization": "Bearer x"}).status_code == 401
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert float(lines['fewlink_requests_total{method="POST",path="/predict",status="200"}']) == 1
-    assert float(lines['fewlink_requests_total{method="POST",path="/predict",status="422"}']) == 1
-    assert float(lines['fewlink_requests_total{method="GET",path="/projects/{number}",status="404"}']) == 1
-    assert float(lines['fewlink_requests_total{method="GET",path="other",status="404"}']) == 1
-    assert float(lines['fewlink_refused_total{reason="limit"}']) == 1
+    for path, method, status in (
+        ("/predict", "POST", 200),
+        ("/predict", "POST", 422),
+        ("/projects/{number}", "GET", 404),
+        ("other", "GET", 404),
+    ):
+        assert float(lines[f'fewlink_requests_total{{method="{method}",path="{path}",status="{status}"}}']) == 1
     assert float(lines['fewlink_request_seconds_sum{path="/predict"}']) >= 0.05
-    assert float(lines["fewlink_waiting_requests"]) == 0 and float(lines["process_resident_memory_bytes"]) > 1e6
+    assert float(lines['fewlink_waiting_requests{lane="large"}']) == 0
+    assert float(lines["process_resident_memory_bytes"]) > 1e6
     assert any(line.startswith("fewlink_info{") and 'model="known"' in line for line in lines)
 
 
 def test_the_access_log_has_neither_names_nor_tokens(tmp_path: Path) -> None:
-    log = AccessLog(str(tmp_path / "access.log"))
-    app = make_app(small(), ServerSettings(token="s3cret"), access_log=log)
+    place = tmp_path / "access.log"
+    app = make_app(small(), ServerSettings(token="s3cret"), access_log=open_log(str(place)))
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         client.headers["Authorization"] = "Bearer s3cret"
         client.get("/entities", params={"q": "ann"})
-        predict(client, {"references": [["ann", "rome"]], "heads": ["bob"]})
+        place.rename(tmp_path / "access.log.1")  # as logrotate does
+        predict(client, QUERY)
         client.get("/about", headers={"Authorization": "Bearer wr0ng"})
-    text = (tmp_path / "access.log").read_text()
+    text = (tmp_path / "access.log.1").read_text() + place.read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     assert [(line["method"], line["path"], line["status"]) for line in lines] == [
         ("GET", "/entities", 200),
@@ -226,27 +190,4 @@ def test_the_access_log_has_neither_names_nor_tokens(tmp_path: Path) -> None:
         ("GET", "/about", 401),
     ]
     assert all(line["bytes"] > 0 and line["seconds"] >= 0 and line["client"] for line in lines)
-    assert lines[1]["queue_seconds"] > 0
     assert not any(word in text for word in ("ann", "bob", "s3cret", "wr0ng"))
-
-
-def test_one_request_orders_all_entities_at_a_time_and_others_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    ordered: list[References] = []
-    gate = threading.Event()
-
-    def slowly(linker: Linker, references: References, with_others: bool) -> np.ndarray:
-        ordered.append(references)
-        assert gate.wait(20)
-        return np.arange(2, dtype=np.int32)
-
-    monkeypatch.setattr("fewlink.server.service.heads_by_similarity", slowly)
-    with asking(crowd(Known())) as client, ThreadPoolExecutor(3) as pool:
-        bodies = [
-            {"references": [[f"p{n}", f"t{n % 3}"]], "heads_of_type": "open", "count": 1, "k": 1} for n in (1, 2, 3)
-        ]
-        costly = [pool.submit(predict, client, body) for body in bodies]
-        eventually(lambda: ordered)
-        assert predict(client, request_for(1)).status_code == 200
-        assert len(ordered) == 1
-        gate.set()
-        assert [one.result(20).status_code for one in costly] == [200] * 3

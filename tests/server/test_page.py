@@ -9,10 +9,11 @@ from html.parser import HTMLParser
 import pytest
 from tests.server.servers import asking, small
 
-from fewlink.server.pages import static_files
+from fewlink.server.app import STATIC
 
-SCRIPTS = {name: file.content.decode() for name, file in static_files().items() if name.endswith(".js")}
-STYLES = {name: file.content.decode() for name, file in static_files().items() if name.endswith(".css")}
+FILES = {file.name: file.read_bytes() for file in STATIC.iterdir()}
+SCRIPTS = {name: content.decode() for name, content in FILES.items() if name.endswith(".js")}
+STYLES = {name: content.decode() for name, content in FILES.items() if name.endswith(".css")}
 CYTOSCAPE = "cytoscape-3.34.4.min.js"
 CYTOSCAPE_SHA256 = "0d7e373a706f0f01d6fb7a6ccf04988c01307cee1c2f9bcc7b068e9f6b431e3f"  # dist/cytoscape.esm.min.mjs
 both = pytest.mark.parametrize("name", ["page.html", "docs.html"])
@@ -24,7 +25,7 @@ class Document(HTMLParser):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(static_files()[name].content.decode())
+        self.feed(FILES[name].decode())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
@@ -66,7 +67,7 @@ def test_static_files_need_no_token_and_are_sent_again_only_if_they_changed() ->
         answer = client.get("/static/main.js")
         again = client.get("/static/main.js", headers={"If-None-Match": answer.headers["etag"]})
         assert client.get("/static/page.css").headers["content-type"] == "text/css; charset=utf-8"
-        for name in ("nothing.js", "../pages.py", "..%2Fpages.py"):
+        for name in ("nothing.js", "../app.py", "..%2Fapp.py"):
             assert client.get(f"/static/{name}").status_code in (401, 404)
     assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
     assert answer.headers["x-content-type-options"] == "nosniff" and answer.headers["cache-control"] == "no-cache"
@@ -79,7 +80,7 @@ def test_nothing_is_loaded_from_other_servers(name: str) -> None:
         assert "style" not in attributes and not any(name.startswith("on") for name in attributes), tag
         address = attributes.get("href") or attributes.get("src") or "#"
         if address.startswith("static/"):
-            assert address.removeprefix("static/") in static_files()
+            assert address.removeprefix("static/") in FILES
         else:
             assert address.startswith(("#", "data:")) or (
                 tag == "a" and address in ("docs", "openapi.json", "./", "../../")
@@ -100,8 +101,8 @@ def test_every_file_is_used() -> None:
 
 
 def test_cytoscape_is_the_published_file_with_its_licence() -> None:
-    assert hashlib.sha256(static_files()[CYTOSCAPE].content).hexdigest() == CYTOSCAPE_SHA256
-    licence = static_files()["LICENSE-cytoscape.txt"].content.decode()
+    assert hashlib.sha256(FILES[CYTOSCAPE]).hexdigest() == CYTOSCAPE_SHA256
+    licence = FILES["LICENSE-cytoscape.txt"].decode()
     assert "The Cytoscape Consortium" in licence and "without restriction" in licence
 
 

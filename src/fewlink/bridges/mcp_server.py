@@ -85,7 +85,7 @@ class Explained(BaseModel):
 def make_server(linker: Linker, settings: ServerSettings = SETTINGS) -> Any:
     """An MCP server with the tools about, find, ask, explain, check and relations.
 
-    Calls are admitted, timed and cancelled like requests over HTTP. Errors that a user can correct become tool errors.
+    Calls wait in the lanes of a server and have its limits. Errors that a user can correct become tool errors.
     """
     try:
         from mcp.server import MCPServer
@@ -99,7 +99,6 @@ def make_server(linker: Linker, settings: ServerSettings = SETTINGS) -> Any:
 
     @contextlib.asynccontextmanager
     async def lifespan(server: Any) -> AsyncIterator[None]:
-        service.start()
         try:
             yield
         finally:
@@ -130,12 +129,12 @@ def make_server(linker: Linker, settings: ServerSettings = SETTINGS) -> Any:
     @tool
     async def about() -> About:
         """The graph: its size, and the names of its relations and types."""
-        return await service.look_up("about", lambda: described_graph(linker))
+        return await service.run(lambda: described_graph(linker))
 
     @tool
     async def find(text: Name, limit: Count = 10) -> list[Found]:
         """Find entities whose name or id begins with, contains or else resembles a text, best first."""
-        return await service.look_up("find", lambda: found_entities(linker, text, limit))
+        return await service.run(lambda: found_entities(linker, text, limit))
 
     @tool
     async def ask(
@@ -164,8 +163,7 @@ def make_server(linker: Linker, settings: ServerSettings = SETTINGS) -> Any:
             candidates=candidates,
             explain=explain,
         )
-        async with service.admission.enter("ask") as job:
-            answer = await service.answer(request, job)
+        answer = await service.answer(request)
         rows = [{**row, "reasons": row["reasons"] and row["reasons"]["lines"]} for row in answer["predictions"]]
         trust = answer["trust"] and answer["trust"]["sentence"]
         return Answer(predictions=[Row(**row) for row in rows], trust=trust, notes=answer["notes"])
@@ -187,7 +185,7 @@ def make_server(linker: Linker, settings: ServerSettings = SETTINGS) -> Any:
         k: Count = 20,
     ) -> list[dict[str, Any]]:
         """Find the triples of a relation that look most like errors, the oddest first, with reasons."""
-        odd = await service.run_steps("check", lambda step: linker.check(relation, k, step), slow=True)
+        odd = await service.run(lambda: linker.check(relation, k), large=True)
         return odd.to_dicts()
 
     @tool
@@ -205,7 +203,7 @@ def make_server(linker: Linker, settings: ServerSettings = SETTINGS) -> Any:
     ) -> list[dict[str, Any]]:
         """Find relations that are likely to hold between two entities, the best fit first."""
         references = {name: [(head, tail) for head, tail in pairs] for name, pairs in (described or {}).items()}
-        fits = await service.run_steps("relations", lambda step: linker.relations(head, tail, references, k, step))
+        fits = await service.run(lambda: linker.relations(head, tail, references, k), large=True)
         return fits.to_dicts()
 
     return MCPServer(

@@ -26,8 +26,8 @@ from fewlink.bridges.reconciliation import (
 )
 from fewlink.linker import Linker
 from fewlink.linker.predictions import percent
-from fewlink.server.admission import Job
 from fewlink.server.errors import ApiError, as_json, validation_error
+from fewlink.server.projects import Projects
 from fewlink.server.schema import MAX_NAME_LENGTH, MAX_REJECTED, PredictRequest, ServerSettings
 from fewlink.server.security import SHARED_PATH
 from fewlink.server.service import Service
@@ -64,42 +64,28 @@ Rows = dict[str, dict[str, list[dict[str, Any]]]]  # the cells of each entity by
 
 
 class Queries:
-    """Answers reconciliation queries and data extension queries about the graph of a linker, in short turns."""
+    """Answers reconciliation queries and data extension queries about the graph of a linker."""
 
     def __init__(self, app: FastAPI, linker: Linker, reconciler: Reconciler) -> None:
-        self.app = app
         self.linker = linker
         self.reconciler = reconciler
         self.service: Service = app.state.service
+        self.projects: Projects = app.state.projects
 
     async def answer(self, query: Mapping[str, str], body: bytes = b"") -> Response:
         """Answer `queries`, a batch of names to match, or `extend`, a request for columns."""
-        async with self.service.admission.enter("reconcile") as job:
-            asked = await self.service.run(lambda: read_queries(query, body), job)
-            properties = await self.service.run(self.reconciler.properties, job)
+        async with self.service.in_time():
+            asked = await self.service.run(lambda: read_queries(query, body))
+            properties = await self.service.run(self.reconciler.properties)
             if isinstance(asked, ExtendQuery):
-                rows = await self.extend(asked, properties, job)
-            else:
-                rows = await self.match(asked, properties, job)
-            return await self.service.run(lambda: as_json(rows), job)
+                return as_json(await self.extend(asked, properties))
+            rows = {}
+            async with self.service.large.enter() as lane:
+                for key, one in asked.items():  # each compares all names of the graph
+                    rows[key] = {"result": await lane.run(functools.partial(self.reconciler.match, one, properties))}
+            return as_json(rows)
 
-    async def match(
-        self, queries: Mapping[str, MatchQuery], properties: Mapping[str, Property], job: Job
-    ) -> dict[str, Any]:
-        """The candidates for each query. After two queries, raises if the others would take too long."""
-        rows: dict[str, Any] = {}
-        for key, query in queries.items():
-            before = job.spent
-            match = functools.partial(self.reconciler.match, query, properties)
-            rows[key] = {"result": await self.service.run(match, job, slow=True)}
-            if len(rows) == 1:
-                self.service.admission.started(job)
-            elif len(rows) == 2:
-                seconds = (len(queries) - 2) * (job.spent - before)
-                self.service.admission.expect(job, seconds, "send fewer queries at a time")
-        return rows
-
-    async def extend(self, query: ExtendQuery, properties: Mapping[str, Property], job: Job) -> dict[str, Any]:
+    async def extend(self, query: ExtendQuery, properties: Mapping[str, Property]) -> dict[str, Any]:
         """The cells of the requested properties for each entity."""
         ids = list(dict.fromkeys(query.ids))
         if len(ids) * len(query.properties) > MAX_CELLS:
@@ -119,7 +105,7 @@ class Queries:
                 )
             meta.append({"id": of.id, "name": of.name})
             for begin in range(0, len(ids), TURN_IDS):
-                cells = await self.cells_of(of, wanted.settings, ids[begin : begin + TURN_IDS], job)
+                cells = await self.cells_of(of, wanted.settings, ids[begin : begin + TURN_IDS])
                 values += sum(map(len, cells.values()))
                 if values > MAX_EXTENDED_VALUES:
                     message = f"these ids have more than {MAX_EXTENDED_VALUES:,} values: send fewer ids at a time"
@@ -128,15 +114,13 @@ class Queries:
                     rows[id_][of.id] = own
         return {"meta": meta, "rows": rows}
 
-    async def cells_of(
-        self, of: Property, chosen: Settings, ids: Sequence[str], job: Job
-    ) -> dict[str, list[dict[str, Any]]]:
+    async def cells_of(self, of: Property, chosen: Settings, ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         """The cells of a property for each entity; empty for an entity that the graph lacks."""
         with_predicted = chosen.tails in ("predicted", "both") or (chosen.tails == "usual" and bool(of.references))
         known = functools.partial(self.known_cells, of, ids, chosen.tails != "predicted")
-        cells = await self.service.run(known, job)
+        cells = await self.service.run(known)
         heads = [id_ for id_ in ids if self.linker.graph.entities.find(id_) is not None] if with_predicted else []
-        for row in await self.predicted(of, chosen.limit, heads, job) if heads else ():
+        for row in await self.predicted(of, chosen.limit, heads) if heads else ():
             probability = row["probability"]
             if (probability or 0.0) >= chosen.least:
                 confidence = percent(probability) if probability is not None else f"rank {row['rank']}"
@@ -154,13 +138,13 @@ class Queries:
             cells[id_] = [cell(of, graph.entities[tail], graph.name(tail), 1.0) for tail in tails]
         return cells
 
-    async def predicted(self, of: Property, k: int, heads: list[str], job: Job) -> list[dict[str, Any]]:
+    async def predicted(self, of: Property, k: int, heads: list[str]) -> list[dict[str, Any]]:
         """The rows of a request to /predict, under the same limits."""
         names = self.linker.graph.entities
 
         def request() -> PredictRequest:
-            wrong = self.app.state.rejected().get(of.id.removesuffix(PROBABILITY), [])
-            wrong = [list(pair) for pair in wrong if all(names.find(end) is not None for end in pair)]
+            rejected = self.projects.pairs("rejected").get(of.id.removesuffix(PROBABILITY), [])
+            wrong = [list(pair) for pair in rejected if all(names.find(end) is not None for end in pair)]
             return validated(
                 PredictRequest,
                 {
@@ -172,7 +156,7 @@ class Queries:
                 },
             )
 
-        answer = await self.service.answer(await self.service.run(request, job), job)
+        answer = await self.service.answer(await self.service.run(request))
         rows: list[dict[str, Any]] = answer["predictions"]
         return rows
 
@@ -201,19 +185,11 @@ def read_queries(query: Mapping[str, str], body: bytes) -> dict[str, MatchQuery]
 def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
     """Add the routes to an app.
 
-    Each function in the list `app.state.described` returns relations that the graph lacks, as references by name of the
-    relation. The app calls them for each request.
+    Relations that the graph lacks are properties too: those of the settings, and the projects of the server.
     """
     from_settings = described_by(linker, settings.references)
-    app.state.described = [*getattr(app.state, "described", ()), lambda: from_settings]
-
-    def described() -> Described:
-        merged: dict[str, Sequence[tuple[str, str]]] = {}
-        for source in app.state.described:
-            merged.update(source())
-        return merged
-
-    reconciler = Reconciler(linker, described)
+    projects: Projects = app.state.projects
+    reconciler = Reconciler(linker, lambda: {**projects.pairs("reference", "accepted"), **from_settings})
     queries = Queries(app, linker, reconciler)
 
     @app.get(SHARED_PATH, include_in_schema=False)
@@ -224,7 +200,7 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
         with_token = settings.token is not None
         authorized = request.scope["authorized"]  # by `SecurityMiddleware`
         manifest = functools.partial(reconciler.manifest, address(request), sent.get("token"), with_token, authorized)
-        return as_json(await queries.service.look_up("manifest", manifest))
+        return as_json(await queries.service.run(manifest))
 
     @app.post(SHARED_PATH, include_in_schema=False)
     async def post(request: Request) -> Response:

@@ -31,10 +31,7 @@ def serve(
     most_heads: int = typer.Option(5_000, metavar="NUMBER", help="Maximum number of heads in one request."),
     most_k: int = typer.Option(100, metavar="NUMBER", help="Maximum number of tails per head."),
     most_seconds: float = typer.Option(
-        60, metavar="NUMBER", min=1, help="Maximum computing time of one request; longer requests are refused."
-    ),
-    workers: int = typer.Option(
-        1, metavar="NUMBER", help="Number of processes; each loads the model and has its own limits."
+        150, metavar="NUMBER", min=1, help="Seconds until the server gives up on a request."
     ),
     reference: list[str] = typer.Option(
         [],
@@ -62,8 +59,8 @@ def serve(
     OpenRefine reconciles names with the graph's entities at /reconcile, and adds columns of known and predicted tails.
 
     A graph needs no training: TRAIL answers with the built-in weights. The server stores the decisions of curators in
-    a project file (see fewlink project) and writes nothing else. To serve other people, read docs/deployment.md;
-    /metrics has figures for Prometheus.
+    a project file (see fewlink project) and writes nothing else. Costly questions do not hold up small ones. To serve
+    other people, read docs/deployment.md; /metrics has figures for Prometheus.
 
     Example: `fewlink serve my-graph.tsv`, or `fewlink serve runs/umls-trail`
 
@@ -82,25 +79,19 @@ def serve(
         import uvicorn  # noqa: F401
     except ImportError:
         raise MissingExtra("fewlink serve", "serve") from None
+    from fewlink.bridges import openrefine
     from fewlink.server import ServerSettings
     from fewlink.server.process import ServeOptions
     from fewlink.server.process import serve as run
 
     served = ServeOptions(
-        source=graph.graph,
+        graph.opened_source(),
+        read_names=not graph.no_names,
         device=options.resolve_device(graph.device),
         host=host,
         port=port,
-        workers=workers,
-        bench=graph.bench,
-        types=None if graph.types is None else str(graph.types),
-        names=None if graph.names is None else str(graph.names),
-        columns=graph.columns,
-        literals=graph.literals,
-        on_error=graph.on_error,
-        read_names=not graph.no_names,
-        project=None if project is None else str(project),
-        extensions=("fewlink.bridges.openrefine:install",),
+        project=project,
+        extensions=(openrefine.install,),
         access_log=access_log,
         allow_anyone=allow_anyone,
         public_name=public_name,
@@ -110,11 +101,8 @@ def serve(
         heads=most_heads,
         k=most_k,
         token=token,
-        upload=0,
         references=tuple(described),
         seconds=most_seconds,
-        queued=2 * most_seconds,
-        deadline=2.5 * most_seconds,
     )
     run(served, settings)
 

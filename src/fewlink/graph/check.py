@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,17 +28,6 @@ def check_graph(source: GraphSource, *, smallest: int = 50, largest: int = 500) 
     report = CompileReport()
     graph = compile_graph(source, report=report)
     return _describe(graph, report, source.names is not None, smallest, largest)
-
-
-def check_and_save(path: str, folder: str | None, columns: str | None, literals: str, on_error: str) -> dict[str, Any]:
-    """Describe a graph as `check_graph` does, and save it if a folder is given. Arguments and result are JSON."""
-    report = CompileReport()
-    source = GraphSource.of(path, columns=columns, literals=literals, on_error=on_error)
-    graph = compile_graph(source, report=report)
-    described = _describe(graph, report)
-    if folder is not None:
-        graph.save(Path(folder))
-    return described
 
 
 def _describe(

@@ -6,7 +6,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
+
+from fewlink.core.errors import FewlinkError, ScoreError, UnknownName
+
+HTTP_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}
 
 
 class ApiError(Exception):
@@ -23,7 +30,6 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.code = code
         self.headers = headers
         content = {"code": code, "message": message, "field": field, "suggestions": list(suggestions) or None}
         self.content = {"error": {key: value for key, value in content.items() if value is not None}}
@@ -32,19 +38,38 @@ class ApiError(Exception):
         return as_json(self.content, self.status, self.headers)
 
 
-def busy(message: str, seconds: int) -> ApiError:
-    """503 with the number of seconds after which the client should try again."""
-    return ApiError(503, "busy", f"{message}: try again in {seconds:,} s", headers={"Retry-After": str(seconds)})
-
-
-def stopping() -> ApiError:
-    """503 from a server that is shutting down."""
-    return ApiError(503, "closing", "the server is shutting down", headers={"Retry-After": "5"})
-
-
 def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON response in ASCII, which can represent every name, lone surrogates included."""
     return Response(json.dumps(content, allow_nan=False), status, headers, media_type="application/json")
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Make the app send all errors in the same form."""
+
+    async def send(request: Request, error: Exception) -> Response:
+        return as_api_error(error).response()
+
+    for kind in (ApiError, FewlinkError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, send)
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """404 for an unknown name, 422 for a request that the user can correct, 500 for a failure of the server."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, ScoreError):
+        return ApiError(500, "score", str(error))
+    if isinstance(error, UnknownName):
+        return ApiError(404, "unknown-name", str(error))
+    if isinstance(error, FewlinkError):
+        return ApiError(422, "refused", str(error))
+    if isinstance(error, RequestValidationError):
+        return validation_error(error.errors())
+    if isinstance(error, HTTPException):
+        code = HTTP_CODES.get(error.status_code, "error")
+        headers = dict(error.headers) if error.headers else None
+        return ApiError(error.status_code, code, str(error.detail), headers=headers)
+    return ApiError(500, "internal", "the server failed to answer this request: see its log")
 
 
 def validation_error(errors: Sequence[Any]) -> ApiError:

@@ -1,4 +1,4 @@
-"""Lookups in a linker's graph that need no model: limits, entities, relations and examples."""
+"""Lookups in a linker's graph that need no model: limits, entities with their neighbours, relations and examples."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 import fewlink
-from fewlink.core.errors import FewlinkError
+from fewlink.core.errors import FewlinkError, UnknownName
+from fewlink.graph import Graph
 from fewlink.graph.name_index import fold
 from fewlink.linker import Linker
 from fewlink.linker.complete import plausible_heads
-from fewlink.linker.names import Names, entity_of
+from fewlink.linker.names import Names, entity_of, without_kinds
 from fewlink.linker.query import References
 from fewlink.linker.ranking import KINDS
 from fewlink.linker.relations import overview
@@ -21,6 +22,7 @@ from fewlink.server.schema import ServerSettings
 
 MAX_LISTED_RELATIONS = 2_000  # in /about
 EXAMPLE_HEADS = 4
+MAX_SEARCHED_EDGES = 100_000  # of one entity
 README_RELATION = "attacks platform"
 README_REFERENCES = [("APT38", "Windows"), ("TeamTNT", "Containers")]
 README_HEADS = ["Sandworm Team"]
@@ -60,7 +62,6 @@ def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
             "rows": settings.rows,
             "explained": settings.explained,
             "seconds": settings.seconds,
-            "upload": settings.upload,
         },
     }
 
@@ -163,3 +164,91 @@ def types_of(linker: Linker, entities: np.ndarray) -> dict[str, list[str]]:
         numbers = table.types[table.offsets[entity] : table.offsets[entity + 1]].tolist()
         types[linker.graph.entities[entity]] = [table.names[number] for number in numbers]
     return types
+
+
+def entity(
+    linker: Linker,
+    name: str,
+    typed: str,
+    first_relation: int,
+    relations: int,
+    first: int,
+    count: int,
+    relation: str | None,
+    inverse: bool,
+) -> dict[str, Any]:
+    """An entity, its types, and its neighbours by relation, those with the most edges first."""
+    graph = linker.graph
+    number = linker.names.find(name)
+    found = groups_of(graph, number, typed)
+    if relation is None:
+        chosen = found[first_relation:]
+    else:
+        only = directed(graph, relation, inverse)
+        chosen = [group for group in found if group[0] == only]
+    return {
+        **described(linker, number),
+        "types": linker.names.types_of(number),
+        "edges_in_all": int(graph.degrees_of(number)),
+        "matching": sum(len(others) for _, others in found),
+        "relations_in_all": len(found),
+        "relations": [group_facts(linker, number, each, others, first, count) for each, others in chosen[:relations]],
+    }
+
+
+def groups_of(graph: Graph, entity: int, text: str = "") -> list[tuple[int, np.ndarray]]:
+    """The relations of an entity's edges, each with its neighbours (n,); relation r + R is the inverse of r.
+
+    With a text, only edges that have it in the name of the relation, or in the name or id of the neighbour.
+    """
+    begin, end = graph.offsets[entity : entity + 2].tolist()
+    typed = text.strip().casefold()
+    edges = slice(begin, min(end, begin + MAX_SEARCHED_EDGES) if typed else end)
+    relations = graph.relation_ids[edges]
+    others = graph.tail_ids[edges]
+    if typed:
+        ends = zip(relations.tolist(), others.tolist(), strict=True)
+        matches = np.array([typed in edge_text(graph, relation, other) for relation, other in ends], bool)
+        relations = relations[matches]
+        others = others[matches]
+    numbers, begins = np.unique(relations, return_index=True)
+    return list(zip(numbers.tolist(), np.split(others, begins[1:]), strict=False))
+
+
+def edge_text(graph: Graph, relation: int, other: int) -> str:
+    """What a search compares with: the names of the relation and of the other end, and its id."""
+    names = (graph.relation_name(relation % len(graph.relations)), graph.name(other), graph.entities[other])
+    return "\n".join(names).casefold()
+
+
+def directed(graph: Graph, relation: str, inverse: bool) -> int:
+    """The number of a relation, or of its inverse."""
+    number = graph.relations.find(relation)
+    if number is None:
+        raise UnknownName(f"unknown relation '{relation}'")
+    return number + inverse * len(graph.relations)
+
+
+def described(linker: Linker, entity: int) -> dict[str, Any]:
+    """An entity with its kind: the first of its types."""
+    kinds = linker.names.types_of(entity)
+    return {**vars(entity_of(linker.graph, entity)), "kind": kinds[0] if kinds else None}
+
+
+def group_facts(
+    linker: Linker, entity: int, relation: int, others: np.ndarray, first: int, count: int
+) -> dict[str, Any]:
+    """A relation of an entity and some of its neighbours (n,) in it, those with the most edges first."""
+    graph = linker.graph
+    types_of = linker.names.types_of
+    order = np.argsort(-graph.degrees_of(others), kind="stable")
+    inverse, forward = divmod(relation, len(graph.relations))
+    ends = (int(others[0]), entity) if inverse else (entity, int(others[0]))
+    return {
+        "relation": graph.relations[forward],
+        "relation_name": graph.relation_name(forward),
+        "words": without_kinds(graph.relation_name(forward), *map(types_of, ends)),
+        "inverse": bool(inverse),
+        "count": len(others),
+        "neighbours": [described(linker, other) for other in others[order[first : first + count]].tolist()],
+    }

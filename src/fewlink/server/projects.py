@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.exports import FORMATS, Described, FormatName, export
-from fewlink.curation.imports import Decisions, add_decisions
+from fewlink.curation.imports import import_text
 from fewlink.curation.learning import learn, units_of
 from fewlink.curation.next_pair import suggest
 from fewlink.curation.schema import Decision, Event
@@ -46,7 +46,6 @@ from fewlink.server.schema import (
 from fewlink.server.service import Service, adjusted, adjustment_facts, shared_names
 from fewlink.tasks.training_graph import known_graph
 
-READ_DECISIONS = "fewlink.curation.imports:read_fields"
 SUGGESTED_TAILS = 50  # of each head
 REFERENCE_STEP = 5  # accepted pairs become references in groups of this size; until then they only correct the scores
 LISTED_TAILS = 20  # of the accepted pairs
@@ -219,23 +218,22 @@ class Projects:
             query, in_all, notes = self._query(body, known, service)
             return known, query, in_all, [*known.notes, *notes]
 
-        async with service.admission.enter("next") as job:
-            known, query, in_all, notes = await service.run(resolve, job, slow=body.heads is None)
-            ranked, trust = await service.rank(query, job)
+        known, query, in_all, notes = await service.run(resolve, large=body.heads is None)
+        ranked, trust = await service.rank(query)
 
-            def answer() -> dict[str, Any]:
-                return {
-                    "project": self.facts(number),
-                    "heads": len(query.heads),
-                    "references": len(query.references.pairs),
-                    "read": id_texts(self.linker.graph, self._references(known)),
-                    "left": len(set(query.heads) - {head for head, _ in known.decided()}),
-                    "heads_in_all": in_all,
-                    **self._suggestions(query, ranked, trust, known, body),
-                    "notes": notes,
-                }
+        def answer() -> dict[str, Any]:
+            return {
+                "project": self.facts(number),
+                "heads": len(query.heads),
+                "references": len(query.references.pairs),
+                "read": id_texts(self.linker.graph, self._references(known)),
+                "left": len(set(query.heads) - {head for head, _ in known.decided()}),
+                "heads_in_all": in_all,
+                **self._suggestions(query, ranked, trust, known, body),
+                "notes": notes,
+            }
 
-            return await service.run(answer, job)
+        return await service.run(answer)
 
     def _query(self, body: NextRequest, known: Known, service: Service) -> tuple[Query, int, list[str]]:
         """The query for the tails of each head in the pool, the number of heads in all, and notes.
@@ -333,8 +331,8 @@ class Projects:
         return bool(len(first)) and self.linker.calibration.note(trust, float(first.mean())).shown
 
 
-def install_projects(app: FastAPI, projects: Projects) -> None:
-    """Add the endpoints of projects to an app. Endpoints that need no model run in threads."""
+def install_projects(app: FastAPI, projects: Projects, service: Service) -> None:
+    """Add the endpoints of projects to an app."""
 
     @app.get("/projects", response_model=ProjectList)
     def list_projects() -> Response:
@@ -401,26 +399,15 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
         return Response(content, headers={"Content-Disposition": disposition}, media_type=chosen.media_type)
 
     @app.post("/projects/{number}/import", response_model=ImportAnswer)
-    async def import_project(number: int, body: ImportRequest) -> Response:
+    def import_project(number: int, body: ImportRequest) -> Response:
         """Import decisions from an export. Decisions that the project already has are skipped."""
-        service: Service = app.state.service
-        async with service.admission.enter("import") as job:
-            name = await service.run(lambda: projects.file.project(number).name, job)
-            description, events = await service.run_apart(
-                READ_DECISIONS, "the import", job, text=body.text, format=body.format, who=body.who
-            )
-
-            def add() -> Response:
-                decisions = Decisions([Event(**fields) for fields in events], description)
-                find = projects.linker.names.id_of
-                done = add_decisions(projects.file, name, decisions, body.format, find)
-                notes = [lacking_note(done.unknown)] if done.unknown else []
-                facts = projects.facts(number)
-                return as_json({"project": facts, "added": done.added, "read": done.read, "notes": notes})
-
-            return await service.run(add, job)
+        name = projects.file.project(number).name
+        find = projects.linker.names.id_of
+        done = import_text(projects.file, name, body.text, body.format, who=body.who, find=find)
+        notes = [lacking_note(done.unknown)] if done.unknown else []
+        return as_json({"project": projects.facts(number), "added": done.added, "read": done.read, "notes": notes})
 
     @app.post("/projects/{number}/next", response_model=NextAnswer)
     async def next_pairs(number: int, body: NextRequest) -> Response:
         """The pairs to decide next: the most probable ones, or the ones that teach the model most."""
-        return as_json(await projects.next(number, body, app.state.service))
+        return as_json(await projects.next(number, body, service))

@@ -14,32 +14,26 @@ MAX_HEADS = 10_000
 MAX_CANDIDATES = 20_000
 MAX_K = 1_000
 MAX_NAME_LENGTH = 500  # characters
+MAX_RELATIONS = 100  # of an entity, in one answer
+MAX_NEIGHBOURS = 100  # of an entity in one relation, in one answer
 
 
 @dataclass(frozen=True)
 class ServerSettings:
     """Limits of one server. The schema limits every server: `heads` and `k` can only be lower than its limits.
 
-    heads       maximum number of heads in one request, listed or of a type
-    k           maximum number of tails per head
-    rows        maximum of heads times k
-    explained   maximum number of predictions with reasons in one request
-    body        maximum size of a request body in bytes
-    upload      maximum size of a file that a visitor opens as a graph, in bytes; 0: visitors cannot
-    reading     maximum memory of the process that reads a file or an import of a visitor, in bytes
-    waiting     maximum number of admitted requests
-    seconds     maximum computing time of one request, estimated from its first turns
-    queued      maximum computing time of all admitted requests, in seconds
-    deadline    seconds until the server gives up on a request
-    drain       seconds for running requests when the server stops
-    turn        seconds that a request computes before others get their turn
-    gather      seconds that the model waits for similar questions to answer in the same call
-    together    maximum number of questions in one call; 1 disables batching
-    kept        maximum size of the answers to /predict, and of the rankings of heads, that are kept for clients who ask
-                again, in bytes each
-    token       the token that clients must send; None: no token
-    hosts       names that the Host header may have; None: any
-    references  triples (head, relation, tail) that describe relations which the graph lacks
+    heads          maximum number of heads in one request, listed or of a type
+    k              maximum number of tails per head
+    rows           maximum of heads times k
+    explained      maximum number of predictions with reasons in one request
+    body           maximum size of a request body in bytes
+    seconds        until the server gives up on a request
+    waiting        maximum number of small questions that are computed or wait, and
+    waiting_large  of large ones, which wait for each other longer
+    kept           maximum size of the answers to /predict that are kept for clients who ask the same, in bytes
+    token          the token that clients must send; None: no token
+    hosts          names that the Host header may have; None: any
+    references     triples (head, relation, tail) that describe relations which the graph lacks
     """
 
     heads: int = 5_000
@@ -47,17 +41,10 @@ class ServerSettings:
     rows: int = 10_000
     explained: int = 100
     body: int = 1 << 20
-    upload: int = 0
-    reading: int = 1 << 30
+    seconds: float = 150.0
     waiting: int = 256
-    seconds: float = 60.0
-    queued: float = 120.0
-    deadline: float = 150.0
-    drain: float = 5.0
-    turn: float = 0.5
-    gather: float = 0.004
-    together: int = 64
-    kept: int = 64 << 20
+    waiting_large: int = 32
+    kept: int = 32 << 20
     token: str | None = None
     hosts: frozenset[str] | None = None
     references: tuple[tuple[str, str, str], ...] = ()
@@ -496,36 +483,6 @@ class EntityAnswer(NeighbourFacts):
     relations: list[RelationFacts]
 
 
-class FilePreview(BaseModel):
-    """How a file of triples is read."""
-
-    file: str
-    format: str
-    encoding: str
-    separator: str
-    header: bool = Field(description="Whether the first line names the columns.")
-    names: list[str] = Field(description="The names of all columns.")
-    columns: dict[str, str] = Field(description="The columns of heads, relations and tails.")
-    ignored: list[str] = Field(description="Columns that are not read.")
-    notes: list[str]
-    first_triples: list[list[str]]
-    counts: dict[str, int]
-    problems: list[str] = Field(description="Likely mistakes.")
-
-
-class OpenedGraph(BaseModel):
-    name: str
-    address: str = Field(description="The address of its page and of its HTTP interface, relative to this server's.")
-
-
-class StoredGraph(OpenedGraph):
-    file: str = Field(description="The name of its file; the second graph of a file has a number: `graph.csv (2)`.")
-
-
-class GraphList(BaseModel):
-    graphs: list[StoredGraph]
-
-
 class TypeOffer(BaseModel):
     name: str
     members: int
@@ -552,8 +509,7 @@ class LimitFacts(BaseModel):
     k: int
     rows: int
     explained: int
-    seconds: float = Field(description="Maximum computing time of one request.")
-    upload: int = Field(description="Maximum size of a file that can be opened as a graph; 0: none can.")
+    seconds: float = Field(description="Seconds until the server gives up on a request.")
 
 
 class About(BaseModel):

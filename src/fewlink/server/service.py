@@ -1,4 +1,4 @@
-"""Answers whole requests: resolves names, ranks heads in short turns, and lets the linker join the results."""
+"""Answers whole requests: resolves names, and asks the linker in two lanes of threads."""
 
 from __future__ import annotations
 
@@ -6,88 +6,117 @@ import asyncio
 import functools
 import json
 import threading
-import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
-from fewlink.core import child
 from fewlink.core.errors import UnknownName
-from fewlink.core.threads import SharedCores
 from fewlink.curation.schema import Decision
-from fewlink.linker import Explanation, Linker
+from fewlink.linker import Linker
 from fewlink.linker.complete import answered_heads, plausible_heads
 from fewlink.linker.probability import adjustment_of
 from fewlink.linker.query import Adjustment, Query, References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.models.contract import capabilities
-from fewlink.server.admission import Admission, Job
-from fewlink.server.batching import Batcher, Work, run_each
 from fewlink.server.errors import ApiError
 from fewlink.server.lookups import offer, types_of
 from fewlink.server.schema import ExplainRequest, PredictRequest, ServerSettings
-from fewlink.server.sharing import KeptRankings, SharedAnswers, split_by_head
 from fewlink.tasks.candidates import by_similarity
 
 T = TypeVar("T")
-FIRST_TURN_HEADS = 8  # before the pace of a request is known
-MAX_TURN_HEADS = 50  # before other requests get their turn
+SMALL = 1_000  # heads times references of a small question, which takes about half a second on ATT&CK
+SMALL_THREADS = 2  # so that one slow small question does not hold up the others
+HEADS_AT_A_TIME = 32  # of a large question, in about half a second; then the next large question has its turn
 MAX_COMPARED_ROWS = 1_000_000  # that constraints may compare with each other
-LOOKUP_THREADS = 6
-SHORT_SHARE = 0.1  # of `ServerSettings.seconds`: shorter jobs need not wait for longer ones
+RETRY_SECONDS = 5  # after which a client may try again that the server was too busy for
+KEPT_RANKINGS = 32  # of projects, so that a decision about a pair does not rank all heads again
+
+
+class Lane:
+    """Threads for questions of about the same size, and how many requests may wait for them."""
+
+    def __init__(self, name: str, threads: int, most: int) -> None:
+        self.most = most
+        self.requests = 0
+        self.pool = ThreadPoolExecutor(
+            threads, f"fewlink-{name}", initializer=torch.set_num_threads, initargs=(1,)
+        )  # one torch thread for each, or they would take the cores from each other
+
+    @asynccontextmanager
+    async def enter(self) -> AsyncIterator[Lane]:
+        """Wait in this lane for the duration of the context; raise if too many requests do."""
+        if self.requests >= self.most:
+            message = f"{self.requests:,} requests are waiting: try again in {RETRY_SECONDS} s"
+            raise ApiError(503, "busy", message, headers={"Retry-After": str(RETRY_SECONDS)})
+        self.requests += 1
+        try:
+            yield self
+        finally:
+            self.requests -= 1
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run work in a thread. If the caller is cancelled before its turn, the work is never done."""
+        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
+
+
+class SharedAnswers:
+    """Answers by question, both as text: equal questions share one computation, and the last answers are kept."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.kept_bytes = 0
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._running: dict[str, asyncio.Task[bytes]] = {}
+        self._waiting: dict[str, int] = {}
+
+    async def get(self, question: str, compute: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
+        """The kept answer, that of the computation under way, or that of a new one.
+
+        A computation is cancelled when the last client that waits for it leaves.
+        """
+        if question in self._kept:
+            self._kept.move_to_end(question)
+            return self._kept[question]
+        if question not in self._running:
+            self._running[question] = asyncio.create_task(compute())
+            self._waiting[question] = 0
+        running = self._running[question]
+        self._waiting[question] += 1
+        try:
+            answer = await asyncio.shield(running)
+        finally:
+            self._waiting[question] -= 1
+            if not self._waiting[question]:
+                running.cancel()
+                del self._running[question]
+                del self._waiting[question]
+        self._keep(question, answer)
+        return answer
+
+    def _keep(self, question: str, answer: bytes) -> None:
+        if question in self._kept:
+            return
+        self._kept[question] = answer
+        self.kept_bytes += len(question) + len(answer)
+        while self.kept_bytes > self.max_bytes:
+            oldest, dropped = self._kept.popitem(last=False)
+            self.kept_bytes -= len(oldest) + len(dropped)
 
 
 @dataclass(frozen=True)
-class RankTurn:
-    """Rank some heads of a query."""
-
-    query: Query
-    trust: Trust | None
-
-    @property
-    def key(self) -> Hashable:
-        return "rank", self.query.batch_key
-
-    @property
-    def rows(self) -> int:
-        return len(self.query.heads) * self.query.k
-
-
-@dataclass(frozen=True)
-class TrustTurn:
-    """Measure the trust in the answers to a query."""
-
-    query: Query
-    rows = 1
-
-    @property
-    def key(self) -> Hashable:
-        return "trust", self.query.references, self.query.candidates
-
-
-@dataclass(frozen=True)
-class ExplainTurn:
-    """Explain the score of one pair: of a tail for a head or, if the references are inverse, of a head for a tail."""
+class Pair:
+    """A pair to explain: a tail for a head or, if the references are inverse, a head for a tail."""
 
     references: References
     asked: int
     answer: int
-    rows = 1
-
-    @property
-    def key(self) -> Hashable:
-        return self
-
-
-Turn = RankTurn | TrustTurn | ExplainTurn | Work
-
-
-class ClientLeft(Exception):
-    """Nobody waits for the result of the work any more."""
 
 
 class Resolver:
@@ -122,7 +151,7 @@ class Resolver:
         self._check_rows(len(heads), request.per_head or 1, "per_head")
         return replace(query, heads=tuple(heads.tolist())), len(members)
 
-    def pair(self, request: ExplainRequest) -> ExplainTurn:
+    def pair(self, request: ExplainRequest) -> Pair:
         """The pair to explain."""
         if request.references is None and request.relation is None:
             raise no_references()
@@ -136,8 +165,9 @@ class Resolver:
             )
             head = names.find(request.head, "head", "head")
             tail = names.find(request.tail, "tail", "tail")
-        asked, answer = (tail, head) if request.inverse else (head, tail)
-        return ExplainTurn(query.references, asked, answer)
+        if request.inverse:
+            return Pair(query.references, tail, head)
+        return Pair(query.references, head, tail)
 
     def check_settled(self, query: Query) -> None:
         """Raise if constraints would compare more rows with each other than the server can."""
@@ -148,9 +178,8 @@ class Resolver:
             message = (
                 f"these constraints compare the answers of all heads with each other, and {heads:,} heads are too many"
             )
-            raise ApiError(
-                422, "limit", f"{message}: ask for at most {int(MAX_COMPARED_ROWS**0.5) - query.k:,}", "heads"
-            )
+            most = int(MAX_COMPARED_ROWS**0.5) - query.k
+            raise ApiError(422, "limit", f"{message}: ask for at most {most:,}", "heads")
 
     @contextmanager
     def _suggesting(self) -> Iterator[None]:
@@ -194,7 +223,8 @@ class Resolver:
 
     def _check_rows(self, heads: int, each: int, field: str) -> int:
         """The number of predictions; raises if there are too many."""
-        rows, limit = heads * each, self.settings.rows
+        rows = heads * each
+        limit = self.settings.rows
         if rows > limit:
             message = f"{rows:,} predictions are more than the limit of {limit:,}: ask for fewer heads or tails"
             raise ApiError(422, "limit", message, field)
@@ -224,114 +254,54 @@ def heads_by_similarity(linker: Linker, references: References, with_others: boo
 
 
 class Service:
-    """Answers whole requests: admits them, resolves them, and asks the model in short turns."""
+    """Answers whole requests. Small and large questions wait in different lanes, so that no costly question holds up
+    the small ones; large questions take turns, some heads at a time."""
 
     def __init__(self, linker: Linker, settings: ServerSettings) -> None:
         self.linker = linker
         self.settings = settings
         self.resolver = Resolver(linker, settings)
-        self.admission = Admission(settings)
-        self.batcher: Batcher[Turn] = Batcher(
-            self._answer,
-            gather=settings.gather,
-            together=settings.together,
-            rows=settings.rows,
-            short=SHORT_SHARE * settings.seconds if capabilities(linker.scorer).thread_safe else None,
-        )
         self.shared = SharedAnswers(settings.kept)
-        self.rankings = KeptRankings(settings.kept)
-        self.calls = 0  # of the linker
-        self._cores = SharedCores()
-        self._reading = asyncio.Lock()  # held while a process reads what a visitor sent
-        self._seconds_per_head = 0.0  # in the latest turn of any request
-        self.lookups: Batcher[Work] = Batcher(self._look_up_each, threads=LOOKUP_THREADS, name="lookup")
-        self.slow_lookups: Batcher[Work] = Batcher(self._look_up_each, name="slow-lookup")
-
-    def start(self) -> None:
-        """Start the threads that answer."""
-        for batcher in (self.batcher, self.lookups, self.slow_lookups):
-            batcher.start()
+        self._rankings: OrderedDict[Query, tuple[RankedPairs, Trust | None]] = OrderedDict()
+        self.small = Lane("small", SMALL_THREADS, settings.waiting)
+        self.large = Lane("large", 1, settings.waiting_large)
+        safe = capabilities(linker.scorer).thread_safe
+        self.model: AbstractContextManager[Any] = nullcontext() if safe else threading.Lock()
 
     def close(self) -> None:
         """Stop the threads after what they are running."""
-        for batcher in (self.batcher, self.lookups, self.slow_lookups):
-            batcher.close()
+        for lane in (self.small, self.large):
+            lane.pool.shutdown(wait=False, cancel_futures=True)
 
-    def _look_up_each(self, works: Sequence[Work]) -> list[Any]:
-        """Run each lookup, unless a file of the graph was cut off, which would end the process."""
-        self.linker.graph.check_files()
-        return run_each(works)
+    def lane_of(self, heads: int, references: int) -> Lane:
+        """The lane for a question about so many heads with so many references."""
+        return self.small if heads * references <= SMALL else self.large
 
-    async def look_up(self, kind: str, work: Callable[[], T]) -> T:
-        """Admit a request that needs no model, and run it in a thread."""
-        async with self.admission.enter(kind) as job:
-            result = await self.run(work, job)
-            self.admission.started(job)
-            return result
-
-    async def run(self, work: Callable[[], T], job: Job, *, slow: bool = False) -> T:
-        """Run work that needs no model in a thread. Slow work reads all entities: one runs at a time.
-
-        If the caller is cancelled, work that has not begun never does.
-        """
-        result: T = await (self.slow_lookups if slow else self.lookups).ask(Work(work), job)
-        return result
-
-    async def run_apart(self, function: str, what: str, job: Job, **arguments: Any) -> Any:
-        """Call a function that reads what a visitor sent, in a process of its own with limited memory, one at a time.
-
-        `function` is `package.module:function`; `what` names the input in errors. Arguments and result are JSON. The
-        process is killed if the caller is cancelled.
-        """
-        async with self._reading:
-            began = time.monotonic()
-            try:
-                return await child.call(function, arguments, what, self.settings.reading)
-            finally:
-                job.spend(time.monotonic() - began)
-
-    async def run_steps(self, kind: str, work: Callable[[Callable[[int], None]], T], *, slow: bool = False) -> T:
-        """Admit a request, and run work that calls its argument after each step.
-
-        The call raises if the caller has been cancelled. Slow work reads all entities or triples and needs no model.
-        """
-        left = threading.Event()
-
-        def step(done: int) -> None:
-            if left.is_set():
-                raise ClientLeft
-
-        async with self.admission.enter(kind) as job:
-            threads: Batcher[Any] = self.slow_lookups if slow else self.batcher
-            try:
-                result: T = await threads.ask(Work(lambda: work(step)), job)
-            finally:
-                left.set()
-            self.admission.started(job)
-            return result
+    async def run(self, work: Callable[[], T], *, large: bool = False) -> T:
+        """Run work in a lane."""
+        async with self.in_time(), (self.large if large else self.small).enter() as lane:
+            return await lane.run(work)
 
     async def predict(
         self, request: PredictRequest, decisions: Callable[[], Sequence[Decision]] | None = None
     ) -> bytes:
-        """Admit a request and answer it in JSON; the decisions of a project adjust the probabilities.
+        """Answer a request in JSON; the decisions of a project adjust the probabilities.
 
         Clients that ask the same question without a project share one answer.
         """
-        kind = "predict all heads" if request.heads_of_type in ("open", "all") else "predict"
 
         async def compute() -> bytes:
-            async with self.admission.enter(kind) as job:
-                answer = await self.answer(request, job, decisions)
-                return await self.run(lambda: json.dumps(answer, allow_nan=False).encode(), job)
+            answer = await self.answer(request, decisions)
+            return json.dumps(answer, allow_nan=False).encode()
 
         if decisions is not None:
             return await compute()
         return await self.shared.get(json.dumps(request.model_dump()), compute)
 
     async def answer(
-        self, request: PredictRequest, job: Job, decisions: Callable[[], Sequence[Decision]] | None = None
+        self, request: PredictRequest, decisions: Callable[[], Sequence[Decision]] | None = None
     ) -> dict[str, Any]:
-        """Answer a request as part of a job."""
+        """Answer a request."""
 
         def resolve() -> tuple[Query, int]:
             states = decisions() if decisions is not None else ()
@@ -339,100 +309,69 @@ class Service:
             self.resolver.check_settled(query)
             return query if query.inverse else adjusted(query, states, self.linker), in_all  # decisions are about tails
 
-        query, in_all = await self.run(resolve, job, slow=request.heads_of_type in ("open", "all"))
-        ranked, trust = await self.rank(query, job)
-        pairs = await self.run(lambda: self.linker.settle(query, ranked, trust), job)
-        answer = await self.run(lambda: self._answer_json(query, pairs, trust), job)
-        if request.explain:
-            ends = zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)
-            turns = [ExplainTurn(query.references, head, tail) for head, tail in ends]
-            for row, explanation in zip(answer["predictions"], await self._explain(turns, job), strict=True):
-                row["reasons"] = explanation.to_dict()
+        async with self.in_time():
+            query, in_all = await self.run(resolve, large=request.heads_of_type is not None)
+            async with self.lane_of(len(query.heads), len(query.references.pairs)).enter() as lane:
+                ranked, trust = await self._ranked(query, lane)
+                pairs = await lane.run(lambda: self.linker.settle(query, ranked, trust))
+                answer = await lane.run(lambda: self._answer_json(query, pairs, trust))
+                if request.explain:
+                    for number, row in enumerate(answer["predictions"]):
+                        pair = Pair(query.references, int(pairs.heads[number]), int(pairs.tails[number]))
+                        row["reasons"] = await lane.run(functools.partial(self._explained, pair))
         return {"heads": len(query.heads), "heads_in_all": in_all, **answer}
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         """Explain the score of one pair."""
-        async with self.admission.enter("explain") as job:
-            turn = await self.run(lambda: self.resolver.pair(request), job)
-            (explanation,) = await self._explain([turn], job)
-            self.admission.started(job)
-        return explanation.to_dict()
+        async with self.in_time():
+            pair = await self.run(lambda: self.resolver.pair(request))
+            async with self.lane_of(1, len(pair.references.pairs)).enter() as lane:
+                return await lane.run(lambda: self._explained(pair))
 
-    async def rank(self, query: Query, job: Job) -> tuple[RankedPairs, Trust | None]:
-        """The ranked pairs of a query, computed some heads at a time, and the trust in them. Rankings are kept by head.
+    async def rank(self, query: Query) -> tuple[RankedPairs, Trust | None]:
+        """The ranked pairs of a query of a project, and the trust in them. The last ones are kept."""
+        if query not in self._rankings:
+            async with self.lane_of(len(query.heads), len(query.references.pairs)).enter() as lane:
+                self._rankings[query] = await self._ranked(query, lane)
+            while len(self._rankings) > KEPT_RANKINGS:
+                self._rankings.popitem(last=False)
+        self._rankings.move_to_end(query)
+        return self._rankings[query]
 
-        The first turn includes work that is done once per query; the second one shows how long the others will take.
+    async def _ranked(self, query: Query, lane: Lane) -> tuple[RankedPairs, Trust | None]:
+        """The ranked pairs of a query, computed some heads at a time, and the trust in them.
+
+        Others have their turns in between, and nothing more is computed once the caller is cancelled.
         """
-        task = query.ranking_key if query.by_head else None
-        kept = None if task is None else self.rankings.of(task)
-        by_head = {} if kept is None else {head: kept.by_head[head] for head in query.heads if head in kept.by_head}
-        trust: Trust | None = None
-        if kept is not None:
-            trust = kept.trust
-        elif self.linker.calibration is not None:
-            trust = await self.batcher.ask(TrustTurn(query), job)
-        heads = [head for head in query.heads if head not in by_head]
-        ranked: list[RankedPairs] = []
-        begin = 0
-        count = self._heads_per_turn(FIRST_TURN_HEADS)
-        while begin < len(heads):
-            turn = query.part(heads[begin : begin + count])
-            spent_before = job.spent
-            ranked.append(await self.batcher.ask(RankTurn(turn, trust), job))
-            begin += len(turn.heads)
-            if task is not None:
-                new = split_by_head(ranked[-1], turn.heads)
-                self.rankings.keep(query, trust, new)
-                by_head.update(new)
-            if len(ranked) == 1:
-                self.admission.started(job)
-            else:
-                self._seconds_per_head = (job.spent - spent_before) / len(turn.heads)
-                count = self._heads_per_turn(MAX_TURN_HEADS)
-            if len(ranked) == 2:
-                self._check_cost(query, job, len(heads) - begin)
-        return RankedPairs.joined([by_head[head] for head in query.heads] if task is not None else ranked), trust
 
-    def _heads_per_turn(self, limit: int) -> int:
-        return max(1, min(limit, int(self.settings.turn / max(self._seconds_per_head, 1e-9))))
+        def measure() -> Trust | None:
+            with self.model:
+                return self.linker.trust(query)
 
-    def _check_cost(self, query: Query, job: Job, heads: int) -> None:
-        """Raise if the remaining heads of a query would take too long."""
-        affordable = max(1, int((self.settings.seconds - job.spent) / max(self._seconds_per_head, 1e-9)))
-        advice = f"ask for at most {affordable:,} heads at a time"
-        if query.across_heads:
-            advice += ", with 'first' and 'count'"
-        self.admission.expect(
-            job, self._seconds_per_head * heads, f"{advice}, or start the server with a higher --most-seconds"
-        )
+        def rank(part: Query) -> RankedPairs:
+            with self.model:
+                return self.linker.rank(part, trust)
 
-    async def _explain(self, turns: Sequence[ExplainTurn], job: Job) -> list[Explanation]:
-        explanations: list[Explanation] = []
-        for turn in turns:
-            before = job.spent
-            explanations.append(await self.batcher.ask(turn, job))
-            if len(explanations) == 2:
-                seconds = (len(turns) - 2) * (job.spent - before)
-                self.admission.expect(job, seconds, "explain single pairs")
-        return explanations
+        trust = await lane.run(measure)
+        ranked = []
+        for begin in range(0, len(query.heads), HEADS_AT_A_TIME):
+            part = query.part(query.heads[begin : begin + HEADS_AT_A_TIME])
+            ranked.append(await lane.run(functools.partial(rank, part)))
+        return RankedPairs.joined(ranked), trust
 
-    def _answer(self, turns: Sequence[Turn]) -> Sequence[Any]:
-        """Answer turns with the same key in one call of the linker."""
-        self.calls += 1
-        with self._cores.use():
-            return self._answer_turns(turns)
+    def _explained(self, pair: Pair) -> dict[str, Any]:
+        with self.model:
+            return self.linker.explain_pair(pair.references, pair.asked, pair.answer).to_dict()
 
-    def _answer_turns(self, turns: Sequence[Turn]) -> Sequence[Any]:
-        self.linker.graph.check_files()
-        first = turns[0]
-        if isinstance(first, Work):
-            return run_each([first])
-        if isinstance(first, ExplainTurn):
-            return [self.linker.explain_pair(first.references, first.asked, first.answer)] * len(turns)
-        if isinstance(first, TrustTurn):
-            return [self.linker.trust(first.query)] * len(turns)
-        queries = [turn.query for turn in turns if isinstance(turn, RankTurn)]
-        return self.linker.rank_batch(queries, first.trust)
+    @asynccontextmanager
+    async def in_time(self) -> AsyncIterator[None]:
+        """Give up on a request after `settings.seconds`."""
+        try:
+            async with asyncio.timeout(self.settings.seconds):
+                yield
+        except TimeoutError:
+            message = f"the server found no answer within its limit of {self.settings.seconds:,.3g} s"
+            raise ApiError(504, "deadline", f"{message}: ask for less at a time, or try again later") from None
 
     def _answer_json(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> dict[str, Any]:
         predictions = self.linker.predictions(query, pairs, trust)
@@ -445,20 +384,16 @@ class Service:
         shown = predictions.trust is not None and predictions.trust.shown
         ends = (pairs.tails, pairs.heads) if query.inverse else (pairs.heads, pairs.tails)
         shared = shared_names(self.linker, *ends)
+        answered = np.intersect1d(pairs.heads, answered_heads(query.references))
         return {
             "predictions": [{**row, **own} for row, own in zip(predictions.to_dicts(), shared, strict=True)],
             "notes": notes,
             "trust": predictions.trust and vars(predictions.trust),
             "tail_types": types_of(self.linker, np.unique(pairs.tails)),
-            "answered": self._answered(query, pairs),
+            "answered": [self.linker.graph.entities[head] for head in answered.tolist()],
             "sets": list(map(vars, predictions.sets)),
             "calibration": adjustment_facts(query.adjustment if shown else None),
         }
-
-    def _answered(self, query: Query, pairs: RankedPairs) -> list[str]:
-        """The ids of the heads of ranked pairs that have a known tail."""
-        heads = np.intersect1d(pairs.heads, answered_heads(query.references))
-        return [self.linker.graph.entities[head] for head in heads.tolist()]
 
 
 def shared_names(linker: Linker, heads: np.ndarray, tails: np.ndarray) -> list[dict[str, bool]]:
