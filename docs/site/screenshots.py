@@ -50,7 +50,7 @@ def main() -> None:
         with ProjectFile(path) as file:
             pairs = [ids(linker, pair) for pair in PROJECT_REFERENCES]
             file.add_project("attacks platform", [(head, tail) for head, tail in pairs], who="ann")
-        app = make_app(linker, ServerSettings(upload=16 << 20), path, graphs=Path(folder) / "graphs")
+        app = make_app(linker, ServerSettings(), path)
         with on_a_port(app) as (address, _):
             browser.resize(*DESKTOP, LIGHT)
             browser.devtools("Emulation.setScrollbarsHidden", hidden=True)

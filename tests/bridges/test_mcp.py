@@ -156,7 +156,7 @@ def test_calls_have_the_limits_of_http() -> None:
     linker = small()
     assert isinstance(linker.scorer, Known)
     gate = linker.scorer.gate = threading.Event()
-    settings = replace(SETTINGS, waiting=1, deadline=0.5)
+    settings = replace(SETTINGS, waiting=1, seconds=0.5)
     ask = {"references": [["ann", "rome"]], "heads": ["bob"], "k": 1}
 
     async def use(client: Client) -> Any:

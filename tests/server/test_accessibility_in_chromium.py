@@ -36,13 +36,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         heads = ("tissue", "organ", "cell_function")
         file.decide(2, [("rejected", head, "organism", 0.3) for head in heads], "ann")
         file.decide(2, [("accepted", "animal", "hormone", 0.6), ("accepted", "moon", "light")], "bob")
-    app = make_app(Linker.shipped(umls()), ServerSettings(upload=1 << 20), path, graphs=path.with_name("graphs"))
+    app = make_app(Linker.shipped(umls()), ServerSettings(), path)
     with on_a_port(app) as (found, _):
         yield found
-
-
-DROP = """const data = new DataTransfer(); data.items.add(new File([arguments[1]], arguments[0]));
-    window.dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}))"""
 
 
 def axe() -> str:
@@ -78,10 +74,6 @@ def states(browser: Browser, address: str, size: tuple[int, int], theme: str) ->
     browser.press("Down", "Enter")
     browser.until(lambda: browser.texts("#entity-edges li"))
     yield "an entity"
-    browser.press("Escape")
-    browser.run(DROP, "people.csv", "source;type;target;since\nAnna;knows;Bob;1999\nanna;likes;Bob;2001\n")
-    browser.until(lambda: browser.texts("#open-file-triples td"))
-    yield "a file to open"
     browser.press("Escape")
     browser.click("#to-work")
     yield "empty"

@@ -24,6 +24,7 @@ from tests.server.servers import PAIRS, asking, namesakes, small
 from fewlink.core.errors import InputError
 from fewlink.curation.exports import COLUMNS, FORMATS
 from fewlink.curation.store import ProjectFile
+from fewlink.graph.source import GraphSource
 from fewlink.linker import Linker
 from fewlink.linker.probability import adjustment
 from fewlink.linker.query import Query
@@ -275,10 +276,13 @@ def test_a_file_that_is_no_project_is_refused_at_the_start(tmp_path: Path) -> No
 def test_the_default_file_is_beside_the_graph_or_run(tmp_path: Path) -> None:
     graph = tmp_path / "graph.tsv"
     graph.touch()
-    assert ServeOptions(str(graph)).project_file == tmp_path / "graph.tsv.decisions"
-    assert ServeOptions("umls").project_file == Path("umls.decisions")
-    assert ServeOptions("hub:me/model").project_file == Path("model.decisions")
-    assert ServeOptions("umls", project="mine").project_file == Path("mine")
+    for source, project, expected in (
+        (str(graph), None, tmp_path / "graph.tsv.decisions"),
+        ("umls", None, Path("umls.decisions")),
+        ("hub:me/model", None, Path("model.decisions")),
+        ("umls", Path("mine"), Path("mine")),
+    ):
+        assert ServeOptions(GraphSource.of(source), project=project).project_file == expected
 
 
 def test_a_server_that_stops_leaves_one_file(linker: Linker, tmp_path: Path) -> None:

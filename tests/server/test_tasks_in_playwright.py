@@ -1,4 +1,4 @@
-"""What a curator does on the page, from an own file to an export, with the mouse alone and with the keyboard alone."""
+"""What a curator does on the page, from a relation to an export, with the mouse alone and with the keyboard alone."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from tests.server.browser import ARGUMENTS, CHROMIUM
-from tests.server.servers import on_a_port, small
+from tests.server.servers import on_a_port
 
 from fewlink.curation.store import ProjectFile
+from fewlink.linker import load
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
 
@@ -75,19 +76,6 @@ class Mouse:
     def pick_offer(self) -> None:
         self.press(".offers:not([hidden]) li")
 
-    def open_file(self, file: Path) -> None:
-        """Drop the file on the page."""
-        transfer = self.page.evaluate_handle(
-            """([name, text]) => {
-                const data = new DataTransfer();
-                data.items.add(new File([text], name));
-                return data;
-            }""",
-            [file.name, file.read_text()],
-        )
-        for event in ("dragover", "drop"):
-            self.page.dispatch_event("#drop", event, {"dataTransfer": transfer})
-
     def decide(self, accept: bool) -> None:
         self.press(f"#card .verdict.{'yes' if accept else 'no'}")
 
@@ -124,11 +112,6 @@ class Keyboard(Mouse):
         self.page.keyboard.press("ArrowDown")
         self.page.keyboard.press("Enter")
 
-    def open_file(self, file: Path) -> None:
-        with self.page.expect_file_chooser() as chooser:
-            self.press("#choose-file")
-        chooser.value.set_files(file)
-
     def decide(self, accept: bool) -> None:
         self.page.keyboard.press("a" if accept else "r")
 
@@ -140,36 +123,18 @@ def _chromium() -> None:
 
 
 @pytest.mark.parametrize("hand", [Mouse, Keyboard])
-def test_the_five_tasks(hand: type[Mouse], tmp_path: Path) -> None:
-    settings = ServerSettings(upload=1 << 20)
-    app = make_app(small(), settings, tmp_path / "decisions", graphs=tmp_path / "graphs")
+def test_the_four_tasks(hand: type[Mouse], tmp_path: Path) -> None:
+    app = make_app(load(own_file(tmp_path)), ServerSettings(), tmp_path / "decisions")
     with on_a_port(app) as (address, _), window(f"{address}/") as page:
         user = hand(page)
-        open_own_file(page, user, own_file(tmp_path))
         complete_relation(page, user)
         decided = decide_twenty(page, user)
         exported = export(page, user)
         ask_heads(page, user)
     assert [(row["head"], row["tail"], row["decision"]) for row in exported] == decided
-    with ProjectFile(tmp_path / "graphs" / "people" / "decisions", write=False) as file:
+    with ProjectFile(tmp_path / "decisions", write=False) as file:
         (project,) = file.projects()
     assert (project.accepted, project.rejected) == (DECISIONS / 2, DECISIONS / 2)
-
-
-def test_columns_are_pasted_as_an_error_suggests_them(tmp_path: Path) -> None:
-    file = tmp_path / "cakes.csv"
-    file.write_text("Recipe;Part;Made of\ncake;top;sugar\n")
-    app = make_app(small(), ServerSettings(upload=1 << 20), graphs=tmp_path / "graphs")
-    with on_a_port(app) as (address, _), window(f"{address}/") as page:
-        page.wait_for_selector("#open-door")
-        Mouse(page).open_file(file)
-        columns = "head=Recipe,relation=Part,tail=Made of"
-        for pasted in (f"--columns {columns}", f"--columns '{columns}'", f"--columns={columns}", columns):
-            page.fill("#open-file-columns", "head=Cake")
-            page.wait_for_selector("#open-file-problem", state="visible")
-            page.fill("#open-file-columns", pasted)
-            page.wait_for_selector("#open-file-facts >> text=head: Recipe, relation: Part, tail: Made of")
-            assert page.is_hidden("#open-file-problem")
 
 
 def above_the_fold(page: Page, selector: str) -> bool:
@@ -177,22 +142,9 @@ def above_the_fold(page: Page, selector: str) -> bool:
     return box is not None and box["y"] >= 0 and box["y"] + box["height"] <= 800
 
 
-def open_own_file(page: Page, user: Mouse, file: Path) -> None:
-    """A preview says how the file is read; then it has a start page of its own."""
-    page.wait_for_selector("#open-door")
-    assert above_the_fold(page, "#choose-file")
-    user.open_file(file)
-    page.wait_for_selector("#open-file-open:enabled")
-    facts = page.inner_text("#open-file-facts")
-    assert "semicolon" in facts and "head: source, relation: type, tail: target" in facts and "since" in facts
-    assert page.inner_text("#open-file-triples tbody tr:first-child").split("\t") == ["Oslo", "has city", "Country 0"]
-    user.press("#open-file-open")
-    page.wait_for_url("**/graphs/people/")
-    page.wait_for_selector("#relations-list li")
-
-
 def complete_relation(page: Page, user: Mouse) -> None:
     """One click looks for all missing pairs of a relation."""
+    page.wait_for_selector("#relations-list li")
     lives = page.locator("#relations-list li", has_text="lives in")
     text = lives.inner_text().replace("\u00a0", " ")
     assert f"{PLACED} pairs" in text and f"{100 * PLACED // PEOPLE} % of {PEOPLE}" in text

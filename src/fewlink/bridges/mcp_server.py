@@ -185,7 +185,7 @@ def make_server(linker: Linker, settings: ServerSettings = SETTINGS) -> Any:
         k: Count = 20,
     ) -> list[dict[str, Any]]:
         """Find the triples of a relation that look most like errors, the oddest first, with reasons."""
-        odd = await service.run(lambda: linker.check(relation, k), large=True)
+        odd = await service.run_steps(lambda step: linker.check(relation, k, step))
         return odd.to_dicts()
 
     @tool
@@ -203,7 +203,7 @@ def make_server(linker: Linker, settings: ServerSettings = SETTINGS) -> Any:
     ) -> list[dict[str, Any]]:
         """Find relations that are likely to hold between two entities, the best fit first."""
         references = {name: [(head, tail) for head, tail in pairs] for name, pairs in (described or {}).items()}
-        fits = await service.run(lambda: linker.relations(head, tail, references, k), large=True)
+        fits = await service.run_steps(lambda step: linker.relations(head, tail, references, k, step))
         return fits.to_dicts()
 
     return MCPServer(

@@ -282,6 +282,21 @@ class Service:
         async with self.in_time(), (self.large if large else self.small).enter() as lane:
             return await lane.run(work)
 
+    async def run_steps(self, work: Callable[[Callable[[int], None]], T]) -> T:
+        """Run work of many steps in the large lane. It calls its argument after each step, which raises if the caller
+        has been cancelled.
+        """
+        left = threading.Event()
+
+        def step(done: int) -> None:
+            if left.is_set():
+                raise asyncio.CancelledError
+
+        try:
+            return await self.run(lambda: work(step), large=True)
+        finally:
+            left.set()
+
     async def predict(
         self, request: PredictRequest, decisions: Callable[[], Sequence[Decision]] | None = None
     ) -> bytes:

@@ -25,21 +25,20 @@ function setOffline(value) {
   offline = value;
 }
 
-// The response of the server to JSON or to a file. Waits for a token if the server requires one; throws a Problem on
+// The response of the server to JSON. Waits for a token if the server requires one; throws a Problem on
 // an error.
 export async function request(path, body, signal) {
   const headers = { Accept: "application/json" };
   const token = sessionStorage.getItem(TOKEN);
-  const isFile = body instanceof Blob;
   if (token) headers.Authorization = `Bearer ${token}`;
-  if (body) headers["Content-Type"] = isFile ? "application/octet-stream" : "application/json";
+  if (body) headers["Content-Type"] = "application/json";
   let response;
   try {
     response = await fetch(path, {
       method: body ? "POST" : "GET",
       headers,
       signal,
-      body: isFile ? body : body && JSON.stringify(body),
+      body: body && JSON.stringify(body),
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -60,8 +59,6 @@ export async function request(path, body, signal) {
   }
   throw new Problem(content.error || { message: `The server returned status ${response.status}.` });
 }
-
-export const sendFile = (path, file) => call(path, file);
 
 export async function call(path, body, signal) {
   const response = await request(path, body, signal);

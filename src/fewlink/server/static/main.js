@@ -8,7 +8,6 @@ import { $, checkedValue, element } from "./dom.js";
 import { arrange, readForm, showForm } from "./form.js";
 import { isLink, openLink } from "./link.js";
 import { markQuestionChanged, returnToList, showHint } from "./list.js";
-import { showOpenDoor } from "./open-file.js";
 import { clearProblem, showProblem } from "./problem.js";
 import { checkForNews, loadProjects, openProject, project, projects } from "./project.js";
 import { showProjectChoice } from "./project-panel.js";
@@ -74,7 +73,6 @@ async function load() {
   showProjectChoice();
   showProjects();
   showRelations();
-  showOpenDoor().catch(() => {}); // the banner says that the server is not responding
   if (!projects.some((one) => one.number === state.project)) state.project = null;
   if (isLink()) {
     await openLink();
