@@ -68,13 +68,13 @@ def test_ask_gives_the_predictions_of_the_linker() -> None:
     assert answer["predictions"][0]["reasons"] is None
     assert set(answer["notes"]) < set(expected.notes)  # as over HTTP, the default constraint has no note
     named = called(linker, "ask", relation="causes", heads=["alga"], k=2, explain=True)
-    assert len(named["predictions"]) == 2 and named["predictions"][0]["reasons"][0].endswith(".")
+    assert len(named["predictions"]) == 2 and "→" in named["predictions"][0]["reasons"][0]
 
 
 def test_explain_find_and_about() -> None:
     linker = trail()
     answer = called(linker, "explain", references=PAIRS, head="alga", tail="cell")
-    assert answer["sentences"] == linker.explain(REFERENCES, "alga", "cell").sentences()
+    assert answer["lines"] == linker.explain(REFERENCES, "alga", "cell").lines()
     assert called(linker, "find", text="alg")["result"][0]["id"] == "alga"
     assert called(linker, "find", text="bacteriun")["result"][0]["id"] == "bacterium"
     facts = called(linker, "about")

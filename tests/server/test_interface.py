@@ -69,7 +69,7 @@ def test_predictions_and_reasons_equal_the_linkers(linker: Any) -> None:
         content = schema.PredictAnswer(**answer.json())
         expected = found.predict(pairs, ["alga", "bacterium"], 3, explain="full")
         assert plain(alone(expected)) == rows_of(answer)
-        assert content.predictions[0].reasons and content.predictions[0].reasons.sentences
+        assert content.predictions[0].reasons and content.predictions[0].reasons.lines
         shown = rows_of(client.post("/predict", json={**query, "heads": ["virus"], "exclude_known": False, "k": 100}))
         assert [row["tail"] for row in shown if row["known"]] == ["cell"]
         reasons = client.post("/explain", json={"references": PAIRS, "head": "alga", "tail": "plant"}).json()
@@ -233,7 +233,7 @@ def test_any_number_of_references_is_read() -> None:
         pair = {"head": "virus", "tail": rows[0]["tail"]}
         reasons = client.post("/explain", json={"relation": "affects", **pair}).json()
         schema.ExplainAnswer(**reasons)
-        assert reasons["given"] == len(linker.references_of("affects")) > len(reasons["references"]) == 32
+        assert len(linker.references_of("affects")) > len(reasons["references"]) == 32
 
 
 def test_a_linker_without_calibration_has_no_trust() -> None:
