@@ -41,8 +41,7 @@ from typing import Any
 import numpy as np
 
 from fewlink.core.seeds import generator
-from fewlink.curation.learning import learn, units_of
-from fewlink.curation.next_pair import suggest
+from fewlink.curation.learning import learn, suggest, units_of
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker
 from fewlink.linker.probability import adjustment

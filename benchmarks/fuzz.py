@@ -40,7 +40,6 @@ from typing import Any
 from fewlink.core.errors import FewlinkError
 from fewlink.core.files import MANIFEST, open_folder, read_json, sha256_json
 from fewlink.curation import exports, imports
-from fewlink.curation.stix import read_links
 from fewlink.curation.store import ProjectFile
 from fewlink.evaluation.records import RecordStore, read_records
 from fewlink.graph import CompileReport, Graph, compile_graph
@@ -294,10 +293,9 @@ def readers(place: Place) -> list[Reader]:
         found.append(Reader("parquet", [sink.getvalue().to_pybytes()], triples_reader(place, "g.parquet"), 0.5))
     found += [
         Reader("stix", [STIX], lambda content, rng: _stix(place, content, rng)),
-        Reader("links", [TSV, b"a\tr\tb\t0.5\n"], lambda content, rng: read_links(place.file("links.tsv", content))),
         Reader("side file", [SIDE], lambda content, rng: _side(place, content)),
         Reader("references", [b"ann\toslo\nbob\trome\n"], lambda content, rng: _references(place, content)),
-        Reader("decisions tsv", [DECISIONS], lambda content, rng: _decisions(place, content, "tsv", rng)),
+        Reader("decisions csv", [DECISIONS], lambda content, rng: _decisions(place, content, "csv", rng)),
         Reader(
             "decisions csv",
             [DECISIONS.replace(b"\t", b",")],
@@ -360,7 +358,7 @@ def _decisions(place: Place, content: bytes, format: str, rng: random.Random) ->
             return imports.READERS[format](path, content.decode("utf-8-sig"), "me")
     with tempfile.TemporaryDirectory(dir=place.folder) as folder, ProjectFile(Path(folder) / "p") as file:
         imports.import_file(file, "p", path)
-        return [exports.export(file, "p", each) for each in ("tsv", "csv", "nt", "turtle", "json")]
+        return [exports.export(file, "p", each) for each in ("csv", "nt", "json")]
 
 
 def _layout_files() -> list[bytes]:

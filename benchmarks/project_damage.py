@@ -20,8 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 from fewlink.core.errors import FewlinkError
-from fewlink.curation.schema import Event
-from fewlink.curation.store import ProjectFile
+from fewlink.curation.store import Event, ProjectFile
 
 BLOCK = 512
 DECISIONS = 60

@@ -71,9 +71,9 @@ def test_true_pairs_are_exported_as_triples_and_damaged_imports_raise(tmp_path: 
     with ProjectFile(tmp_path / "decisions") as file:
         file.add_project("hunts", REFERENCES)
         file.decide("hunts", [("rejected", "alga", "plant")])
-        write_export(file, "hunts", tmp_path / "true.tsv", "triples")
-        lines = (tmp_path / "true.tsv").read_text().splitlines()
-        assert lines == [f"{head}\thunts\t{tail}" for head, tail in REFERENCES]
+        write_export(file, "hunts", tmp_path / "true.nt")
+        lines = (tmp_path / "true.nt").read_text().splitlines()
+        assert [line.split("entity:")[1].split(">")[0] for line in lines] == [head for head, _ in REFERENCES]
         for text in ("<urn:fewlink:entity:%FF> <r:r> <t:t> .", r"<\UFFFFFFFF:x> <r:r> <t:t> ."):
             with pytest.raises(FewlinkError):
                 import_text(file, "hunts", text, "nt")

@@ -107,12 +107,12 @@ def test_an_export_of_a_graph_without_names_says_how_to_get_them(path: Path, tmp
 
 
 def test_what_cannot_be_exported_leaves_no_file(path: Path, tmp_path: Path) -> None:
-    for name, problem in (("x.qs", "'a' is none"), ("x.stix.json", "'a' has no type"), ("x.xls", r"use \.tsv")):
+    for name, problem in (("x.qs", "'a' is none"), ("x.stix.json", "'a' has no type"), ("x.xls", r"use \.csv")):
         with pytest.raises(FewlinkError, match=problem):
             call("project", "export", path, "--out", tmp_path / name)
         assert not (tmp_path / name).exists()
-    with pytest.raises(FewlinkError, match=r"unknown format 'tvs'; did you mean 'tsv'"):
-        call("project", "export", path, "--out", tmp_path / "x.tsv", "--format", "tvs")
+    with pytest.raises(FewlinkError, match=r"unknown format 'cvs'; did you mean 'csv'"):
+        call("project", "export", path, "--out", tmp_path / "x.tsv", "--format", "cvs")
 
 
 def test_an_export_does_not_replace_a_file(path: Path, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_an_export_does_not_replace_a_file(path: Path, tmp_path: Path) -> None:
 
 def test_a_failed_import_leaves_no_file(tmp_path: Path) -> None:
     path, table = tmp_path / "new.decisions", tmp_path / "cures.csv"
-    for rows, problem in (("a,b,maybe", "unknown decision 'maybe'"), (" ,b,accepted", "a head must have")):
+    for rows, problem in (("a,b,maybe", "unknown decision 'maybe'"), (" ,b,accepted", "cures.csv:2")):
         table.write_text(f"head,tail,decision\n{rows}\n")
         with pytest.raises(FewlinkError, match=problem):
             call("project", "import", path, table)
@@ -144,12 +144,10 @@ def test_an_import_makes_a_project_of_the_relation_in_the_table(path: Path, tmp_
         call("project", "import", tmp_path / "c.decisions", table)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "nt", "ttl", "json"])
+@pytest.mark.parametrize("suffix", ["csv", "nt", "json"])
 def test_decisions_on_another_relation_go_into_a_project_only_if_it_is_named(
     path: Path, tmp_path: Path, suffix: str
 ) -> None:
-    if suffix == "ttl":
-        pytest.importorskip("pyoxigraph")
     out, other = tmp_path / f"x.{suffix}", tmp_path / "b.decisions"
     call("project", "export", path, "--out", out)
     with ProjectFile(other) as file:

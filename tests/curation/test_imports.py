@@ -1,4 +1,4 @@
-"""A project goes out and comes back: decisions as TSV, triples as N-Triples, the whole log as JSON."""
+"""A project goes out and comes back: decisions as CSV, triples as N-Triples, the whole log as JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.curation import store
-from fewlink.curation.exports import ESCAPES, export, write_export
+from fewlink.curation.exports import ENTITY, RELATION, export, iri, of_iri, write_export
 from fewlink.curation.imports import import_file, import_text, read_decisions
-from fewlink.curation.rdf import ENTITY, RDF, RELATION, iri, of_iri
 from fewlink.curation.store import ProjectFile
 
 ODD = 'a "b"\t<c> \\n ü'
@@ -35,24 +34,7 @@ def states(file: ProjectFile, project: str) -> list[tuple[str, ...]]:
     return sorted((s.kind, s.head, s.tail, s.who, s.time, str(s.probability)) for s in file.decisions(project))
 
 
-def test_exports_without_probabilities_are_read(file: ProjectFile, tmp_path: Path) -> None:
-    old = json.loads(export(file, "can cure", "json"))
-    old["format"] = "fewlink-project/1"
-    for event in old["log"]:
-        assert "probability" in event
-        del event["probability"]
-    (tmp_path / "old.json").write_text(json.dumps(old))
-    rows = [(s.head, s.tail, s.kind, s.who, s.time) for s in file.decisions("can cure")]
-    lines = [("head", "tail", "decision", "who", "time"), *rows]
-    (tmp_path / "old.tsv").write_text("".join("\t".join(c.translate(ESCAPES) for c in line) + "\n" for line in lines))
-    with ProjectFile(tmp_path / "b.fewlink") as other:
-        for name in ("old.json", "old.tsv"):
-            import_file(other, name, tmp_path / name)
-            assert {s.probability for s in other.decisions(name)} == {None}
-            assert [s.pair for s in other.decisions(name)] == [s.pair for s in file.decisions("can cure")]
-
-
-@pytest.mark.parametrize("format", ["tsv", "csv", "ttl", "json"])
+@pytest.mark.parametrize("format", ["csv", "json"])
 def test_decisions_survive_export_and_import(file: ProjectFile, tmp_path: Path, format: str) -> None:
     path = write_export(file, "can cure", tmp_path / f"out.{format}")
     with ProjectFile(tmp_path / "b.fewlink") as other:
@@ -62,10 +44,8 @@ def test_decisions_survive_export_and_import(file: ProjectFile, tmp_path: Path, 
         assert import_file(other, "can cure", path, who="eve").added == 0
 
 
-@pytest.mark.parametrize("suffix", ["tsv", "csv", "nt", "ttl", "json"])
+@pytest.mark.parametrize("suffix", ["csv", "nt", "json"])
 def test_an_export_states_the_relation(file: ProjectFile, tmp_path: Path, suffix: str) -> None:
-    if suffix == "ttl":
-        pytest.importorskip("pyoxigraph")
     assert read_decisions(write_export(file, "can cure", tmp_path / f"out.{suffix}")).relation == "can cure"
 
 
@@ -123,11 +103,10 @@ def test_ntriples_hold_what_is_true(file: ProjectFile, tmp_path: Path) -> None:
 
 def test_what_was_rejected_is_not_exported_as_true(file: ProjectFile) -> None:
     file.decide("can cure", [("rejected", "wrong", "pair"), ("rejected", ODD, "y")], "ann")
-    assert export(file, "can cure", "triples") == "http://x.org/a\tcan cure\tb\nx\tcan cure\tz\n"
     lines = export(file, "can cure", "nt").splitlines()
     assert [line.split()[0] for line in lines] == ["<http://x.org/a>", f"<{ENTITY}x>"]
-    rejected = [line.split("\t") for line in export(file, "can cure", "tsv").splitlines() if "rejected" in line]
-    assert [row[3:6] for row in rejected] == [["pair", "pair", "rejected"], ["y", "y", "rejected"]]
+    rejected = [line.split(",") for line in export(file, "can cure", "csv").splitlines() if "rejected" in line]
+    assert [row[-4] for row in rejected] == ["rejected", "rejected"]
 
 
 def test_ntriples_parse_elsewhere(file: ProjectFile) -> None:
@@ -152,7 +131,7 @@ def test_a_plain_file_of_pairs_is_accepted_pairs(file: ProjectFile, tmp_path: Pa
 
 def test_a_decision_that_stands_already_is_not_repeated(file: ProjectFile) -> None:
     before = file.log("can cure")
-    done = import_text(file, "can cure", "x\tz\nx\tw\n", "tsv", who="eve")
+    done = import_text(file, "can cure", "x\tz\nx\tw\n", "csv", who="eve")
     assert (done.added, done.read) == (1, 2)
     assert file.log("can cure")[:-1] == before and file.log("can cure")[-1].pair == ("x", "w")
 
@@ -160,7 +139,7 @@ def test_a_decision_that_stands_already_is_not_repeated(file: ProjectFile) -> No
 def test_names_become_ids_and_unknown_ones_stay(file: ProjectFile) -> None:
     ids = {"Aspirin": "q1", "Headache": "q2", "q2": "q2"}
     text = "Aspirin\tHeadache\nAspirin\tq2\trejected\nAspirin\tnothing\nnobody\tHeadache\n"
-    done = import_text(file, "new", text, "tsv", who="eve", find=ids.get)
+    done = import_text(file, "new", text, "csv", who="eve", find=ids.get)
     assert done.unknown == [("Aspirin", "nothing"), ("nobody", "Headache")]
     assert [event.pair for event in file.log("new")] == [
         ("q1", "q2"),
@@ -207,25 +186,15 @@ def test_what_two_curators_undid_is_undone_once(file: ProjectFile, tmp_path: Pat
         ("x.json", "{", "is not JSON"),
         ("x.json", "{}", r"x\.json: "),
         ("x.json", '{"format": "fewlink-project/2", "log": [], "log": []}', "'log' is repeated"),
-        ("x.json", json.dumps({"format": "fewlink-project/1", "log": [{"kind": "x"}]}), "is a damaged export"),
+        ("x.json", json.dumps({"format": "fewlink-project/2", "log": [{"kind": "x"}]}), "is a damaged export"),
         ("x.tsv", "a\tb\taccepted\tann\t2026\t1.5", "the probability '1.5' is not a number from 0 to 1"),
         ("x.tsv", "a\tb\taccepted\tann\t2026\thigh", "the probability 'high' is not a number from 0 to 1"),
-        ("x.xls", "a,b", r"use \.tsv, .*\.csv"),
+        ("x.xls", "a,b", r"use \.csv"),
         ("x.csv", "a,b,maybe", r"x\.csv:1: .*'maybe'"),
         ("x.csv", "head,relation,tail\na,r,b\na,s,b\n", "has 2 relations"),
         ("x.tsv", "head\trelation\ttail\na\tr\n", r"x\.tsv:2: .*write head, relation, tail"),
         ("x.tsv", "head\trank\ttail\na\t1\tb\n", "lists predictions: add a column 'decision'"),
         ("x.csv", "head,tail,decision\na,b,\n", "has no decisions"),
-        (
-            "x.ttl",
-            f"@prefix rdf: <{RDF}> .\n"
-            "<s:1> a rdf:Statement ; rdf:subject <a:a> ; rdf:predicate <c:d> ; rdf:object <a:b> .\n"
-            "<s:2> a rdf:Statement ; rdf:subject <a:a> ; rdf:predicate <c:e> ; rdf:object <a:b> .\n",
-            "has 2 relations",
-        ),
-        ("x.ttl", "<a:b> <c:d> .", r"x\.ttl:1: is not Turtle"),
-        ("x.ttl", "<a:b> <c:d> <e:f> .", "has no decisions"),
-        ("x.ttl", "[] a <http://www.w3.org/1999/02/22-rdf-syntax-ns#Statement> .", "statement 1 has no subject"),
     ],
 )
 def test_what_cannot_be_imported_is_named_and_changes_nothing(
@@ -243,7 +212,7 @@ def test_an_import_that_is_refused_makes_no_project(file: ProjectFile, tmp_path:
     first = {**content["log"][0], "number": 1}
     for log, problem in (
         ([first, {**first, "number": 2, "kind": "undo", "undoes": 7}], "event 2 undoes 7"),
-        ([first, {**first, "number": 2, "head": " "}], "a head must have 1 to 4,000"),
+        ([first, {**first, "number": 2, "head": " "}], "event 2"),
     ):
         (tmp_path / "x.json").write_text(json.dumps({**content, "log": log}))
         with pytest.raises(FewlinkError, match=problem):
@@ -263,15 +232,6 @@ def test_an_event_that_undoes_no_event_has_null_there(file: ProjectFile, undoes:
     (tmp_path / "x.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="event 1"):
         import_file(file, "again", tmp_path / "x.json")
-
-
-def test_turtle_that_expands_far_beyond_its_size_is_refused(file: ProjectFile) -> None:
-    pytest.importorskip("pyoxigraph")
-    statements = "".join(f"<{n}> a rdf:Statement ; rdf:subject <s{n}> ; rdf:object <o{n}> .\n" for n in range(1_000))
-    prefix = "@prefix rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#> .\n"
-    text = f"{prefix}@base <http://example.org/{'x' * 100_000}/> .\n{statements}"
-    with pytest.raises(InputError, match="expands to over"):
-        import_text(file, "p", text, "turtle")
 
 
 def test_a_table_of_missing_links_is_read_once_it_has_decisions(tmp_path: Path) -> None:

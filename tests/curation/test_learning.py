@@ -11,12 +11,14 @@ from fewlink.curation.learning import (
     LearningScorer,
     Units,
     covariance,
+    informative,
     learn,
     likeness,
     profiles,
+    spread_over_tails,
+    suggest,
     units_of,
 )
-from fewlink.curation.next_pair import informative, spread_over_tails, suggest
 from fewlink.graph import Graph, Vocabulary
 from fewlink.models.contract import Capabilities, Question
 

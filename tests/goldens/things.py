@@ -150,7 +150,7 @@ def decisions(folder: Path) -> Facts:
     }
     for name, last in (("targets", "csv"), ("similar tools", "stix.json")):  # platforms are no objects of STIX
         found[name] = {"log": event_facts(succeeds("project", "log", file, "--project", name, "--json").json)}
-        for suffix in ("tsv", "nt", "json", last):
+        for suffix in dict.fromkeys(("csv", "nt", "json", last)):
             out = folder / f"{name}.{suffix}"
             succeeds("project", "export", file, "--project", name, "--out", out, "--relation", "uses")
             found[name][suffix] = _export_facts(suffix, out.read_text())

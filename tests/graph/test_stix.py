@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.conftest import Fewlink
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.curation.stix import Link, read_links, relationships
+from fewlink.curation.stix import Link, relationships
 from fewlink.graph import CompileReport, compile_graph
 from fewlink.graph.formats.stix import is_bundle, read_bundle
 
@@ -203,11 +203,11 @@ def test_the_commands_read_a_bundle(write: Write, fewlink: Fewlink) -> None:
 def test_links_are_written_with_confidence_and_provenance(write: Write) -> None:
     bundle, now = read_bundle(write()), "2026-01-02T00:00:00Z"
     links = [Link("S9001", "malware_uses_technique", "T9001", 0.834), Link("G9001", "related_to", "S9001")]
-    written = relationships(links, bundle, author="me", note="why", now=now)
+    written = relationships(links, bundle, note="why", now=now)
     assert (written["type"], written["id"][:8]) == ("bundle", "bundle--")
     maker, first, second, *joined = written["objects"]
     assert joined == [MALWARE, TECHNIQUE, GROUP]
-    assert (maker["type"], maker["name"], maker["identity_class"]) == ("identity", "me", "system")
+    assert (maker["type"], maker["name"], maker["identity_class"]) == ("identity", "fewlink", "system")
     assert {key: first[key] for key in ("relationship_type", "source_ref", "target_ref", "confidence")} == {
         "relationship_type": "uses",
         "source_ref": "malware--2",
@@ -217,13 +217,13 @@ def test_links_are_written_with_confidence_and_provenance(write: Write) -> None:
     assert (first["created_by_ref"], first["spec_version"]) == (maker["id"], "2.1")
     assert first["modified"] == "2026-01-02T00:00:00.000Z"
     assert (second["relationship_type"], "confidence" in second) == ("related-to", False)
-    again = relationships(links, bundle, author="me", note="why", now="2026-01-03T00:00:00Z")
+    again = relationships(links, bundle, note="why", now="2026-01-03T00:00:00Z")
     assert [each["id"] for each in again["objects"]] == [each["id"] for each in written["objects"]]
 
 
 def test_links_that_are_one_relationship_are_written_once(write: Write) -> None:
     links = [Link("S9001", relation, "T9001", p) for relation, p in (("Uses", 0.5), ("uses", 0.75), ("uses", 0.75))]
-    written = relationships(links, read_bundle(write()), author="me", note="", now="2026-01-02T00:00:00Z")
+    written = relationships(links, read_bundle(write()), note="", now="2026-01-02T00:00:00Z")
     made = [each for each in written["objects"] if each["type"] == "relationship"]
     assert [(each["relationship_type"], each["confidence"]) for each in made] == [("uses", 75)]
 
@@ -240,25 +240,10 @@ def test_a_link_of_no_object_is_an_error_that_does_not_list_the_whole_bundle(
     write: Write, head: str, token: str
 ) -> None:
     with pytest.raises(FewlinkError, match=token):
-        relationships(
-            [Link(head, "x", "T9001")], read_bundle(write()), author="me", note="", now="2026-01-03T00:00:00Z"
-        )
+        relationships([Link(head, "x", "T9001")], read_bundle(write()), note="", now="2026-01-03T00:00:00Z")
 
 
-def test_links_of_windows_programs_are_read(tmp_path: Path) -> None:
-    (tmp_path / "links.tsv").write_bytes("\ufeffa\tr\tb\r\n\r\na\tr\tc\u2028d\t0.5\r\n".encode())
-    assert read_links(tmp_path / "links.tsv") == [Link("a", "r", "b"), Link("a", "r", "c\u2028d", 0.5)]
-
-
-def test_accepted_links_go_back_into_the_graph(write: Write, fewlink: Fewlink, tmp_path: Path) -> None:
-    path, links, out = write(), tmp_path / "links.tsv", tmp_path / "out.json"
-    links.write_text("S9001\tmalware_uses_technique\tT9001\t0.5\n")
-    done = fewlink("data", "to-stix", links, "--bundle", path, "--out", out)
-    assert done.code == 0, done.err
-    added = json.loads(out.read_text())["objects"]
-    assert added[1]["confidence"] == 50
+def test_accepted_links_go_back_into_the_graph(write: Write) -> None:
+    links = [Link("S9001", "malware_uses_technique", "T9001", 0.5)]
+    added = relationships(links, read_bundle(write()), note="", now="2026-01-02T00:00:00Z")["objects"]
     assert ("S9001", "malware_uses_technique", "T9001") in read_bundle(write([*OBJECTS, *added])).triples
-    links.write_text("S9001\tmalware_uses_technique\tT9001\t50\n")
-    wrong = fewlink("data", "to-stix", links, "--bundle", path, "--out", out)
-    assert wrong.code == 2
-    assert "links.tsv" in wrong.err and "'50'" in wrong.err

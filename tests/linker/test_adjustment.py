@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fewlink.curation.schema import Decision
-from fewlink.curation.store import ProjectFile
+from fewlink.curation.store import Decision, ProjectFile
 from fewlink.linker.probability import LAST, PRIOR_MORE, Adjustment, ProjectReading, adjustment, adjustment_of
 
 P = np.array([0.02, 0.3, 0.3, 0.9])

@@ -104,4 +104,4 @@ def test_the_openapi_document_has_the_token_and_the_types_of_exports() -> None:
     assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
     assert document["paths"]["/predict"]["post"]["security"] == [{"HTTPBearer": []}]
     exported = document["paths"]["/projects/{number}/export"]["get"]["responses"]["200"]["content"]
-    assert {"text/turtle", "text/csv"} <= set(exported)
+    assert {"application/n-triples", "text/csv"} <= set(exported)

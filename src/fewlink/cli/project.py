@@ -130,13 +130,13 @@ def export_project(
     out: Path = typer.Option(
         ...,
         metavar="FILE",
-        help="File to write. Its suffix gives the format: .tsv, .csv, .nt, .ttl, .qs, .stix.json or .json.",
+        help="File to write. Its suffix gives the format: .csv, .nt, .qs, .stix.json or .json.",
     ),
     project: str = PROJECT,
     format: str = typer.Option(
         None,
         metavar="FORMAT",
-        help="The format: tsv, csv, triples, nt, turtle, quickstatements, stix or json, whatever the suffix.",
+        help="The format: csv, nt, quickstatements, stix or json, whatever the suffix.",
     ),
     relation: str = typer.Option(
         None,
@@ -144,10 +144,10 @@ def export_project(
         help="The relation to write instead of the project's name: P106 for Wikidata, an IRI, a verb of STIX.",
     ),
 ) -> None:
-    """Export a project: its decisions (TSV, CSV, RDF), its true pairs (triples, Wikidata, STIX) or its whole log.
+    """Export a project: its decisions (CSV), its true pairs (N-Triples, Wikidata, STIX) or its whole log (JSON).
 
-    tsv and csv have names, relation, decision, probability, curator and time. turtle is RDF with provenance (PROV-O).
-    quickstatements, stix, nt and triples have the references and accepted pairs only.
+    csv has names, relation, decision, probability, curator and time. nt, quickstatements and stix have the references
+    and accepted pairs only.
 
     Example: `fewlink project export my-graph.tsv.decisions --project cures --out cures.csv`
 
@@ -167,7 +167,7 @@ def export_project(
         name = opened.only(project)
         if source and wants_graph:
             linker = graph.open(source)
-            described = Described(linker.graph, linker.benchmark.source, linker.scorer.name)
+            described = Described(linker.graph, linker.benchmark.source)
         print(write_export(opened, name, out, chosen, relation=relation, described=described))
     if wants_graph and source is None:
         terminal.print_notes(["ids stand in place of names: add --graph GRAPH for readable names"])
@@ -180,7 +180,7 @@ def import_project(
     graph: GraphOfProject,
     file: Path = FILE,
     source: Path = typer.Argument(
-        ..., metavar="EXPORT", help="A .tsv, .csv, .nt, .ttl or .json export, or pairs as a table."
+        ..., metavar="EXPORT", help="A .csv, .nt or .json export, or pairs as a table (.csv, .tsv)."
     ),
     project: str = typer.Option(
         None, "--project", metavar="NAME", help="The project; a new one is named after its relation in EXPORT."
@@ -194,9 +194,8 @@ def import_project(
     Example: `fewlink project import my-graph.tsv.decisions cures.json --project cures`
     """
     from fewlink.core.errors import FewlinkError, InputError
-    from fewlink.curation.exports import format_of
-    from fewlink.curation.imports import add_decisions, read_decisions
-    from fewlink.curation.store import adding_to
+    from fewlink.curation.imports import add_decisions, import_format_of, read_decisions
+    from fewlink.curation.store import ProjectFile
 
     options.check_files(source)
     if graph.graph is not None:
@@ -205,7 +204,7 @@ def import_project(
         raise FewlinkError("--names gives names to the entities of a graph: add --graph GRAPH")
     decisions = read_decisions(source, who=who)
     find = None if graph.graph is None else graph.open(graph.graph).names.id_of
-    with adding_to(file) as opened:
+    with ProjectFile(file) as opened:
         relation = decisions.relation.strip()
         name = project or opened.only(None, default=relation or source.stem)
         if project is None and relation not in ("", name):
@@ -214,7 +213,7 @@ def import_project(
                 f"has decisions on '{relation}', but the project in {file} is '{name}': give --project '{relation}' "
                 f"for a project of its own, or --project '{name}' to add them there",
             )
-        done = add_decisions(opened, name, decisions, format_of(source), find)
+        done = add_decisions(opened, name, decisions, import_format_of(source), find)
     if done.unknown:
         from fewlink.linker.probability import lacking_note
 

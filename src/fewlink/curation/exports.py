@@ -10,27 +10,44 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote, unquote
 
 import numpy as np
 
 from fewlink.core.errors import FORMULA, FewlinkError, InputError, choose
 from fewlink.core.files import write_bytes
-from fewlink.curation import rdf, stix
-from fewlink.curation.rows import Row
-from fewlink.curation.schema import Event, Project
-from fewlink.curation.store import ProjectFile
+from fewlink.curation import stix
+from fewlink.curation.store import Event, Project, ProjectFile
 from fewlink.graph import Graph
 from fewlink.graph.formats.stix import Bundle, is_bundle, read_bundle
+from fewlink.graph.vocabulary import FEWLINK_IRI_PREFIXES
 
 JSON_FORMAT = "fewlink-project/2"
 COLUMNS = ("head", "head_name", "relation", "tail", "tail_name", "decision", "probability", "who", "time")
-ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+ENTITY, RELATION = FEWLINK_IRI_PREFIXES  # of URNs for ids that are not IRIs
+IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]+")
+ESCAPED = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})")
 WIKIDATA = re.compile(
     r"(?:https?://www\.wikidata\.org/(?:entity|wiki|prop/direct)/(?:Property:)?|wdt?:)?([QP][1-9][0-9]*)"
 )
 BYTE_ORDER_MARK = "\ufeff"  # tells spreadsheets that a CSV file is UTF-8
 MADE_WITH = "# made with "  # begins the first line of a table that `fewlink complete` writes
-FormatName = Literal["tsv", "csv", "triples", "nt", "turtle", "quickstatements", "stix", "json"]
+FormatName = Literal["csv", "nt", "quickstatements", "stix", "json"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A decided pair with its names, its relation, and who decided what and when."""
+
+    head: str
+    head_name: str
+    relation: str
+    tail: str
+    tail_name: str
+    decision: str
+    probability: float | None
+    who: str
+    time: str
 
 
 @dataclass(frozen=True)
@@ -39,12 +56,10 @@ class Described:
 
     graph   has names and types of entities; without it, the name of an entity is its id
     source  the file that the graph was read from: a STIX bundle has the objects of the entities
-    model   the name of the model that answers on the graph
     """
 
     graph: Graph | None = None
     source: str = ""
-    model: str = ""
 
     def name(self, entity: str) -> str:
         """The readable name of an entity."""
@@ -98,7 +113,7 @@ class Format:
     suffixes: tuple[str, ...]
     media_type: str
     write: Callable[[Content], str]
-    described: bool = True
+    described: bool
 
 
 def export(
@@ -117,12 +132,11 @@ def export(
     chosen = choose("format", format, FORMATS)
     described = described or Described()
     facts = file.project(project)
-    relation = relation or facts.name
     rows = [
         Row(
             head=each.head,
             head_name=described.name(each.head),
-            relation=relation,
+            relation=relation or facts.name,
             tail=each.tail,
             tail_name=described.name(each.tail),
             decision=each.kind,
@@ -159,27 +173,19 @@ def format_of(path: Path) -> str:
     raise InputError(path, f"has an unknown suffix: use {', '.join(endings)}")
 
 
-def cells_of(row: Row) -> list[str]:
-    """The cells of a row, in the order of `COLUMNS`."""
-    values = (getattr(row, column) for column in COLUMNS)
-    return ["" if value is None else repr(value) if isinstance(value, float) else str(value) for value in values]
-
-
-def to_tsv(content: Content) -> str:
-    """A header and a line for each decided pair; tabs, line ends and backslashes in names are escaped."""
-    rows = [list(COLUMNS), *map(cells_of, content.rows)]
-    return "".join("\t".join(cell.translate(ESCAPES) for cell in row) + "\n" for row in rows)
-
-
 def to_csv(content: Content) -> str:
-    """The same table for spreadsheets."""
+    """A header and a line for each decided pair."""
     return csv_text(content.rows)
 
 
 def csv_text(rows: Iterable[Row]) -> str:
     """A table for spreadsheets: an apostrophe goes before text that they would run as a formula."""
     text = io.StringIO(newline="")
-    csv.writer(text).writerows([list(COLUMNS), *([guarded(cell) for cell in cells_of(row)] for row in rows)])
+    table = csv.writer(text)
+    table.writerow(COLUMNS)
+    for row in rows:
+        values = [getattr(row, column) for column in COLUMNS]
+        table.writerow(["" if value is None else guarded(str(value)) for value in values])
     return BYTE_ORDER_MARK + text.getvalue()
 
 
@@ -192,26 +198,28 @@ def unguarded(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and cell.lstrip("'").startswith(FORMULA) else cell
 
 
-def to_triples(content: Content) -> str:
-    """References and accepted pairs as lines of head, relation and tail, which all commands read as triples.
-
-    Names are not escaped; raises if one contains a tab or line break.
-    """
-    rows = [row.triple for row in content.true]
-    if broken := next((name for row in rows for name in row if re.search("[\t\n\r]", name)), None):
-        raise FewlinkError(f"'{broken}' contains a tab or line break: export .nt or .json instead")
-    return "".join("\t".join(row) + "\n" for row in rows)
-
-
 def to_ntriples(content: Content) -> str:
     """References and accepted pairs as N-Triples; an id that is not an IRI becomes a URN."""
-    return rdf.ntriples(content.true)
+    return "".join(
+        f"<{iri(row.head, ENTITY)}> <{iri(row.relation, RELATION)}> <{iri(row.tail, ENTITY)}> .\n"
+        for row in content.true
+    )
 
 
-def to_turtle(content: Content) -> str:
-    """References and accepted pairs as triples, and each decision as a statement with its provenance."""
-    facts = content.project
-    return rdf.turtle(content.rows, facts.name, facts.description, content.described.model)
+def iri(text: str, prefix: str) -> str:
+    """The text if it is an absolute IRI, else a URN that contains it; `of_iri` is the inverse."""
+    if IRI.fullmatch(text) and not text.startswith(("urn:fewlink:", "_:")):
+        return text
+    return prefix + quote(text, safe="", errors="surrogatepass")
+
+
+def of_iri(text: str) -> str:
+    """The id that `iri` turned into an IRI or URN."""
+    text = ESCAPED.sub(lambda found: chr(int(found[1][1:], 16)), text)
+    for prefix in (ENTITY, RELATION):
+        if text.startswith(prefix):
+            return unquote(text.removeprefix(prefix), errors="surrogatepass")
+    return text
 
 
 def to_quickstatements(content: Content) -> str:
@@ -236,24 +244,29 @@ def _wikidata(text: str, letter: str) -> str:
 
 def to_stix(content: Content) -> str:
     """References and accepted pairs as STIX relationships, with the objects that they join."""
-    ends = list(dict.fromkeys(end for row in content.true for end in (row.head, row.tail)))
-    created: dict[tuple[str, str, str], str] = {}
+    ends = dict.fromkeys(end for row in content.true for end in (row.head, row.tail))
+    first_decided: dict[tuple[str, str, str], str] = {}
     for event in content.log:
         if event.kind in ("reference", "accepted"):
-            created.setdefault((event.who, *event.pair), event.time)
+            first_decided.setdefault((event.who, *event.pair), event.time)
     links = [
-        stix.Link(*row.triple, row.probability, row.who, row.time, created.get((row.who, row.head, row.tail), ""))
+        stix.Link(
+            row.head,
+            row.relation,
+            row.tail,
+            probability=row.probability,
+            who=row.who,
+            time=row.time,
+            created=first_decided.get((row.who, row.head, row.tail), ""),
+        )
         for row in content.true
     ]
-    note = f"{content.project.description}\n\n" if content.project.description else ""
-    written = stix.relationships(
-        links,
-        content.described.bundle(ends),
-        author="fewlink",
-        note=f"{note}Decided in the project '{content.project.name}' of fewlink.",
-        now=content.project.made,
-    )
-    return json.dumps(written, indent=1, ensure_ascii=True) + "\n"
+    note = f"Decided in the project '{content.project.name}' of fewlink."
+    if content.project.description:
+        note = f"{content.project.description}\n\n{note}"
+    bundle = content.described.bundle(list(ends))
+    written = stix.relationships(links, bundle, note=note, now=content.project.made)
+    return json.dumps(written, indent=1) + "\n"
 
 
 def to_json(content: Content) -> str:
@@ -266,35 +279,18 @@ def to_json(content: Content) -> str:
         "made": facts.made,
         "log": [asdict(event) for event in content.log],
     }
-    return json.dumps(whole, indent=1, ensure_ascii=True) + "\n"
+    return json.dumps(whole, indent=1) + "\n"
 
 
-FORMATS: dict[str, Format] = {
-    "tsv": Format(
-        "TSV",
-        "All decisions with names, in tab-separated columns.",
-        (".tsv", ".txt"),
-        "text/tab-separated-values",
-        to_tsv,
-    ),
-    "csv": Format("CSV", "All decisions with names, for spreadsheets.", (".csv",), "text/csv", to_csv),
-    "triples": Format(
-        "Triples",
-        "True pairs as head, relation, tail, for data append and to-neo4j.",
-        (".triples.tsv",),
-        "text/tab-separated-values",
-        to_triples,
-        described=False,
-    ),
+FORMATS = {
+    "csv": Format("CSV", "All decisions with names, for spreadsheets.", (".csv",), "text/csv", to_csv, described=True),
     "nt": Format(
-        "N-Triples", "True pairs as RDF.", (".nt", ".ntriples"), "application/n-triples", to_ntriples, described=False
-    ),
-    "turtle": Format(
-        "RDF with provenance",
-        "All decisions as Turtle: who, when and how probable, in PROV-O.",
-        (".ttl",),
-        "text/turtle",
-        to_turtle,
+        "N-Triples",
+        "True pairs as RDF, which all commands read as triples.",
+        (".nt", ".ntriples"),
+        "application/n-triples",
+        to_ntriples,
+        described=False,
     ),
     "quickstatements": Format(
         "QuickStatements",
@@ -310,8 +306,14 @@ FORMATS: dict[str, Format] = {
         (".stix.json", ".stix"),
         "application/stix+json",
         to_stix,
+        described=True,
     ),
     "json": Format(
-        "JSON", "The whole log, undone decisions included.", (".json",), "application/json", to_json, described=False
+        "JSON",
+        "The whole log, undone decisions included.",
+        (".json",),
+        "application/json",
+        to_json,
+        described=False,
     ),
 }

@@ -1,4 +1,4 @@
-"""Import decisions into a project: tables (TSV, CSV), N-Triples, Turtle with provenance, and whole logs as JSON."""
+"""Import decisions into a project: tables (CSV, or with tabs), N-Triples, and whole logs as JSON."""
 
 from __future__ import annotations
 
@@ -6,26 +6,24 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Literal
 
 from fewlink.core.errors import InputError, choose, read_file, unique_keys
 from fewlink.core.words import plural
-from fewlink.curation.exports import BYTE_ORDER_MARK, COLUMNS, JSON_FORMAT, MADE_WITH, format_of, unguarded
-from fewlink.curation.rdf import of_iri, read_statements
-from fewlink.curation.schema import KINDS, Event
-from fewlink.curation.store import ProjectFile, now
-from fewlink.graph.compression import Budget
+from fewlink.curation.exports import BYTE_ORDER_MARK, COLUMNS, JSON_FORMAT, MADE_WITH, format_of, of_iri, unguarded
+from fewlink.curation.store import KINDS, Event, ProjectFile, now
 
-JSON_FORMAT_1 = "fewlink-project/1"  # has no probabilities
 WITHOUT_HEADER = ("head", "tail", "decision", "who", "time", "probability")  # the columns of a table without a header
+TABLES = (".tsv", ".txt")  # suffixes of tables, beside that of CSV
 TRIPLE = re.compile(r"\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*\.\s*(#.*)?")
 Find = Callable[[str], str | None]  # from the name or id of an entity to its id
 
 
-class Decisions(NamedTuple):
+@dataclass(frozen=True)
+class Decisions:
     """What a file holds: decisions, and the description and the relation of their project, empty if it has none."""
 
     events: Sequence[Event]
@@ -33,7 +31,8 @@ class Decisions(NamedTuple):
     relation: str = ""
 
 
-class Imported(NamedTuple):
+@dataclass(frozen=True)
+class Imported:
     """The number of events added and read, and the pairs with entities that the graph lacks."""
 
     added: int
@@ -56,7 +55,7 @@ def import_file(
     time. `find` maps the name or id of an entity to its id, or to None if no entity or several match; such names stay
     as they are.
     """
-    format = format or format_of(path)
+    format = format or import_format_of(path)
     return add_decisions(file, project, read_decisions(path, format, who), format, find)
 
 
@@ -74,13 +73,18 @@ def import_text(
     return add_decisions(file, project, decisions_in(text, format, who, path), format, find)
 
 
+def import_format_of(path: Path) -> str:
+    """The format to import a file in, by its suffix."""
+    return "csv" if path.name.lower().endswith(TABLES) else format_of(path)
+
+
 def read_decisions(path: Path, format: str | None = None, who: str = "") -> Decisions:
     """The decisions in a file; `format` is that of its suffix by default."""
     try:
         text = read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(path, "is not UTF-8 text") from None
-    return decisions_in(text, format or format_of(path), who, path)
+    return decisions_in(text, format or import_format_of(path), who, path)
 
 
 def decisions_in(text: str, format: str, who: str = "", path: str | Path = "the import") -> Decisions:
@@ -107,12 +111,6 @@ def add_decisions(
     return Imported(file.merge(project, changed, make=decisions.description), len(events), unknown)
 
 
-def read_fields(text: str, format: str, who: str) -> tuple[str, list[dict[str, Any]]]:
-    """The description and the decisions in a text, as JSON."""
-    found = decisions_in(text, format, who)
-    return found.description, [asdict(event) for event in found.events]
-
-
 def by_id(events: Sequence[Event], find: Find) -> tuple[list[Event], list[tuple[str, str]]]:
     """Replace names by ids; also return the pairs with an entity that was not found, whose name stays."""
     ids = {name: find(name) for name in dict.fromkeys(end for event in events for end in event.pair)}
@@ -120,49 +118,56 @@ def by_id(events: Sequence[Event], find: Find) -> tuple[list[Event], list[tuple[
     return [replace(e, head=ids[e.head] or e.head, tail=ids[e.tail] or e.tail) for e in events], list(unknown)
 
 
-def from_tsv(path: Path, text: str, who: str) -> Decisions:
-    """Read a table with tabs; the first line of one that `fewlink complete` has written is left out."""
-    lines = ((number, line) for number, line in _lines(text) if number > 1 or not line.startswith(MADE_WITH))
-    return _table(path, ((number, [_unescaped(cell) for cell in line.split("\t")]) for number, line in lines), who)
-
-
 def from_csv(path: Path, text: str, who: str) -> Decisions:
-    """Read a table of a spreadsheet; columns are separated by the commonest of comma, semicolon and tab in line 1."""
-    first = text.split("\n", 1)[0]
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
-    try:
-        rows = [(reader.line_num, [unguarded(cell) for cell in row]) for row in reader if any(map(str.strip, row))]
-    except csv.Error as error:
-        raise InputError(path, f"is not CSV ({error})", reader.line_num) from None
-    return _table(path, rows, who)
+    """Read a table. Columns have the names in the first row, or else those of `WITHOUT_HEADER`.
 
-
-def _table(path: Path, rows: Iterable[tuple[int, list[str]]], who: str) -> Decisions:
-    """The decisions in numbered rows. Columns have the names in the first row, or else those of `WITHOUT_HEADER`.
-
-    A row whose column `decision` is empty is undecided, and left out; in a table without that column, all are accepted.
+    Columns are separated by the commonest of comma, semicolon and tab in the first line; without quotes if by tabs. The
+    first line of a table that `fewlink complete` has written is left out. A row whose column `decision` is empty is
+    undecided, and left out; in a table without that column, all are accepted.
     """
+    skipped = 1 if text.startswith(MADE_WITH) else 0
+    if skipped:
+        text = text.partition("\n")[2]
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    tabs = delimiter == "\t"
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
     events: list[Event] = []
     relations: set[str] = set()
-    columns: tuple[str, ...] = WITHOUT_HEADER
-    time = now()
+    columns: tuple[str, ...] = ()
     header = False
-    for place, (number, cells) in enumerate(rows):
-        if place == 0 and {"head", "tail"} <= set(cells):
-            header = True
-            columns = tuple(cells)
-            if "rank" in columns and "decision" not in columns:
-                raise InputError(path, "lists predictions: add a column 'decision' with accepted or rejected", number)
-            continue
-        row = dict(zip(columns, cells, strict=False))
-        if len(cells) > len(columns) or not row.get("head") or not row.get("tail"):
-            expected = ", ".join(columns if header else COLUMNS)
-            raise InputError(path, f"has {plural(len(cells), 'column')}: write {expected}", number)
-        if header and "decision" in columns and not row.get("decision"):
-            continue
-        relations |= {row["relation"]} if row.get("relation") else set()
-        events.append(_decision(path, number, row, who, time))
+    time = now()
+    try:
+        for cells in reader:
+            number = reader.line_num + skipped
+            cells = [_unescaped(cell) if tabs else unguarded(cell) for cell in cells]
+            if not any(map(str.strip, cells)):
+                continue
+            if not columns:
+                header = {"head", "tail"} <= set(cells)
+                columns = tuple(cells) if header else WITHOUT_HEADER
+                if "rank" in columns and "decision" not in columns:
+                    problem = "lists predictions: add a column 'decision' with accepted or rejected"
+                    raise InputError(path, problem, number)
+                if header:
+                    continue
+            row = dict(zip(columns, cells, strict=False))
+            if len(cells) > len(columns) or not row.get("head", "").strip() or not row.get("tail", "").strip():
+                expected = ", ".join(columns if header else COLUMNS)
+                raise InputError(path, f"has {plural(len(cells), 'column')}: write {expected}", number)
+            if header and "decision" in columns and not row.get("decision"):
+                continue
+            if row.get("relation"):
+                relations.add(row["relation"])
+            events.append(_decision(path, number, row, who, time))
+    except csv.Error as error:
+        raise InputError(path, f"is not CSV ({error})", reader.line_num + skipped) from None
     return Decisions(events, relation=_only_relation(path, relations))
+
+
+def _unescaped(text: str) -> str:
+    letters = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
+    return re.sub(r"\\([tnr\\])", lambda found: letters[found[1]], text)
 
 
 def _decision(path: Path, number: int, row: Mapping[str, str], who: str, time: str) -> Event:
@@ -195,6 +200,7 @@ def is_probability(value: object) -> bool:
 
 
 def from_ntriples(path: Path, text: str, who: str) -> Decisions:
+    """Read accepted pairs from lines of three IRIs."""
     events = []
     relations = set()
     time = now()
@@ -213,35 +219,26 @@ def from_ntriples(path: Path, text: str, who: str) -> Decisions:
     return Decisions(events, relation=_only_relation(path, relations))
 
 
-def from_turtle(path: Path, text: str, who: str) -> Decisions:
-    """Read the statements with provenance that an export has; other triples of the file are not decisions."""
-    budget = Budget(path, len(text))
-    try:
-        statements = read_statements(text, lambda size: budget.spend(size, "expands to"))
-    except SyntaxError as error:
-        raise InputError(path, f"is not Turtle ({error.msg})", error.lineno) from None
-    time = now()
-    for number, each in enumerate(statements, 1):
-        if not (each.head and each.tail):
-            raise InputError(path, f"its statement {number} has no subject or no object that is an IRI")
-    relation = _only_relation(path, {each.relation for each in statements})
-    events = [_decision(path, number, each._asdict(), who, time) for number, each in enumerate(statements, 1)]
-    return Decisions(events, relation=relation)
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the non-empty lines with their numbers."""
+    return ((number, line) for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1) if line.strip())
 
 
 def from_json(path: Path, text: str, who: str) -> Decisions:
+    """Read the log of a project."""
     try:
         content = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise InputError(path, f"is not JSON ({error})") from None
-    if not isinstance(content, dict) or content.get("format") not in (JSON_FORMAT, JSON_FORMAT_1):
+    if not isinstance(content, dict) or content.get("format") != JSON_FORMAT:
         raise InputError(path, f"is not a project export: its format is not '{JSON_FORMAT}'")
     try:
         events = [_checked(Event(**fields)) for fields in content["log"]]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(path, f"is a damaged export ({error})") from None
-    description, name = (found if isinstance(found := content.get(key), str) else "" for key in ("description", "name"))
-    return Decisions(events, description, name)
+    description = content.get("description")
+    name = content.get("name")
+    return Decisions(events, description if isinstance(description, str) else "", name if isinstance(name, str) else "")
 
 
 def _checked(event: Event) -> Event:
@@ -252,25 +249,9 @@ def _checked(event: Event) -> Event:
         raise ValueError(f"the probability of event {event.number} is not a number from 0 to 1")
     texts = all(isinstance(each, str) for each in (event.kind, event.head, event.tail, event.who, event.time))
     undoes = isinstance(event.undoes, int) if event.kind == "undo" else event.undoes is None
-    if not (texts and undoes and event.kind in (*KINDS, "undo")):
+    if not (texts and undoes and event.head.strip() and event.tail.strip() and event.kind in (*KINDS, "undo")):
         raise ValueError(f"event {event.number} is not valid")
     return event
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the non-empty lines with their numbers."""
-    return ((number, line) for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1) if line.strip())
-
-
-def _unescaped(text: str) -> str:
-    letters = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
-    return re.sub(r"\\([tnr\\])", lambda found: letters[found[1]], text)
-
-
-READERS: dict[str, Callable[[Path, str, str], Decisions]] = {
-    "tsv": from_tsv,
-    "csv": from_csv,
-    "nt": from_ntriples,
-    "turtle": from_turtle,
-    "json": from_json,
-}
+READERS = {"csv": from_csv, "nt": from_ntriples, "json": from_json}

@@ -11,10 +11,9 @@ import unicodedata
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from fewlink.core.errors import FewlinkError, InputError, UnknownName, did_you_mean, read_file
+from fewlink.core.errors import FewlinkError, UnknownName, did_you_mean
 from fewlink.graph.formats.stix import CAPEC_KIND, KINDS, Bundle
 
 NAMESPACE = uuid.UUID("3142d46c-2289-5e59-9278-44eb5bd8ee53")  # fewlink's own: STIX reserves another one, section 2.9
@@ -57,31 +56,6 @@ class Link:
     created: str = ""
 
 
-def read_links(path: Path) -> list[Link]:
-    """Read links from lines of head, relation, tail and optionally a probability, separated by tabs."""
-    links = []
-    lines = read_file(path).decode("utf-8-sig", "replace").split("\n")  # names may contain other line separators
-    for line, text in enumerate(lines, 1):
-        row = text.removesuffix("\r").split("\t")
-        if not text.strip():
-            continue
-        if len(row) < 3 or not all(row[:3]):
-            raise InputError(path, "needs a head, a relation and a tail, separated by tabs", line)
-        probability = _probability(row[3], path, line) if len(row) > 3 and row[3] else None
-        links.append(Link(row[0], row[1], row[2], probability))
-    return links
-
-
-def _probability(text: str, path: Path, line: int) -> float:
-    try:
-        probability = float(text)
-    except ValueError:
-        probability = -1.0
-    if not 0 <= probability <= 1:
-        raise InputError(path, f"has the probability '{text}': it must be from 0 to 1", line)
-    return probability
-
-
 def made_bundle(entities: Iterable[tuple[str, str, Sequence[str]]]) -> Bundle:
     """A bundle of objects made from entities (id, name, types); an entity of no type of STIX becomes no object."""
     bundle = Bundle()
@@ -111,13 +85,12 @@ def made_bundle(entities: Iterable[tuple[str, str, Sequence[str]]]) -> Bundle:
     return bundle
 
 
-def relationships(links: Sequence[Link], bundle: Bundle, *, author: str, note: str, now: str) -> dict[str, Any]:
+def relationships(links: Sequence[Link], bundle: Bundle, *, note: str, now: str) -> dict[str, Any]:
     """A bundle of relationships between objects of another bundle, with these objects.
 
-    The curator of a link is its author, or else the system `author`; a link without a time was modified `now`. Of links
-    that are one relationship of STIX, such as those of relations `Uses` and `uses`, the last is written.
+    The curator of a link is its author, or else the system "fewlink"; a link without a time was modified `now`. Of
+    links that are one relationship of STIX, such as those of relations `Uses` and `uses`, the last is written.
     """
-    system = _identity(author, "system")
     identities: dict[str, dict[str, Any]] = {}
     written: dict[str, dict[str, Any]] = {}
     kinds = {bundle.kinds.get(end, "") for link in links for end in (link.head, link.tail)}
@@ -126,7 +99,7 @@ def relationships(links: Sequence[Link], bundle: Bundle, *, author: str, note: s
         target = _ref(bundle, link.tail)
         verb = _verb(link.relation, kinds)
         created = _time(link.created) or EARLIEST
-        maker = _identity(link.who, "individual") if link.who else system
+        maker = _identity(link.who, "individual") if link.who else _identity("fewlink", "system")
         identities[maker["id"]] = maker
         relationship: dict[str, Any] = {
             "type": "relationship",
@@ -192,8 +165,7 @@ def _verb(relation: str, kinds: Iterable[str]) -> str:
     plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
     verb = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
     if not verb or any(letter.isalnum() and not letter.isascii() for letter in plain):  # which would be lost
-        remedy = "write another in the file of links, or export the project with --relation uses"
-        raise FewlinkError(f"STIX needs a relation in the letters a to z, not '{relation}': {remedy}")
+        raise FewlinkError(f"STIX needs a relation in the letters a to z, not '{relation}': name one: --relation uses")
     return verb
 
 

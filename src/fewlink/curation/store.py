@@ -2,71 +2,188 @@
 
 A project is a relation to complete. Each reference, acceptance, rejection and undo is an event with its curator and its
 time (UTC). The last event of a pair that is not undone counts; an earlier, different decision of another curator is its
-`conflict`. Committed events survive crashes and power loss, and several processes and threads can write. Each event has
-the hash of itself and the one before it, so a changed or lost event is noticed. Entities are stored by their ids in the
-graph.
+`conflict`. Committed events survive crashes and power loss, and several processes and threads can write. Each row has a
+checksum, which is compared when the file is opened. Entities are stored by their ids in the graph.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import random
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import asdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName, check_file, did_you_mean
-from fewlink.core.files import locked, replaced_file
-from fewlink.curation.progress import Progress, TailCount
-from fewlink.curation.schema import (
-    COPIES,
-    FORMAT,
-    KINDS,
-    SCHEMA,
-    UPGRADES,
-    Decision,
-    Event,
-    Project,
-    address_of,
-    hash_of,
-    problem_of,
-)
+from fewlink.core.files import replaced_file
 
 APPLICATION = 0x46574C4B  # "FWLK": marks the SQLite file as ours
 MAGIC = b"SQLite format 3\0"
+FORMAT = 4
+CHAINED = 3  # the format of fewlink 0.3, in which the hash of an event begins with that of the event before it
 LOCK_SECONDS = 30.0  # for writers to wait for each other
 MAX_CHARACTERS = 4_000  # of a name or a description
+KINDS = ("reference", "accepted", "rejected")  # of decisions; a project starts with its references
 COLUMNS = "number, kind, head, tail, undoes, who, time, probability"
+PROJECT_COLUMNS = "number, name, description, made"
+MIN_ACCEPTED = 8  # pairs, before one tail can crowd out the rest
+CROWDED = 2 / 3  # of the accepted pairs, with one tail
 NewDecision = tuple[str, str, str] | tuple[str, str, str, float | None]  # kind, head, tail, the model's probability
+
+TABLES = """
+CREATE TABLE project (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    description TEXT NOT NULL,
+    made TEXT NOT NULL,
+    hash TEXT NOT NULL DEFAULT ''
+);
+CREATE TABLE event (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    project INTEGER NOT NULL REFERENCES project (number),
+    kind TEXT NOT NULL CHECK (kind IN ('reference', 'accepted', 'rejected', 'undo')),
+    head TEXT NOT NULL,
+    tail TEXT NOT NULL,
+    undoes INTEGER UNIQUE REFERENCES event (number),
+    who TEXT NOT NULL,
+    time TEXT NOT NULL,
+    probability REAL CHECK (probability BETWEEN 0 AND 1),
+    hash TEXT NOT NULL DEFAULT '',
+    CHECK ((kind = 'undo') = (undoes IS NOT NULL))
+);
+CREATE INDEX pair ON event (project, head, tail, number);
+"""
+UPGRADE = """
+DROP TRIGGER IF EXISTS no_change;
+DROP TRIGGER IF EXISTS no_removal;
+DROP VIEW IF EXISTS decision;
+DROP VIEW IF EXISTS counting;
+DROP INDEX IF EXISTS copy_of_projects;
+DROP INDEX IF EXISTS copy_of_events;
+ALTER TABLE project ADD COLUMN hash TEXT NOT NULL DEFAULT '';
+"""
+VIEWS = """
+CREATE TEMP VIEW counting AS
+    SELECT * FROM event
+    WHERE kind <> 'undo' AND NOT EXISTS (SELECT 1 FROM event AS undo WHERE undo.undoes = event.number);
+CREATE TEMP VIEW decision AS
+    SELECT last.*, (
+        SELECT number FROM counting AS other
+        WHERE other.project = last.project AND other.head = last.head AND other.tail = last.tail
+            AND other.number < last.number AND other.who <> last.who
+            AND (other.kind = 'rejected') <> (last.kind = 'rejected')
+        ORDER BY number DESC LIMIT 1
+    ) AS conflict
+    FROM counting AS last
+    WHERE number = (
+        SELECT max(number) FROM counting AS later
+        WHERE later.project = last.project AND later.head = last.head AND later.tail = last.tail
+    );
+"""
+
+
+@dataclass(frozen=True)
+class Event:
+    """An entry of the log: a decision, or an "undo" of the event `undoes`, with the same pair.
+
+    `probability` is the model's unadjusted probability of the pair at that time; None if unknown.
+    """
+
+    number: int
+    kind: str
+    head: str
+    tail: str
+    undoes: int | None
+    who: str
+    time: str
+    probability: float | None = None
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.head, self.tail
+
+
+@dataclass(frozen=True)
+class Decision(Event):
+    """The current decision on a pair; `conflict` is an earlier, different decision of another curator."""
+
+    conflict: Event | None = None
+
+
+@dataclass(frozen=True)
+class Project:
+    """A relation to complete, with the numbers of its decisions."""
+
+    number: int
+    name: str
+    description: str
+    made: str
+    references: int
+    accepted: int
+    rejected: int
+    conflicts: int
+    events: int
+
+
+class TailCount(NamedTuple):
+    """A tail, and how many accepted pairs have it."""
+
+    tail: str
+    accepted: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The numbers of accepted and rejected pairs, and the `tails` of the accepted ones, the most frequent first."""
+
+    accepted: int
+    rejected: int
+    tails: tuple[TailCount, ...]
+
+    @property
+    def decided(self) -> int:
+        return self.accepted + self.rejected
+
+    @property
+    def right(self) -> float | None:
+        """The share of the decided pairs that were accepted; None before the first decision."""
+        return self.accepted / self.decided if self.decided else None
+
+    def warning(self, name: Callable[[str], str] = str) -> str | None:
+        """The sentence that warns of a tail that most accepted pairs have; `name` makes its id readable."""
+        if self.accepted < MIN_ACCEPTED or self.tails[0].accepted <= CROWDED * self.accepted:
+            return None
+        tail, count = self.tails[0]
+        share = "all" if count == self.accepted else f"{count:,} of"
+        return (
+            f"{share} {self.accepted:,} accepted pairs have the tail {name(tail)}:"
+            " decide pairs with other tails too, or let the most informative come first"
+        )
 
 
 class ProjectFile:
-    """A file of projects, created if it does not exist unless `must_exist`; without `write`, it is read-only.
+    """A file of projects, created if it does not exist unless `must_exist`; without `write`, it is read-only."""
 
-    A new file can be stored as `draft`, which is to be moved to `path`; errors name `path`.
-    """
-
-    def __init__(
-        self, path: str | Path, *, must_exist: bool = False, write: bool = True, draft: Path | None = None
-    ) -> None:
+    def __init__(self, path: str | Path, *, must_exist: bool = False, write: bool = True) -> None:
         self.path = Path(path)
         self.write = write
-        self._columns = COLUMNS
-        self._place = draft or self.path
         self._lock = threading.RLock()  # one connection, used by one thread at a time
         self._check_file(must_exist or not write)
         with self._errors():
-            if not write and Path(f"{self.path}-journal").exists():
-                self._connect(write=True).close()  # SQLite undoes what a killed writer has left
-            with nullcontext() if os.path.exists(self.path) else locked(self.path):
-                self._base = self._connect(write)
+            self._base = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode={'rwc' if write else 'rw'}",
+                uri=True,
+                timeout=LOCK_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
         try:
             with self._errors():
                 self._prepare()
@@ -74,89 +191,73 @@ class ProjectFile:
             self._base.close()
             raise
 
-    def _connect(self, write: bool) -> sqlite3.Connection:
-        base = sqlite3.connect(
-            address_of(self._place, write=write),
-            uri=True,
-            timeout=LOCK_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        base.execute("SELECT 1 FROM sqlite_master")
-        return base
-
     def _check_file(self, must_exist: bool) -> None:
         """Raise if the file cannot be opened or is not a project file."""
-        if os.path.exists(self.path):
-            check_file(self.path)
+        if not os.path.exists(self.path):
+            if must_exist:
+                raise InputError(self.path, "does not exist: `fewlink serve --project FILE` creates it")
+            _check_folder(self.path)
+            return
+        check_file(self.path)
         try:
             with self.path.open("rb") as file:
                 start = file.read(len(MAGIC))
-        except FileNotFoundError:
-            if must_exist:
-                raise InputError(self.path, "does not exist: `fewlink serve --project FILE` creates it") from None
-            _check_folder(self.path)
-            return
         except OSError as error:
             raise InputError(self.path, f"cannot be read ({error.strerror})") from None
         if start and start != MAGIC:
             raise InputError(self.path, "is not a project file: name another file, or a new one")
 
     def _prepare(self) -> None:
-        """Create the tables of a new file; raise for a file of another program or of a newer format."""
-        base = self._base
-        base.execute("PRAGMA foreign_keys = ON")
-        base.execute("PRAGMA synchronous = EXTRA")  # a commit is on the disk when it returns
+        """Make the tables of a new file, check the rows, and turn a file of fewlink 0.3 into one of this format."""
+        self._base.execute("PRAGMA foreign_keys = ON")
+        self._base.execute("PRAGMA synchronous = EXTRA")  # a commit is on the disk when it returns
         if self.write and not self._is_ours():
             with self._transaction():
                 if not self._is_ours():  # another process may have made them
-                    for statement in _statements(SCHEMA):
-                        base.execute(statement)
-                    base.execute(f"PRAGMA application_id = {APPLICATION}")
-                    base.execute(f"PRAGMA user_version = {FORMAT}")
+                    self._run_all(TABLES)
+                    self._base.execute(f"PRAGMA application_id = {APPLICATION}")
+                    self._base.execute(f"PRAGMA user_version = {FORMAT}")
         if not self._is_ours():
             raise InputError(self.path, "is not a project file: name another file, or a new one")
-        if self.write and self._format() < FORMAT:
-            with self._transaction():
-                for number in range(self._format(), FORMAT):  # another process may have done it
-                    UPGRADES[number](base)
-                    base.execute(f"PRAGMA user_version = {number + 1}")
-        if self.write:
-            self._leave_log()
-        if self._format() < 2:  # only read
-            self._columns = COLUMNS.replace("probability", "NULL AS probability")
         with self._reading():  # one state of the file: others may be writing
-            problem = problem_of(base)
+            problem = _problem_of(self._base)
         if problem:
             raise self._damaged(problem)
-        with suppress(sqlite3.OperationalError):  # a file that cannot be written can still be read
-            for statement in COPIES if self.write else ():
-                base.execute(statement)
+        if self.write and _format_of(self._base) < FORMAT:
+            with self._transaction():
+                if _format_of(self._base) < FORMAT:  # another process may have done it
+                    self._run_all(UPGRADE)
+                    self._hash("project", PROJECT_COLUMNS)
+                    self._hash("event", f"project, {COLUMNS}")
+                    self._base.execute(f"PRAGMA user_version = {FORMAT}")
+        self._run_all(VIEWS)
+        if not self.write:
+            self._base.execute("PRAGMA query_only = ON")
 
-    def _leave_log(self) -> None:
-        """Keep all decisions in one file, without the write-ahead log of format 2, unless others are using it."""
-        if self._base.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
-            self._base.execute("PRAGMA busy_timeout = 1000")
-            with suppress(sqlite3.OperationalError):
-                self._base.execute("PRAGMA journal_mode = DELETE")
-            self._base.execute(f"PRAGMA busy_timeout = {LOCK_SECONDS * 1000:.0f}")
+    def _run_all(self, script: str) -> None:
+        """Run the statements of a script, in the transaction that is open."""
+        for statement in script.split(";\n"):
+            self._base.execute(statement)
+
+    def _hash(self, table: str, columns: str, number: int | None = None) -> None:
+        """Store the checksum of a row, or of all rows."""
+        where = "" if number is None else f" WHERE number = {number}"
+        for row in self._base.execute(f"SELECT number, {columns} FROM {table}{where}").fetchall():
+            self._base.execute(f"UPDATE {table} SET hash = ? WHERE number = ?", (_hash_of(row[1:]), row[0]))
 
     def _is_ours(self) -> bool:
         """Whether the file has our tables: False for an empty one; raises for that of another program."""
         # Tables are counted first: another process may be making ours.
         tables = self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         application = self._base.execute("PRAGMA application_id").fetchone()[0]
-        version = self._format()
-        if application == APPLICATION and version > FORMAT:
+        version = _format_of(self._base)
+        if application == APPLICATION and not CHAINED <= version <= FORMAT:
             raise InputError(
                 self.path, f"has format {version}, but this version of fewlink reads {FORMAT}: install a newer fewlink"
             )
         if application != APPLICATION and tables:
             raise InputError(self.path, "is an SQLite file of another program, not a project file: name another file")
         return bool(application == APPLICATION)
-
-    def _format(self) -> int:
-        return int(self._base.execute("PRAGMA user_version").fetchone()[0])
 
     def close(self) -> None:
         with self._lock:
@@ -171,7 +272,8 @@ class ProjectFile:
     def projects(self) -> list[Project]:
         """All projects, in order of creation."""
         with self._reading():
-            return [self._counted(row) for row in self._base.execute("SELECT * FROM project ORDER BY number")]
+            rows = self._base.execute(f"SELECT {PROJECT_COLUMNS} FROM project ORDER BY number").fetchall()
+            return [self._counted(row) for row in rows]
 
     def project(self, name: str | int) -> Project:
         """A project by its name or number; raises if there is none."""
@@ -206,7 +308,9 @@ class ProjectFile:
             added = self._base.execute(f"{sql} VALUES (?, ?, ?)", (name, description[:MAX_CHARACTERS], now()))
         except sqlite3.IntegrityError:
             raise FewlinkError(f"{self.path} has a project '{name}' already: choose another name") from None
-        return int(added.lastrowid or 0)
+        number = int(added.lastrowid or 0)
+        self._hash("project", PROJECT_COLUMNS, number)
+        return number
 
     def decide(
         self, project: str | int, decisions: Iterable[NewDecision], who: str = "", time: str | None = None
@@ -233,7 +337,7 @@ class ProjectFile:
             return [self._undo(row, number, who) for number in numbers]
 
     def _undo(self, row: Any, number: int | None, who: str) -> Event:
-        found = f"SELECT {self._columns} FROM counting WHERE project = ?"
+        found = f"SELECT {COLUMNS} FROM counting WHERE project = ?"
         if number is None:
             found += " AND who = ? AND kind <> 'reference' ORDER BY number DESC LIMIT 1"
             event = self._base.execute(found, (row[0], who)).fetchone()
@@ -271,7 +375,7 @@ class ProjectFile:
         """All events, oldest first."""
         with self._reading():
             number = self._find(project)[0]
-            rows = self._base.execute(f"SELECT {self._columns} FROM event WHERE project = ? ORDER BY number", (number,))
+            rows = self._base.execute(f"SELECT {COLUMNS} FROM event WHERE project = ? ORDER BY number", (number,))
             return [Event(*row) for row in rows]
 
     def merge(self, project: str | int, events: Sequence[Event], *, make: str | None = None) -> int:
@@ -294,12 +398,16 @@ class ProjectFile:
                     raise FewlinkError(
                         f"project '{name}': event {event.number} undoes {event.undoes}, which does not precede it"
                     )
-                if (key := _key(event, undoes, seen)) not in own:
+                key = _key(event, undoes, seen)
+                if key not in own:
                     taken = self._base.execute("SELECT 1 FROM event WHERE undoes = ?", (undoes,)).fetchone()
                     if taken is not None:
                         continue  # already undone here
-                    pair = _checked(event.head, "a head"), _checked(event.tail, "a tail")
-                    own[key] = self._insert(number, event.kind, *pair, undoes, event.who, event.time, event.probability)
+                    head = _checked(event.head, "a head")
+                    tail = _checked(event.tail, "a tail")
+                    own[key] = self._insert(
+                        number, event.kind, head, tail, undoes, event.who, event.time, event.probability
+                    )
                     added += 1
                 numbers[event.number] = own[key]
         return added
@@ -313,21 +421,18 @@ class ProjectFile:
                 raise InputError(path, "exists already: name another file, or move it away first")
             with self._lock, self._errors(path), closing(sqlite3.connect(draft)) as copy:
                 self._base.backup(copy)
-                copy.execute("PRAGMA journal_mode = DELETE")
-                problem = problem_of(copy)
+                problem = _problem_of(copy)
             if problem:
                 raise self._damaged(problem)
 
     def _find(self, name: str | int) -> Any:
         """The row of a project."""
         column = "number" if isinstance(name, int) else "name"
-        row = self._base.execute(f"SELECT * FROM project WHERE {column} = ?", (name,)).fetchone()
+        row = self._base.execute(f"SELECT {PROJECT_COLUMNS} FROM project WHERE {column} = ?", (name,)).fetchone()
         if row is None:
             names = [other for (other,) in self._base.execute("SELECT name FROM project ORDER BY number")]
-            hint = did_you_mean(str(name), names) or (
-                f": it has {', '.join(names[:10])}" if names else ": it has none yet"
-            )
-            raise UnknownName(f"{self.path} has no project '{name}'{hint}")
+            hint = f": it has {', '.join(names[:10])}" if names else ": it has none yet"
+            raise UnknownName(f"{self.path} has no project '{name}'{did_you_mean(str(name), names) or hint}")
         return row
 
     def _counted(self, row: tuple[int, str, str, str]) -> Project:
@@ -340,16 +445,19 @@ class ProjectFile:
 
     def _states(self, project: int, kind: str | None = None, pair: tuple[str, str] | None = None) -> list[Decision]:
         where = "project = ?"
-        values = [project, *([kind] if kind else []), *(pair or ())]
-        where += (" AND kind = ?" if kind else "") + (" AND head = ? AND tail = ?" if pair else "")
-        rows = self._base.execute(
-            f"SELECT {self._columns}, conflict FROM decision WHERE {where} ORDER BY number", values
-        )
+        values: list[Any] = [project]
+        if kind:
+            where += " AND kind = ?"
+            values.append(kind)
+        if pair:
+            where += " AND head = ? AND tail = ?"
+            values += pair
+        rows = self._base.execute(f"SELECT {COLUMNS}, conflict FROM decision WHERE {where} ORDER BY number", values)
         states = []
         for row in rows.fetchall():
             other = None
             if row[-1] is not None:
-                found = self._base.execute(f"SELECT {self._columns} FROM event WHERE number = ?", (row[-1],))
+                found = self._base.execute(f"SELECT {COLUMNS} FROM event WHERE number = ?", (row[-1],))
                 other = Event(*found.fetchone())
             states.append(Decision(**asdict(Event(*row[:-1])), conflict=other))
         return states
@@ -362,7 +470,7 @@ class ProjectFile:
         for kind, head, tail, *rest in decisions:
             if kind not in KINDS:
                 raise FewlinkError(f"a decision is one of {', '.join(KINDS)}, not '{kind}'")
-            pair = _checked(head, "a head"), _checked(tail, "a tail")
+            pair = (_checked(head, "a head"), _checked(tail, "a tail"))
             pairs[pair] = None
             before = self._states(project, pair=pair)
             if not before or before[0].kind != kind or (who and before[0].who != who):
@@ -382,15 +490,13 @@ class ProjectFile:
     ) -> int:
         if probability is not None and not 0 <= probability <= 1:
             raise FewlinkError(f"the probability of {head} → {tail} is {probability}: it must be from 0 to 1")
-        last = self._base.execute("SELECT number, hash FROM event ORDER BY number DESC LIMIT 1").fetchone()
-        before, previous = last or (0, "")
-        name = self._base.execute("SELECT name FROM project WHERE number = ?", (project,)).fetchone()[0]
-        number = before + 1
-        facts = (kind, head, tail, undoes, who[:MAX_CHARACTERS], time, probability)
-        values = (number, project, *facts, hash_of(previous, (number, name, *facts)))
-        columns = "number, project, kind, head, tail, undoes, who, time, probability, hash"
-        self._base.execute(f"INSERT INTO event ({columns}) VALUES ({', '.join('?' * len(values))})", values)
-        return int(number)
+        columns = "project, kind, head, tail, undoes, who, time, probability"
+        values = (project, kind, head, tail, undoes, who[:MAX_CHARACTERS], time, probability)
+        marks = ", ".join("?" * len(values))
+        added = self._base.execute(f"INSERT INTO event ({columns}) VALUES ({marks})", values)
+        number = int(added.lastrowid or 0)
+        self._hash("event", f"project, {COLUMNS}", number)
+        return number
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -399,7 +505,7 @@ class ProjectFile:
             if self._base.in_transaction:
                 yield
                 return
-            self._begin("BEGIN", "SELECT 1 FROM sqlite_master")  # SQLite locks the file with the first statement
+            self._base.execute("BEGIN")
             try:
                 yield
             finally:
@@ -416,7 +522,7 @@ class ProjectFile:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All or nothing; waits for other writers."""
-        self._begin("BEGIN IMMEDIATE")
+        self._base.execute("BEGIN IMMEDIATE")
         try:
             yield
             self._base.execute("COMMIT")
@@ -425,31 +531,9 @@ class ProjectFile:
                 self._base.execute("ROLLBACK")
             raise
 
-    def _begin(self, *statements: str) -> None:
-        """Begin a transaction with these statements, once the locks of others allow it.
-
-        SQLite itself looks every tenth of a second, and would miss the short gaps of a process that writes on and on.
-        """
-        give_up = monotonic() + LOCK_SECONDS
-        self._base.execute("PRAGMA busy_timeout = 0")
-        try:
-            while True:
-                try:
-                    for statement in statements:
-                        self._base.execute(statement)
-                    return
-                except sqlite3.OperationalError as error:
-                    if self._base.in_transaction:
-                        self._base.execute("ROLLBACK")
-                    if "locked" not in str(error) or monotonic() > give_up:
-                        raise
-                sleep(random.uniform(0.0005, 0.002))
-        finally:
-            self._base.execute(f"PRAGMA busy_timeout = {LOCK_SECONDS * 1000:.0f}")
-
     @contextmanager
     def _errors(self, written: Path | None = None) -> Iterator[None]:
-        """Turn SQLite's errors into errors that name the file, or the one that is `written`, and say what to do."""
+        """Turn errors of SQLite into errors that name the file and say what to do."""
         written = written or self.path
         try:
             yield
@@ -459,37 +543,58 @@ class ProjectFile:
             raise self._damaged("it has text that is not UTF-8") from None
         except sqlite3.Error as error:
             text = str(error)
-            if "readonly" in text:
-                raise InputError(written, "is read-only: give write access to it and to its folder") from None
-            if "locked" in text:
-                raise InputError(
-                    self.path, f"is in use by another process for over {LOCK_SECONDS:.0f} s: try again"
-                ) from None
-            if "full" in text:
-                raise InputError(written, "cannot be written: the disk is full") from None
-            if "disk I/O" in text:
-                raise InputError(self.path, "cannot be read or written (disk I/O error): check the disk") from None
-            if "unable to open" in text:
-                raise InputError(written, "cannot be opened: check that its folder is writable") from None
-            if "closed" in text:
-                raise InputError(self.path, "is closed") from None
+            for word, problem in (
+                ("readonly", "is read-only: give write access to it and to its folder"),
+                ("locked", f"is in use by another process for over {LOCK_SECONDS:.0f} s: try again"),
+                ("full", "cannot be written: the disk is full"),
+                ("disk I/O", "cannot be read or written (disk I/O error): check the disk"),
+                ("unable to open", "cannot be opened: check that its folder is writable"),
+                ("closed", "is closed"),
+            ):
+                if word in text:
+                    raise InputError(written, problem) from None
             raise self._damaged(text) from None
 
     def _damaged(self, problem: str) -> InputError:
         return InputError(self.path, f"is damaged ({problem}): restore a copy, or import an export into a new file")
 
 
-@contextmanager
-def adding_to(path: Path) -> Iterator[ProjectFile]:
-    """Open a project file to add to. A new file appears when everything was added, and not at all if that fails."""
-    _check_folder(path)
-    with locked(path):
-        if path.exists():
-            with ProjectFile(path) as file:
-                yield file
-        else:
-            with replaced_file(path) as draft, ProjectFile(path, draft=draft) as file:
-                yield file
+def now() -> str:
+    """The time in UTC, to the millisecond: 2026-11-16T16:20:26.123Z."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _format_of(base: sqlite3.Connection) -> int:
+    return int(base.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _hash_of(facts: Sequence[Any], before: str = "") -> str:
+    """The checksum of a row; in the format of fewlink 0.3, also of the checksum `before` it."""
+    return hashlib.sha256(f"{before}{json.dumps(facts, default=repr)}".encode()).hexdigest()
+
+
+def _problem_of(base: sqlite3.Connection) -> str:
+    """The first problem of a project file; empty if there is none."""
+    problem = str(base.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    if problem != "ok":
+        return problem
+    if _format_of(base) == CHAINED:
+        columns = "event.number, project.name, kind, head, tail, undoes, who, time, probability, hash"
+        joined = "event LEFT JOIN project ON project.number = event.project ORDER BY event.number"
+        rows = base.execute(f"SELECT {columns} FROM {joined}")
+    else:
+        for row in base.execute(f"SELECT {PROJECT_COLUMNS}, hash FROM project"):
+            if _hash_of(row[:-1]) != row[-1]:
+                return f"project {row[0]} has changed"
+        rows = base.execute(f"SELECT project, {COLUMNS}, hash FROM event ORDER BY number")
+    before = ""
+    count = 0
+    for count, row in enumerate(rows, 1):
+        if _hash_of(row[:-1], before) != row[-1]:
+            return f"event {count} has changed, or one before it is missing"
+        before = row[-1] if _format_of(base) == CHAINED else ""
+    last = base.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
+    return "events are missing" if (last or (0,))[0] != count else ""
 
 
 def _check_folder(path: Path) -> None:
@@ -498,14 +603,9 @@ def _check_folder(path: Path) -> None:
         raise InputError(path, f"cannot be created: the folder {path.parent} does not exist") from None
 
 
-def now() -> str:
-    """The time in UTC, to the millisecond: 2026-11-16T16:20:26.123Z."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _key(event: Event, undoes: int | None, seen: Counter[Hashable]) -> Hashable:
     """A key by which events of two logs are the same; `seen` counts and so numbers equal events of one log."""
-    same = event.kind, event.head, event.tail, event.who, event.time, undoes
+    same = (event.kind, event.head, event.tail, event.who, event.time, undoes)
     seen[same] += 1
     return same, seen[same]
 
@@ -514,13 +614,3 @@ def _checked(text: str, what: str) -> str:
     if not text.strip() or len(text) > MAX_CHARACTERS:
         raise FewlinkError(f"{what} must have 1 to {MAX_CHARACTERS:,} characters, not {len(text):,}")
     return text
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Yield the statements of a script, to run them in one transaction."""
-    text = ""
-    for line in script.splitlines(keepends=True):
-        text += line
-        if text.strip() and sqlite3.complete_statement(text):
-            yield text
-            text = ""

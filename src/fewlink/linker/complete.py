@@ -22,7 +22,7 @@ from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, InputError, json_shown
 from fewlink.core.files import with_sha256, without_sha256, write_bytes
 from fewlink.curation.exports import MADE_WITH, csv_text
-from fewlink.curation.rows import Row as ExportRow
+from fewlink.curation.exports import Row as ExportRow
 from fewlink.graph import Graph
 from fewlink.linker.predictions import Prediction, Predictions
 from fewlink.linker.probability import Calibration

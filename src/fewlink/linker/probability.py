@@ -20,7 +20,7 @@ import numpy as np
 
 from fewlink.core.errors import InputError, reading, wrong_format
 from fewlink.core.files import read_json, with_sha256, without_sha256, write_json
-from fewlink.curation.schema import KINDS, Decision
+from fewlink.curation.store import KINDS, Decision
 from fewlink.graph import Graph
 from fewlink.linker.query import Adjustment, logits_of
 from fewlink.linker.ranking import RankedPairs

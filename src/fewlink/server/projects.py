@@ -17,10 +17,8 @@ from starlette.responses import Response
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.exports import FORMATS, Described, FormatName, export
 from fewlink.curation.imports import import_text
-from fewlink.curation.learning import learn, units_of
-from fewlink.curation.next_pair import suggest
-from fewlink.curation.schema import Decision, Event
-from fewlink.curation.store import ProjectFile
+from fewlink.curation.learning import learn, suggest, units_of
+from fewlink.curation.store import Decision, Event, ProjectFile
 from fewlink.linker import Linker
 from fewlink.linker.probability import lacking_note
 from fewlink.linker.query import Query, References, find_relation, id_texts
@@ -142,7 +140,7 @@ class Projects:
     @property
     def described(self) -> Described:
         """The graph of the server, for exports."""
-        return Described(self.linker.graph, self.linker.benchmark.source, self.linker.scorer.name)
+        return Described(self.linker.graph, self.linker.benchmark.source)
 
     def id_of(self, name: str, what: str) -> str:
         return self.linker.graph.entities[self.linker.names.find(name, what)]
@@ -386,7 +384,7 @@ def install_projects(app: FastAPI, projects: Projects, service: Service) -> None
     @app.get("/projects/{number}/export", response_class=Response, responses={200: {"content": EXPORTED}})
     def export_project(
         number: int,
-        format: FormatName = "tsv",
+        format: FormatName = "csv",
         relation: Annotated[
             str | None, Parameter(max_length=500, description="Written in place of the project's name.")
         ] = None,

@@ -183,7 +183,7 @@ class UndoRequest(Body):
 
 
 class ImportRequest(Body):
-    format: Literal["tsv", "csv", "nt", "turtle", "json"]
+    format: Literal["csv", "nt", "json"]
     text: str
     who: Who = WHO
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from fewlink.core.errors import UnknownName
-from fewlink.curation.schema import Decision
+from fewlink.curation.store import Decision
 from fewlink.linker import Linker
 from fewlink.linker.complete import answered_heads, plausible_heads
 from fewlink.linker.probability import adjustment_of

@@ -25,12 +25,11 @@ const PAGE = 100; // pairs of a list that are shown at first
 const HISTORY_PAGE = 300;
 const LISTED_TAILS = 5; // of the accepted pairs
 const FORMATS = {
-  tsv: "tsv",
-  txt: "tsv",
+  tsv: "csv",
+  txt: "csv",
   csv: "csv",
   nt: "nt",
   ntriples: "nt",
-  ttl: "turtle",
   json: "json",
 }; // of imports, by the ending of a file
 
@@ -216,7 +215,7 @@ async function importFile(file) {
   const format = FORMATS[file.name.split(".").at(-1).toLowerCase()];
   if (!format) {
     throw new Problem({
-      message: `${file.name}: the file name must end in .tsv, .csv, .nt, .ttl or .json.`,
+      message: `${file.name}: the file name must end in .tsv, .csv, .nt or .json.`,
     });
   }
   const body = { format, text: await file.text(), who: curator() };
