@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from fewlink.bridges.frames import to_pandas as to_pandas
     from fewlink.bridges.frames import to_polars as to_polars
     from fewlink.core.errors import FewlinkError as FewlinkError
-    from fewlink.evaluation import Evaluation as Evaluation
     from fewlink.evaluation import Protocol as Protocol
     from fewlink.evaluation import evaluate as evaluate
     from fewlink.fitting.calibrating import calibrate as calibrate
@@ -48,27 +47,19 @@ if TYPE_CHECKING:
     from fewlink.linker import Predictions as Predictions
     from fewlink.linker import load as load
     from fewlink.models.baselines import learning_free as learning_free
-    from fewlink.models.fsrl.settings import FewShotSettings as FewShotSettings
     from fewlink.models.run import open_run as open_run
-    from fewlink.models.trail.settings import TrailSettings as TrailSettings
-    from fewlink.models.vectors import pretrain as pretrain
     from fewlink.tasks import Benchmark as Benchmark
     from fewlink.tasks import carve as carve
     from fewlink.tasks import open_benchmark as open_benchmark
-    from fewlink.training.train import resume as resume
     from fewlink.training.train import train as train
-    from fewlink.training.train import train_seeds as train_seeds
 
 _HOMES = {
     "Benchmark": "tasks",
-    "Evaluation": "evaluation",
-    "FewShotSettings": "models.fsrl.settings",
     "FewlinkError": "core.errors",
     "Graph": "graph",
     "Linker": "linker",
     "Predictions": "linker",
     "Protocol": "evaluation",
-    "TrailSettings": "models.trail.settings",
     "calibrate": "fitting.calibrating",
     "carve": "tasks",
     "compile_graph": "graph",
@@ -81,13 +72,10 @@ _HOMES = {
     "load": "linker",
     "open_benchmark": "tasks",
     "open_run": "models.run",
-    "pretrain": "models.vectors",
-    "resume": "training.train",
     "to_networkx": "bridges.frames",
     "to_pandas": "bridges.frames",
     "to_polars": "bridges.frames",
     "train": "training.train",
-    "train_seeds": "training.train",
 }
 __all__ = [*_HOMES, "__version__"]
 

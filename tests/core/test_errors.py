@@ -27,7 +27,7 @@ from fewlink.core.errors import (
 )
 from fewlink.core.progress import progress
 
-INSTALL = "pip install -c constraints.txt -e '.[hpo]'"
+INSTALL = "pip install -c constraints.txt -e '.[rdf]'"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ INSTALL = "pip install -c constraints.txt -e '.[hpo]'"
     [
         (InputError("a.tsv", "has 2 columns", 3), "a.tsv:3: has 2 columns"),
         (InputError("a.tsv", "cannot be read"), "a.tsv: cannot be read"),
-        (MissingExtra("tuning", "hpo"), f"tuning needs the extra 'hpo': in {CLONE}, {INSTALL}"),
+        (MissingExtra("tuning", "rdf"), f"tuning needs the extra 'rdf': in {CLONE}, {INSTALL}"),
         (UnknownName("unknown task 'x'"), "unknown task 'x'"),
     ],
 )
@@ -48,7 +48,7 @@ def test_an_error_survives_pickling(error: FewlinkError, message: str) -> None:
 
 def test_an_extra_of_a_package_comes_from_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors, "CLONE", tmp_path)
-    assert str(MissingExtra("tuning", "hpo")) == "tuning needs the extra 'hpo': pip install 'fewlink[hpo]'"
+    assert str(MissingExtra("tuning", "rdf")) == "tuning needs the extra 'rdf': pip install 'fewlink[rdf]'"
 
 
 @pytest.mark.parametrize(

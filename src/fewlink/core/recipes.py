@@ -15,6 +15,7 @@ from fewlink.core.errors import FewlinkError, InputError, choose, read_file
 from fewlink.core.settings import Settings
 
 S = TypeVar("S", bound=Settings)
+FOLDER = files("fewlink") / "recipes"
 PER_RUN_SETTINGS = ("seed", "device")  # settings that each run chooses, never a recipe
 
 
@@ -65,9 +66,8 @@ def recipe(which: str, kind: type[S]) -> Recipe[S]:
 
 def recipe_texts() -> dict[str, str]:
     """The TOML text of every recipe in the package, by name."""
-    entries = sorted((files("fewlink") / "recipes").iterdir(), key=lambda entry: entry.name)
-    recipes = [entry for entry in entries if entry.name.endswith(".toml")]
-    return {entry.name.removesuffix(".toml"): entry.read_text("utf-8") for entry in recipes}
+    found = {entry.name: entry for entry in FOLDER.iterdir() if entry.name.endswith(".toml")}
+    return {name.removesuffix(".toml"): found[name].read_text("utf-8") for name in sorted(found)}
 
 
 def model_of(which: str) -> str:
@@ -77,39 +77,20 @@ def model_of(which: str) -> str:
 
 def measured() -> dict[str, dict[str, str]]:
     """The measured results of each recipe, generated from the project's stored records."""
-    return dict(json.loads((files("fewlink") / "recipes" / "measured.json").read_text("utf-8")))
+    return dict(json.loads((FOLDER / "measured.json").read_text("utf-8")))
 
 
 def _read(which: str) -> tuple[RecipeFile, Path]:
     """The content and path of a recipe file."""
     if which.endswith(".toml"):
         path = Path(which)
-        try:
-            text = read_file(path).decode()
-        except UnicodeDecodeError as error:
-            raise InputError(path, f"cannot be read ({error})") from None
+        content = read_file(path)
     else:
         path = Path(f"{which}.toml")
-        text = choose("recipe", which, recipe_texts())
+        content = choose("recipe", which, recipe_texts()).encode()
     try:
-        return RecipeFile(**tomllib.loads(text)), path
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        return RecipeFile(**tomllib.loads(content.decode())), path
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(path, f"is not TOML ({error})") from None
     except FewlinkError as error:
         raise InputError(path, str(error)) from None
-
-
-def as_toml(about: str, chosen: str, settings: Settings) -> str:
-    """Write a recipe as TOML: its model, its dimension, and the settings that differ from their defaults."""
-    defaults = {name: field.default for name, field in type(settings).model_fields.items()}
-    lines = [f"about = {_toml(about)}", f"chosen = {_toml(chosen)}", "", "[settings]"]
-    for name, value in settings.as_dict().items():
-        if name in ("model", "dim") or (value != defaults[name] and name not in PER_RUN_SETTINGS):
-            lines.append(f"{name} = {_toml(value)}")
-    return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, float):
-        return repr(float(f"{value:.3g}"))
-    return json.dumps(value, ensure_ascii=False)  # TOML writes strings, integers and booleans as JSON does

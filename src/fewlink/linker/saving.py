@@ -195,7 +195,7 @@ def shipped_scorer(
             "a text model needs names, and names are switched off (--no-names): leave out one of the two"
         )
     if descriptions is not None and text_model is None:
-        raise FewlinkError("descriptions need a text model: give its folder too (--text-model)")
+        raise FewlinkError("descriptions need a text model: give its folder too, as text_model")
     graph = known_graph(benchmark)
     if text_model is None:
         return FAMILY.shipped_on(graph, use_device(device), names=names)

@@ -60,7 +60,9 @@ class OneTableFamily(TrainedFamily[SettingsT, Embeddings]):
 
     def check_vectors(self, benchmark: Benchmark, vectors: PretrainedVectors) -> None:
         if not isinstance(vectors, Embeddings):
-            raise FewlinkError(f"{self.name} models need one table of vectors: train it with fewlink.pretrain")
+            raise FewlinkError(
+                f"{self.name} models need one table of vectors: train an embedding model, such as complex"
+            )
         check_fits(vectors, len(benchmark.graph.entities), len(benchmark.graph.relations))
         tasks_seen = vectors.facts.get("with_train_tasks") or references_seen(vectors)
         if tasks_seen and vectors.facts.get("benchmark") != benchmark.fingerprint:
