@@ -185,7 +185,6 @@ def test_the_wheel_holds_every_file_of_the_package(built: Path) -> None:
         "static/page.html",
         "static/cytoscape-3.34.4.min.js",
         "static/LICENSE-cytoscape.txt",
-        "report.html.j2",
         "builtin/umls.tsv.gz",
         "builtin/attack.tsv.xz",
         "builtin/trail.safetensors",
