@@ -13,7 +13,8 @@ from fewlink.core.memory import PROGRAM, Parts
 from fewlink.graph import Graph
 from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import Learner
-from fewlink.models.fsrl.model import COMPOSITIONS, initial_model, inputs_of, load_weights
+from fewlink.models.fsrl.assembly import initial_model, inputs_of, load_weights
+from fewlink.models.fsrl.model import COMPOSITIONS
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.one_table import OneTableFamily, references_seen

@@ -18,8 +18,9 @@ from fewlink.core.seeds import derive
 from fewlink.graph import neighbour_table
 from fewlink.models.embeddings.table import Embeddings
 from fewlink.models.family import RunState, StepResult
+from fewlink.models.fsrl.assembly import TUNED, initial_model, inputs_of
 from fewlink.models.fsrl.gpu import CapturedStep
-from fewlink.models.fsrl.model import TUNED, FewShotModel, initial_model, inputs_of
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fewlink.core.errors import choose
-from fewlink.models.registry import BUILT_IN
+from fewlink.models.fsrl.model import COMPOSITIONS
 from fewlink.models.settings import Dropout, EmbeddingRate, LearningRate, ModelSettings
 
 # Run folders of version 0.3 also state these settings, which only models that are gone read.
@@ -58,7 +58,7 @@ class FewShotSettings(ModelSettings):
     @field_validator("model")
     @classmethod
     def _known_model(cls, model: str) -> str:
-        choose("model", model, dict.fromkeys(BUILT_IN["fewshot"].models))
+        choose("model", model, COMPOSITIONS)
         return model
 
     def decay_at(self, step: int) -> float:
