@@ -345,7 +345,7 @@ def protocols_of(records: Iterable[Record]) -> list[str]:
 
 def ablations() -> dict[str, list[str]]:
     """The names of each full model and its ablations, by the name of the full model."""
-    return {model: names for family in families().values() for model, names in family.ablations().items()}
+    return {"fsrl": ["fsrl", *(model for model in family_of("fsrl").models if model.startswith("fsrl-as"))]}
 
 
 def is_ablation(model: str) -> bool:

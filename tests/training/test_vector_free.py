@@ -16,10 +16,9 @@ from tests.training.runs import quick as quick
 from torch import Tensor
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.core.memory import Parts
 from fewlink.graph import Graph
 from fewlink.models.contract import Question
-from fewlink.models.family import NoVectors, RunState, StepResult, VectorFreeFamily
+from fewlink.models.family import NoVectors, RunState, StepResult, TrainedFamily
 from fewlink.models.run import vectors_of
 from fewlink.models.settings import ModelSettings
 from fewlink.tasks import Benchmark
@@ -75,16 +74,10 @@ class PlainLearner:
         self.weight = states[0].weights["weight"]
 
 
-class PlainFamily(VectorFreeFamily[PlainSettings]):
+class PlainFamily(TrainedFamily[PlainSettings]):
     name = "plain"
     settings = PlainSettings
     models: ClassVar[Mapping[str, str]] = {"plain": "degrees"}  # type: ignore[assignment]
-
-    def check(self, benchmark: Benchmark, settings: Any) -> None:
-        """Anything will do."""
-
-    def memory(self, graph: Graph, vectors: Any, settings: Any, *, runs: int = 1, training: bool = False) -> Parts:
-        return {}
 
     def learner(self, benchmark: Benchmark, vectors: Any, settings: Any, seeds: Sequence[int]) -> PlainLearner:
         return PlainLearner(benchmark.graph)

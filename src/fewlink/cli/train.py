@@ -281,7 +281,7 @@ def models(
     if json:
         terminal.print_json(
             [
-                {"name": name, "family": family.name, "about": about, **family.components(name)}
+                {"name": name, "family": family.name, "about": about}
                 for family in families().values()
                 for name, about in family.models.items()
             ]
@@ -290,11 +290,8 @@ def models(
     for family in families().values():
         if not family.models:
             continue
-        kinds = list(family.components(next(iter(family.models))))
-        rows = [[name, *family.components(name).values(), about] for name, about in family.models.items()]
-        terminal.print_table(["model", *kinds, "description"], rows, title=family.name)
-        if texts := family.component_texts():
-            terminal.print_table(["component", "computes"], list(map(list, texts.items())))
+        rows = [[name, about] for name, about in family.models.items()]
+        terminal.print_table(["model", "description"], rows, title=family.name)
 
 
 def _print_model(model: str, json: bool) -> None:

@@ -51,7 +51,6 @@ class NoVectors:
 
 
 SettingsT = TypeVar("SettingsT", bound=ModelSettings)
-VectorsT = TypeVar("VectorsT", bound=PretrainedVectors)
 
 
 class RunState(NamedTuple):
@@ -127,18 +126,6 @@ class Family(ABC):
     def models(self) -> Mapping[str, str]:
         """A one-line description of each model, by name."""
 
-    def components(self, model: str) -> dict[str, str]:
-        """The names of a model's components, by kind."""
-        return {}
-
-    def component_texts(self) -> dict[str, str]:
-        """A one-line description of each component, by name."""
-        return {}
-
-    def ablations(self) -> dict[str, list[str]]:
-        """The names of each full model and its ablations, by the name of the full model."""
-        return {}
-
     def recipe(self, model: str, name: str | None = None) -> Recipe[Any]:
         """The named recipe; by default the model's own, or one with default settings if it has none."""
         if self.settings is None:
@@ -171,8 +158,10 @@ class BaselineFamily(Family):
         """The scorer of a model, trained if necessary; `settings` has the family's class, or is None."""
 
 
-class TrainedFamily(Family, Generic[SettingsT, VectorsT]):
-    """Models that are meta-trained into run folders; generic in their settings and in the vectors they read.
+class TrainedFamily(Family, Generic[SettingsT]):
+    """Models that are meta-trained into run folders: a family defines its names, settings, learner and scorer.
+
+    By default its models read the graph alone. `OneTableFamily` has the methods for pretrained vectors.
 
     reads_vectors      whether the models read pretrained vectors
     side_by_side       whether several seeds train together on a GPU
@@ -185,7 +174,7 @@ class TrainedFamily(Family, Generic[SettingsT, VectorsT]):
     """
 
     settings: type[SettingsT]
-    reads_vectors: ClassVar[bool] = True
+    reads_vectors: ClassVar[bool] = False
     side_by_side: ClassVar[bool] = False
     any_graph: ClassVar[bool] = False
     several_graphs: ClassVar[bool] = False
@@ -195,18 +184,36 @@ class TrainedFamily(Family, Generic[SettingsT, VectorsT]):
     checkpoint_models: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
+    def learner(self, benchmark: Benchmark, vectors: Any, settings: SettingsT, seeds: Sequence[int]) -> Learner:
+        """The learner of runs with these seeds."""
+
+    @abstractmethod
+    def scorer(
+        self, benchmark: Benchmark, vectors: Any, settings: SettingsT, weights: dict[str, Tensor], *, run: Path
+    ) -> Scorer:
+        """The scorer of a run with these weights, on the settings' device."""
+
     def check(self, benchmark: Benchmark, settings: SettingsT) -> None:
         """Raise if the benchmark has nothing to learn from."""
 
     def training_facts(self, benchmark: Benchmark, settings: SettingsT) -> dict[str, Any]:
         """Facts besides settings, vectors and benchmark that a continued run must share."""
-        return dict(self.components(settings.model))
+        return {}
 
-    @abstractmethod
+    def memory(
+        self, graph: Graph, vectors: Any, settings: SettingsT, *, runs: int = 1, training: bool = False
+    ) -> Parts:
+        """Bytes by purpose, to train `runs` runs side by side or to answer with one."""
+        return {}
+
+    def training_memory(self, benchmark: Benchmark, vectors: Any, settings: SettingsT, *, runs: int = 1) -> Parts:
+        """Bytes by purpose, to train on all graphs that a run learns from."""
+        return self.memory(benchmark.graph, vectors, settings, runs=runs, training=True)
+
     def vectors_name(self, settings: SettingsT, wanted: Vectors, benchmark: Benchmark) -> str:
         """A folder name for pretrained vectors; settings that share vectors have the same name."""
+        return "none"
 
-    @abstractmethod
     def pretrain(
         self,
         benchmark: Benchmark,
@@ -220,40 +227,21 @@ class TrainedFamily(Family, Generic[SettingsT, VectorsT]):
         `on_epoch` makes a reporter from the title of each table.
         """
 
-    @abstractmethod
-    def open_vectors(self, folder: Path, fingerprint: str | None = None) -> VectorsT:
+    def open_vectors(self, folder: Path, fingerprint: str | None = None) -> Any:
         """The vectors in a folder."""
+        return NoVectors()
 
-    @abstractmethod
     def check_vectors(self, benchmark: Benchmark, vectors: PretrainedVectors) -> None:
         """Raise if vectors do not fit the benchmark, or may have been trained on its dev and test answers."""
+        if not isinstance(vectors, NoVectors):
+            raise FewlinkError(f"{self.name} reads no vectors: leave them out")
 
-    @abstractmethod
-    def fold_in(self, vectors: VectorsT, benchmark: Benchmark, entities: int, relations: int) -> VectorsT:
+    def fold_in(self, vectors: Any, benchmark: Benchmark, entities: int, relations: int) -> Any:
         """Vectors for an extended benchmark, which had this many entities and background relations before."""
+        return vectors
 
     def check_fold_in(self, run: Path, weights: Mapping[str, Tensor]) -> None:
         """Raise if a run with these weights cannot score entities that were added later."""
-
-    @abstractmethod
-    def memory(
-        self, graph: Graph, vectors: VectorsT, settings: SettingsT, *, runs: int = 1, training: bool = False
-    ) -> Parts:
-        """Bytes by purpose, to train `runs` runs side by side or to answer with one."""
-
-    def training_memory(self, benchmark: Benchmark, vectors: VectorsT, settings: SettingsT, *, runs: int = 1) -> Parts:
-        """Bytes by purpose, to train on all graphs that a run learns from."""
-        return self.memory(benchmark.graph, vectors, settings, runs=runs, training=True)
-
-    @abstractmethod
-    def learner(self, benchmark: Benchmark, vectors: VectorsT, settings: SettingsT, seeds: Sequence[int]) -> Learner:
-        """The learner of runs with these seeds."""
-
-    @abstractmethod
-    def scorer(
-        self, benchmark: Benchmark, vectors: VectorsT, settings: SettingsT, weights: dict[str, Tensor], *, run: Path
-    ) -> Scorer:
-        """The scorer of a run with these weights, on the settings' device."""
 
     def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
         """The scorer of one of `shipped_models` on the known graph of a benchmark."""
@@ -262,32 +250,3 @@ class TrainedFamily(Family, Generic[SettingsT, VectorsT]):
     def from_checkpoint(self, model: str, benchmark: Benchmark, file: Path, device: str) -> Prepared:
         """The scorer of one of `checkpoint_models` with the weights in a file."""
         raise FewlinkError(f"{model} has no published weights: train it")
-
-
-class VectorFreeFamily(TrainedFamily[SettingsT, NoVectors]):
-    """Models that are meta-trained into run folders and read the graph alone."""
-
-    reads_vectors = False
-
-    def vectors_name(self, settings: SettingsT, wanted: Vectors, benchmark: Benchmark) -> str:
-        return "none"
-
-    def pretrain(
-        self,
-        benchmark: Benchmark,
-        settings: SettingsT,
-        wanted: Vectors,
-        folder: Path,
-        on_epoch: Callable[[str], Reporter] | None = None,
-    ) -> None:
-        """Train nothing."""
-
-    def open_vectors(self, folder: Path, fingerprint: str | None = None) -> NoVectors:
-        return NoVectors()
-
-    def check_vectors(self, benchmark: Benchmark, vectors: PretrainedVectors) -> None:
-        if not isinstance(vectors, NoVectors):
-            raise FewlinkError(f"{self.name} reads no vectors: leave them out")
-
-    def fold_in(self, vectors: NoVectors, benchmark: Benchmark, entities: int, relations: int) -> NoVectors:
-        return vectors

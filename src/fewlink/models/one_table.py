@@ -20,12 +20,13 @@ def references_seen(vectors: Embeddings) -> int:
     return int(vectors.facts.get("with_references", 0))
 
 
-class OneTableFamily(TrainedFamily[SettingsT, Embeddings]):
+class OneTableFamily(TrainedFamily[SettingsT]):
     """Models that read one table of vectors, pretrained on the triples of a benchmark.
 
     knows_seen_references  whether the models' scorers declare that their vectors have seen references of dev and test
     """
 
+    reads_vectors = True
     knows_seen_references: ClassVar[bool] = False
 
     def vectors_name(self, settings: SettingsT, wanted: Vectors, benchmark: Benchmark) -> str:

@@ -135,22 +135,22 @@ def family_of(model: str) -> Family:
     return choose("model", model, {name: family for family in families().values() for name in family.models})
 
 
-def trained_family(model: str) -> TrainedFamily[Any, Any]:
+def trained_family(model: str) -> TrainedFamily[Any]:
     """The family of a model that is trained into a run folder."""
     return choose("model", model, {name: family for family in _trained_families() for name in family.models})
 
 
-def shipped_models() -> dict[str, TrainedFamily[Any, Any]]:
+def shipped_models() -> dict[str, TrainedFamily[Any]]:
     """The family of each model with built-in weights, by name."""
     return {model: family for family in _trained_families() for model in family.shipped_models}
 
 
-def checkpoint_models() -> dict[str, TrainedFamily[Any, Any]]:
+def checkpoint_models() -> dict[str, TrainedFamily[Any]]:
     """The family of each model that reads a file of published weights, by name."""
     return {model: family for family in _trained_families() for model in family.checkpoint_models}
 
 
-def _trained_families() -> list[TrainedFamily[Any, Any]]:
+def _trained_families() -> list[TrainedFamily[Any]]:
     from fewlink.models.family import TrainedFamily
 
     return [family for family in families().values() if isinstance(family, TrainedFamily)]

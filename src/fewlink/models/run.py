@@ -92,7 +92,7 @@ class RunConfig:
     id: str = ""
 
     @property
-    def family(self) -> TrainedFamily[Any, Any]:
+    def family(self) -> TrainedFamily[Any]:
         return trained_family(self.settings.model)
 
     @classmethod

@@ -36,7 +36,7 @@ def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) 
     wanted.write(run, id=wanted.new_id())
 
 
-def _digest_of(family: TrainedFamily[Any, Any], folder: Path) -> str | None:
+def _digest_of(family: TrainedFamily[Any], folder: Path) -> str | None:
     """The digest of the vectors in a folder; None if there are none that the family can open."""
     try:
         return str(family.open_vectors(folder).digest()) if exists(folder) else None

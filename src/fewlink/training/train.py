@@ -180,7 +180,7 @@ def _check_runs(benchmark: Benchmark, settings: ModelSettings, runs: Mapping[int
 
 
 def _pretrain(
-    family: TrainedFamily[Any, Any],
+    family: TrainedFamily[Any],
     benchmark: Benchmark,
     settings: ModelSettings,
     wanted: Vectors,

@@ -37,9 +37,6 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
     def models(self) -> Mapping[str, str]:
         return {name: composition.about for name, composition in COMPOSITIONS.items()}
 
-    def ablations(self) -> dict[str, list[str]]:
-        return {"fsrl": ["fsrl", *(name for name in COMPOSITIONS if name.startswith("fsrl-as"))]}
-
     def check(self, benchmark: Benchmark, settings: FewShotSettings) -> None:
         from fewlink.models.fsrl.learner import sampler
 

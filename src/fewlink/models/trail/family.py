@@ -13,7 +13,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.files import exists
 from fewlink.core.memory import PROGRAM, Parts
 from fewlink.graph import Graph
-from fewlink.models.family import Learner, NoVectors, Prepared, VectorFreeFamily
+from fewlink.models.family import Learner, NoVectors, Prepared, TrainedFamily
 from fewlink.models.trail.episodes import SMALLEST, relation_pairs
 from fewlink.models.trail.learner import TrailLearner, network_of
 from fewlink.models.trail.mixture import MixedScorer, Mixture
@@ -37,7 +37,7 @@ WITHOUT_NAMES = "trail-no-names"
 SettingsT = TypeVar("SettingsT", bound=TrailSettings)
 
 
-class PropagationFamily(VectorFreeFamily[SettingsT]):
+class PropagationFamily(TrainedFamily[SettingsT]):
     """Models that pass messages over the graph and are trained as TRAIL is, on one or several graphs."""
 
     any_shots = True
