@@ -19,8 +19,8 @@ from fewlink.core.errors import FewlinkError
 from fewlink.curation.store import ProjectFile
 from fewlink.graph import Graph
 from fewlink.linker import Linker, Predictions
-from fewlink.linker.complete import HEADS_PER_BATCH, first_of_heads
-from fewlink.linker.query import find_relation
+from fewlink.linker.complete import first_of_heads
+from fewlink.linker.query import HEADS_PER_BATCH, find_relation
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.reasons import MAX_REFERENCES
 from fewlink.models.contract import capabilities

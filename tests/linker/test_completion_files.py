@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.linker.complete import HEADS_PER_BATCH, answer_batches, check_out, finish, unfinished
+from fewlink.linker.complete import answer_batches, check_out, finish, unfinished
+from fewlink.linker.query import HEADS_PER_BATCH
 
 FACTS = {"relation": "r", "top": 3}
 HEADS = list(range(2 * HEADS_PER_BATCH + 5))

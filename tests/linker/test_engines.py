@@ -28,7 +28,7 @@ def linker() -> Linker:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.linker.complete.HEADS_PER_BATCH", 8)
+    monkeypatch.setattr("fewlink.linker.query.HEADS_PER_BATCH", 8)
 
 
 def completed(out: Path, engine: Engine | None = None, on_first: Callable[[], None] = lambda: None) -> bytes:

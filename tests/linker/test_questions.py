@@ -21,7 +21,7 @@ from fewlink.curation.exports import COLUMNS
 from fewlink.curation.imports import import_file
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
-from fewlink.linker.complete import answered_heads, plausible_heads
+from fewlink.linker.complete import plausible_heads
 from fewlink.linker.query import References, find_relation
 from fewlink.linker.trust import Trust
 
@@ -114,7 +114,8 @@ def test_completed_pairs_are_decided_in_a_spreadsheet(tmp_path: Path) -> None:
 
 def test_heads_without_a_known_tail_come_first() -> None:
     linker = umls()
-    answered = {linker.graph.entities[head] for head in answered_heads(linker.find_references(None, "causes")).tolist()}
+    references = linker.find_references(None, "causes")
+    answered = {linker.graph.entities[head] for head in references.answered_heads().tolist()}
     found = linker.complete(relation="causes", top=10_000, k=2)
     known = [row.head in answered for row in found]
     assert 0 < sum(known) < len(known) and known == sorted(known)

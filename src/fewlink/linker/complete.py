@@ -26,14 +26,13 @@ from fewlink.curation.exports import Row as ExportRow
 from fewlink.graph import Graph
 from fewlink.linker.predictions import Prediction, Predictions
 from fewlink.linker.probability import Calibration
-from fewlink.linker.query import References
+from fewlink.linker.query import References, batch_name, batches_of
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.tasks.candidates import by_similarity
 from fewlink.tasks.kinds import of_kind
 
 FORMAT = "fewlink-completion/2"
-HEADS_PER_BATCH = 32
 SUFFIX = ".part"
 REMEDY = "remove it to start over"
 JSON_LINES = (".jsonl", ".json", ".ndjson")
@@ -73,7 +72,7 @@ def plausible_heads(graph: Graph, references: References) -> np.ndarray:
 
     Those without a known tail come first, then the others; within each, the most similar ones come first.
     """
-    heads = answered_heads(references)
+    heads = references.answered_heads()
     relation = references.relation
     own = -1
     if relation is not None:
@@ -82,12 +81,6 @@ def plausible_heads(graph: Graph, references: References) -> np.ndarray:
     order, _ = by_similarity(graph, heads, ignored=own)
     chosen: np.ndarray = order[of_kind(graph, heads, ignored=own)[order]]
     return chosen[np.argsort(np.isin(chosen, heads), kind="stable")]
-
-
-def answered_heads(references: References) -> np.ndarray:
-    """The heads (h,) of the references and of known pairs, sorted."""
-    known = references.ids if references.relation is None else references.relation.pairs()
-    return np.union1d(references.ids[:, 0], known[:, 0])
 
 
 def unanswered_first(pairs: RankedPairs, answered: np.ndarray) -> RankedPairs:
@@ -155,17 +148,6 @@ def undecided(row: Prediction, relation: str) -> ExportRow:
         who="",
         time="",
     )
-
-
-def batches_of(heads: Sequence[int]) -> list[Sequence[int]]:
-    """Heads, some at a time, as workers take them."""
-    return [heads[begin : begin + HEADS_PER_BATCH] for begin in range(0, len(heads), HEADS_PER_BATCH)]
-
-
-def batch_name(batches: Sequence[Sequence[int]], number: int) -> str:
-    """The name of one of the batches in errors."""
-    begin = number * HEADS_PER_BATCH
-    return f"heads {begin + 1:,} to {begin + len(batches[number]):,}"
 
 
 def answer_batches(

@@ -7,31 +7,14 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
 from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, shown
-from fewlink.curation.learning import LearningScorer
 from fewlink.graph.source import GraphSource
 from fewlink.linker import saving
-from fewlink.linker.check import CheckedTriple, check
-from fewlink.linker.complete import (
-    Row,
-    answered_heads,
-    batch_name,
-    batches_of,
-    best_of_batches,
-    check_out,
-    check_probabilities,
-    digest,
-    first_of_heads,
-    plausible_heads,
-    rows_of,
-    unanswered_first,
-    write_completion,
-)
 from fewlink.linker.names import Names
 from fewlink.linker.predictions import Answers, Prediction, Predictions
 from fewlink.linker.probability import (
@@ -49,6 +32,8 @@ from fewlink.linker.query import (
     Query,
     References,
     Relation,
+    batch_name,
+    batches_of,
     candidate_ids,
     check_count,
     distinct_pairs,
@@ -61,7 +46,6 @@ from fewlink.linker.query import (
 )
 from fewlink.linker.ranking import ConstraintChoice, Constraints, RankedPairs, check_kinds, rank_tails
 from fewlink.linker.reasons import Explanation, explain_pair
-from fewlink.linker.relations import RelationFit, best_relations, described_fit
 from fewlink.linker.trust import (
     NO_PATH,
     SINGLE,
@@ -72,11 +56,14 @@ from fewlink.linker.trust import (
     measure_trust,
     no_percentages,
 )
-from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import GraphScorer, Question, Recalibration, RelationScorer, Scorer, capabilities
-from fewlink.models.run import Deployed, RunConfig
 from fewlink.tasks import Benchmark
 from fewlink.tasks.training_graph import known_graph
+
+if TYPE_CHECKING:
+    from fewlink.linker.check import CheckedTriple
+    from fewlink.linker.complete import Row
+    from fewlink.linker.relations import RelationFit
 
 QUESTIONS_KEPT = 64  # facts about the last questions: four of each
 MODELS_KEPT = 4  # each without another relation of the graph
@@ -163,6 +150,9 @@ class Linker:
         the run a larger graph, predictions use that graph; with `as_measured`, they use the graph that the run was
         measured on. Without `names`, a fitted run ignores the names of entities.
         """
+        from fewlink.models.checkpoints import load_best
+        from fewlink.models.run import Deployed, RunConfig
+
         folder = saving.fetch(run)
 
         def open_linker(place: Path) -> Any:
@@ -372,11 +362,13 @@ class Linker:
         `engine` (`fewlink.core.engine.Engine`) has workers that share the heads, by default this process; the pairs
         do not depend on it.
         """
+        from fewlink.linker import complete as completion
+
         top = check_count(top, "top")
         k = check_count(k)
         file = None if out is None else Path(out)
         if file is not None:
-            check_out(file)
+            completion.check_out(file)
         query = self.resolve(
             references,
             () if heads is None or isinstance(heads, str) else heads,
@@ -388,21 +380,22 @@ class Linker:
             across_heads=True,
         )
         if heads is None:
-            query = dataclasses.replace(query, heads=tuple(plausible_heads(self.graph, query.references).tolist()))
+            plausible = completion.plausible_heads(self.graph, query.references)
+            query = dataclasses.replace(query, heads=tuple(plausible.tolist()))
         linker = self.for_many_heads()
         trust = linker.trust(query)
         open_heads = linker.constraints(query).open_heads(np.array(query.heads, np.int32))
         if min_probability > 0:
-            check_probabilities(linker.calibration, trust)
+            completion.check_probabilities(linker.calibration, trust)
         facts = {**linker._facts(query, relation), "top": top, "k": k, "min_probability": min_probability}
         pool = linker._pool(query)
-        answered = answered_heads(query.references)
+        answered = query.references.answered_heads()
 
         def best(pairs: RankedPairs) -> RankedPairs:
             by_merit = linker.best_pairs(query, pairs, trust, len(pairs))
-            return unanswered_first(by_merit, answered).take(np.s_[:pool])
+            return completion.unanswered_first(by_merit, answered).take(np.s_[:pool])
 
-        pairs = best_of_batches(
+        pairs = completion.best_of_batches(
             open_heads.tolist(),
             functools.partial(
                 linker._completed_rows, dataclasses.replace(query, heads=(), k=k), trust, min_probability
@@ -415,17 +408,19 @@ class Linker:
             engine or Engine(),
         )
         every = dataclasses.replace(query, k=max(len(pairs), 1))
-        pairs = first_of_heads(linker.settle(every, pairs, trust), k)
-        pairs = unanswered_first(pairs, answered).take(np.s_[:top])
+        pairs = completion.first_of_heads(linker.settle(every, pairs, trust), k)
+        pairs = completion.unanswered_first(pairs, answered).take(np.s_[:top])
         predictions = linker.predictions(query, pairs, trust)
         if file is not None:
-            write_completion(file, predictions, facts, exact=exact)
+            completion.write_completion(file, predictions, facts, exact=exact)
         return predictions
 
     def _completed_rows(
         self, query: Query, trust: Trust | None, min_probability: float, heads: Sequence[int]
     ) -> list[Row]:
         """The rows of a batch of heads for `complete`, which any worker can compute."""
+        from fewlink.linker.complete import rows_of
+
         query = dataclasses.replace(query, heads=tuple(heads), across_heads=False)
         pairs = self.rank(query, trust)
         if min_probability:
@@ -434,6 +429,8 @@ class Linker:
 
     def _facts(self, query: Query, relation: str | None) -> dict[str, Any]:
         """Everything that determines the pairs of a completion: stored batches are reused only if it is the same."""
+        from fewlink.linker.complete import digest
+
         able = capabilities(self.scorer)
         heads = np.array(query.heads, np.int32)
         tails = self.candidates(query)
@@ -473,6 +470,8 @@ class Linker:
         `described` maps the name of a new relation to its references. A triple of the graph is no evidence for itself.
         `on_relation` is called with the number of described relations done.
         """
+        from fewlink.linker.relations import best_relations, described_fit
+
         head_id = self.names.find(head, "head", "head")
         tail_id = self.names.find(tail, "tail", "tail")
         fits = {}
@@ -492,6 +491,8 @@ class Linker:
 
         The workers of the `engine`, by default this process, share the relations.
         """
+        from fewlink.linker.check import check
+
         return check(self.benchmark, relation, top, on_relation, engine)
 
     # The stages of an answer
@@ -592,7 +593,7 @@ class Linker:
         self.graph.check_files()
         notes = [] if notes is None else notes
         named = None if relation is None else find_relation(self.benchmark, relation)
-        if named is not None and self.run is not None and named.name in RunConfig.read(self.run).benchmark["train"]:
+        if named is not None and named.name in self._trained_relations():
             notes.append(f"the model was trained on {named.name}: it does better there than on a new relation")
         if pairs is None and named is None:
             raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")
@@ -617,6 +618,15 @@ class Linker:
         if count < len(distinct):
             notes.append(f"{self.scorer.name} reads the first {count} of {len(distinct)} references")
         return References(distinct, named)
+
+    def _trained_relations(self) -> Sequence[str]:
+        """The relations that the run was trained on."""
+        if self.run is None:
+            return ()
+        from fewlink.models.run import RunConfig
+
+        trained: list[str] = RunConfig.read(self.run).benchmark["train"]
+        return trained
 
     def _known_pairs(self, relation: Relation, shots: int | None, given: int) -> list[tuple[int, int]]:
         """The known pairs of a relation that are references beside the `given` ones: the first `shots`."""
@@ -729,6 +739,8 @@ class Linker:
         model = self.model_for(references)
         if not references.rejected:
             return model
+        from fewlink.curation.learning import LearningScorer
+
         return LearningScorer(model, known_graph(self.benchmark), references.ids, references.rejected_ids)
 
     def rank_batch(self, queries: Sequence[Query], trust: Trust | None = None) -> list[RankedPairs]:
@@ -892,7 +904,7 @@ class Linker:
         relation = query.references.relation
         if relation is None or not relation.in_graph or len(query.heads) < MANY_HEADS:
             return []
-        without = len(np.setdiff1d(query.heads, answered_heads(query.references)))
+        without = len(np.setdiff1d(query.heads, query.references.answered_heads()))
         if 2 * without <= len(query.heads):
             return []
         one, end = ("tail", "head") if query.inverse else ("head", "tail")

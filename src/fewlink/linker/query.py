@@ -19,6 +19,7 @@ from fewlink.tasks import Benchmark, Task, candidates_of
 from fewlink.tasks.candidates import likely_tails, open_candidates
 
 BY_HEAD = frozenset({"irreflexive", "types", "none"})  # constraints under which no predicted pair rules out another
+HEADS_PER_BATCH = 32  # that a worker ranks at a time
 CANDIDATE_WORDS = ("open", "full", "all")  # any other text names a type
 Pairs = Iterable[tuple[str, str]]
 Choice = str | Iterable[str] | Callable[[str], bool] | None
@@ -139,6 +140,11 @@ class References:
     def may_be_tails(self, head: int, candidates: np.ndarray) -> np.ndarray:
         """Whether each candidate (c,) was not rejected for this head."""
         return ~np.isin(candidates, self.rejected_ids[self.rejected_ids[:, 0] == head, 1])
+
+    def answered_heads(self) -> np.ndarray:
+        """The heads (h,) of the references and of known pairs, sorted."""
+        known = self.ids if self.relation is None else self.relation.pairs()
+        return np.union1d(self.ids[:, 0], known[:, 0])
 
     def known_tails(self, head: int) -> np.ndarray:
         """The known tails (m,) of a head in the references and in the relation."""
@@ -390,3 +396,14 @@ def logits_of(probabilities: np.ndarray) -> np.ndarray:
     """The logits (n,) of probabilities (n,)."""
     clipped = np.clip(probabilities, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
     return np.asarray(np.log(clipped / (1 - clipped)))
+
+
+def batches_of(heads: Sequence[int]) -> list[Sequence[int]]:
+    """Heads, some at a time, as workers take them."""
+    return [heads[begin : begin + HEADS_PER_BATCH] for begin in range(0, len(heads), HEADS_PER_BATCH)]
+
+
+def batch_name(batches: Sequence[Sequence[int]], number: int) -> str:
+    """The name of one of the batches in errors."""
+    begin = number * HEADS_PER_BATCH
+    return f"heads {begin + 1:,} to {begin + len(batches[number]):,}"

@@ -18,23 +18,23 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra
 from fewlink.core.files import is_folder_of, new_folder, read_folder, write_bytes
 from fewlink.core.words import listed
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 from fewlink.graph.source import GraphSource
-from fewlink.models import run as run_folder
-from fewlink.models.checkpoints import load_best, save_best
 from fewlink.models.contract import GraphScorer, Scorer
 from fewlink.models.folder import BENCHMARK, CALIBRATION, EMBEDDINGS, check_complete, read_consistently
-from fewlink.models.run import Deployed, RunConfig, is_run, open_run, runs_in, vectors_of
 from fewlink.tasks import CATALOGUE, Benchmark, open_benchmark
 from fewlink.tasks.benchmark import FORMAT as BENCHMARK_FORMAT
 from fewlink.tasks.catalogue import check_source, open_graph
 from fewlink.tasks.nell_layout import is_layout
 from fewlink.tasks.training_graph import known_graph
+
+if TYPE_CHECKING:
+    from fewlink.models.run import Deployed
 
 FORMAT = "fewlink-pretrained/1"
 CARD = "README.md"
@@ -92,7 +92,11 @@ def is_model(source: str | Path) -> bool:
     if str(source).startswith(HUB):
         return True
     folder = Path(source)
-    return is_folder_of(folder, FORMAT) or (os.path.isdir(folder) and (is_run(folder) or bool(runs_in(folder))))
+    if not os.path.isdir(folder):
+        return is_folder_of(folder, FORMAT)
+    from fewlink.models.run import is_run, runs_in
+
+    return is_folder_of(folder, FORMAT) or is_run(folder) or bool(runs_in(folder))
 
 
 def check_not_saved(folder: Path) -> None:
@@ -117,6 +121,7 @@ def answered_graph(source: GraphSource) -> Benchmark:
     check_options(source, trained)
     if not trained:
         return graph_of(source)
+    from fewlink.models.run import Deployed
 
     def open_deployed(place: Path) -> Benchmark:
         deployed = Deployed.open(place)
@@ -141,17 +146,19 @@ def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> B
 
     Raises if `bench` names another benchmark.
     """
+    from fewlink.models import run as runs
+
     if isinstance(bench, Benchmark):
         return bench
     if is_folder_of(folder, FORMAT):
         benchmark = open_benchmark(bench or folder / BENCHMARK)
-    elif is_run(folder):
-        benchmark = run_folder.benchmark_of(folder, bench)
+    elif runs.is_run(folder):
+        benchmark = runs.benchmark_of(folder, bench)
     else:
-        if several := runs_in(folder):
+        if several := runs.runs_in(folder):
             raise InputError(folder, f"holds {len(several)} runs: choose one, such as {several[0]}")
         raise InputError(folder, "is not a training run: make one with fewlink train or fewlink fit")
-    known = RunConfig.read(folder).benchmark
+    known = runs.RunConfig.read(folder).benchmark
     if bench is not None and known["fingerprint"] not in (benchmark.fingerprint, *benchmark.extended_from):
         raise InputError(
             folder,
@@ -168,6 +175,8 @@ def open_scorer(
 
     If the model reads names, they are evidence unless `names` is False.
     """
+    from fewlink.models.run import open_run
+
     scorer = deployed.scorer(run, device=device) if deployed else open_run(run, benchmark, device=device)
     if not names and isinstance(scorer, GraphScorer):
         return scorer.without_names()
@@ -214,6 +223,9 @@ def save(run: Path, benchmark: Benchmark, folder: Path, *, place: str = "", lice
 
     The card says how to load the model from `place`, by default its folder.
     """
+    from fewlink.models.checkpoints import load_best, save_best
+    from fewlink.models.run import Deployed, RunConfig, vectors_of
+
     if folder.resolve() == run.resolve():
         raise FewlinkError(f"{folder} is the run itself: choose another folder")
 
@@ -297,6 +309,8 @@ def _saved_card(run: Path, benchmark: Benchmark, place: str, license: str) -> st
     if (run / CARD).is_file():
         text = (run / CARD).read_text("utf-8")
     else:
+        from fewlink.models.run import RunConfig
+
         model = RunConfig.read(run).settings.model
         graph = benchmark.graph
         tasks = [task for split in ("dev", "test", "train") for task in benchmark.split(split)]

@@ -19,7 +19,7 @@ import torch
 from fewlink.core.errors import UnknownName
 from fewlink.curation.store import Decision
 from fewlink.linker import Linker
-from fewlink.linker.complete import answered_heads, plausible_heads
+from fewlink.linker.complete import plausible_heads
 from fewlink.linker.probability import adjustment_of
 from fewlink.linker.query import Adjustment, Query, References
 from fewlink.linker.ranking import RankedPairs
@@ -399,7 +399,7 @@ class Service:
         shown = predictions.trust is not None and predictions.trust.shown
         ends = (pairs.tails, pairs.heads) if query.inverse else (pairs.heads, pairs.tails)
         shared = shared_names(self.linker, *ends)
-        answered = np.intersect1d(pairs.heads, answered_heads(query.references))
+        answered = np.intersect1d(pairs.heads, query.references.answered_heads())
         return {
             "predictions": [{**row, **own} for row, own in zip(predictions.to_dicts(), shared, strict=True)],
             "notes": notes,
