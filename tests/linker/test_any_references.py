@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -248,19 +248,6 @@ def test_every_accepted_pair_of_a_project_is_a_reference(tmp_path: Path) -> None
     assert {*read.pairs, *linker.find_references(None, "causes").pairs} < set(union.pairs)
     assert len(linker.predict(heads="bird", k=3)) == 3
     assert_completed_as_asked(linker, None)
-
-
-def test_a_task_is_read_once_for_many_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    linker = Linker(umls().benchmark, umls().scorer)
-    model = linker.model_for(linker.find_references(None, "affects"))
-    read: list[int] = []
-    own: Callable[[Sequence[np.ndarray]], object] = model.read_tasks  # type: ignore[attr-defined]
-    monkeypatch.setattr(model, "read_tasks", lambda tasks: read.extend(map(len, tasks)) or own(tasks))
-    heads = [linker.graph.entities[place] for place in range(40)]
-    linker.predict(heads=heads, relation="affects")
-    linker.complete(relation="affects", heads=heads)
-    linker.predict(heads=heads[0], relation="affects")
-    assert read == [len(pairs_of(linker, "affects"))]
 
 
 def test_each_head_keeps_its_first_pairs() -> None:

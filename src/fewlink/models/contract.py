@@ -119,9 +119,6 @@ class Reasons:
     entities    the entities of each path, from the head or an end of a reference to the tail; without them, a path
                 stands for all paths from head to tail along its relations
     measured    whether the contributions of shares, paths and references are losses of score without each
-    together    the loss of score without all paths
-    at_tail     if no path from the head contributes: (relation as seen from the tail, edges, loss of score without
-                them) of the most important edges of the tail
     names       ("head", head, contribution of its name's likeness) and ("reference", tail of a reference, …)
 
     Relation 2R is that of the references, and 2R + 1 its inverse.
@@ -137,8 +134,6 @@ class Reasons:
     visible: np.ndarray | None = None
     entities: Sequence[tuple[int, ...]] = ()
     measured: bool = False
-    together: float | None = None
-    at_tail: Sequence[tuple[int, int, float]] = ()
     names: Sequence[tuple[str, int, float]] = ()
 
 
