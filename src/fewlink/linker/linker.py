@@ -743,28 +743,6 @@ class Linker:
 
         return LearningScorer(model, known_graph(self.benchmark), references.ids, references.rejected_ids)
 
-    def rank_batch(self, queries: Sequence[Query], trust: Trust | None = None) -> list[RankedPairs]:
-        """`rank` for several queries of one `Query.batch_key`, in one call: their heads are scored together."""
-        first = queries[0]
-        deepest = max(queries, key=lambda query: query.k)
-        if first.across_heads:
-            pairs = self.rank(deepest, trust)
-            return [pairs.take(np.arange(min(self._pool(query), len(pairs)))) for query in queries]
-        heads = tuple(dict.fromkeys(head for query in queries for head in query.heads))
-        pairs = self.rank(dataclasses.replace(deepest, heads=heads), trust)
-        begins = np.flatnonzero(np.diff(pairs.heads, prepend=-1))  # the rows of a head are consecutive
-        rows = dict(zip(pairs.heads[begins].tolist(), np.split(np.arange(len(pairs)), begins[1:]), strict=False))
-        no_rows = np.zeros(0, np.int64)
-        keep_all = self.constraints(first).between_pairs
-        results = []
-        for query in queries:
-            chosen = [no_rows]
-            for head in query.heads:
-                of_head = rows.get(head, no_rows)
-                chosen.append(of_head if keep_all else of_head[: query.k])
-            results.append(pairs.take(np.concatenate(chosen)))
-        return results
-
     def settle(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> RankedPairs:
         """Apply constraints between pairs; if `across_heads`, keep the k best pairs of all heads.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,7 +18,6 @@ from fewlink.linker.names import Names
 from fewlink.tasks import Benchmark, Task, candidates_of
 from fewlink.tasks.candidates import likely_tails, open_candidates
 
-BY_HEAD = frozenset({"irreflexive", "types", "none"})  # constraints under which no predicted pair rules out another
 HEADS_PER_BATCH = 32  # that a worker ranks at a time
 CANDIDATE_WORDS = ("open", "full", "all")  # any other text names a type
 Pairs = Iterable[tuple[str, str]]
@@ -224,30 +223,6 @@ class Query:
     def part(self, heads: Sequence[int]) -> Query:
         """The query for some of its heads. `Linker.rank` keeps as many tails of each head as the whole query needs."""
         return dataclasses.replace(self, heads=tuple(heads), heads_in_all=self.competing_heads)
-
-    @property
-    def by_head(self) -> bool:
-        """Whether the ranking of each head depends on no other head of the query."""
-        return not self.across_heads and set(self.constraints) <= BY_HEAD
-
-    @property
-    def ranking_key(self) -> Hashable:
-        """A key for rankings: if two queries are `by_head`, and their keys are equal, each head has one ranking."""
-        return self.references, self.candidates, self.exclude_known, self.constraints, self.k
-
-    @property
-    def batch_key(self) -> Hashable:
-        """A key for batching: queries with equal keys differ only in heads and k, so `Linker.rank_batch` takes them."""
-        return (
-            self.references,
-            self.candidates,
-            self.exclude_known,
-            self.constraints,
-            self.across_heads,
-            self.adjustment,
-            self.answered,
-            None if self.by_head else self.heads,
-        )
 
 
 def find_relation(benchmark: Benchmark, name: str) -> Relation:
