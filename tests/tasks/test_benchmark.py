@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
-from fewlink.tasks import SPLITS, Benchmark, open_benchmark
+from fewlink.tasks import SPLITS, Benchmark
 from fewlink.tasks.benchmark import sorted_pairs
 
 GRAPH = graph_of("a r b", "b r c", "c q d")
@@ -119,12 +119,3 @@ def test_a_manifest_without_its_facts_is_an_error(tmp_path: Path, fact: str) -> 
     path.write_text(path.read_text().replace(f'"{fact}"', f'"{fact}s"', 1))
     with pytest.raises(InputError):
         Benchmark.open(tmp_path / "b")
-
-
-def test_a_fold_moves_train_relations_to_dev_and_changes_no_other() -> None:
-    benchmark = open_benchmark("umls")
-    folded = benchmark.with_fold(1, 5)
-    moved = [t.name for t in benchmark.tasks["train"]][1::5]
-    assert [t.name for t in folded.tasks["dev"]] == [t.name for t in benchmark.tasks["dev"]] + moved
-    assert not set(moved) & {t.name for t in folded.tasks["train"]}
-    assert folded.tasks["test"] is benchmark.tasks["test"]

@@ -82,13 +82,6 @@ class Benchmark(Memo):
         """The task of a relation, in any split."""
         return choose("task relation", name, {t.name: t for tasks in self.tasks.values() for t in tasks})
 
-    def with_fold(self, index: int, count: int) -> Benchmark:
-        """A copy with every count-th train relation moved to dev, which gives more relations to choose settings on."""
-        train = list(self.tasks["train"])
-        moved = train[index::count]
-        kept = [t for t in train if t not in moved]
-        return Benchmark(self.name, self.graph, {**self.tasks, "train": kept, "dev": [*self.tasks["dev"], *moved]})
-
     @functools.cached_property
     def fingerprint(self) -> str:
         """The sha256 of the graph and all tasks, by which records identify their data."""
