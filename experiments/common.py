@@ -111,6 +111,18 @@ class Experiment:
         """The benchmark, which is opened when something has to be measured."""
         return open_benchmark(self.name)
 
+    @functools.cached_property
+    def is_here(self) -> bool:
+        """Whether the benchmark is on this machine; without it, stored records are shown, and that is said."""
+        try:
+            _ = self.benchmark
+        except FewlinkError as problem:
+            if not select(self.store.records, benchmark=self.name):
+                raise
+            tell(f"nothing is measured, these are the stored records: {problem}")
+            return False
+        return True
+
     def chosen(self, models: Sequence[str]) -> list[str]:
         """The models of the experiment that the user asked for, by default all."""
         for model in self.models or ():
@@ -159,7 +171,7 @@ class Experiment:
         }
         missing = {seed: [each for each in wanted if (*each, seed) not in stored] for seed in seeds}
         missing = {seed: protocols for seed, protocols in missing.items() if protocols}
-        if not missing:
+        if not missing or not self.is_here:
             return
         shots = wanted[0][1]
         tell(f"{model}, K = {shots}, seeds {', '.join(map(str, missing))}")

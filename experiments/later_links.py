@@ -424,7 +424,8 @@ def missing(
     settings = [Setting(ALL, 0), *(Setting(count, draw) for count in shots for draw in range(1, draws + 1))]
     for model in models:
         if model in PUBLISHED and model not in names:
-            tell(f"skipping {model}: give its weights with --checkpoint FILE")
+            if not any(name.startswith(model) for name, _, _ in stored):
+                tell(f"skipping {model}: give its weights with --checkpoint FILE")
             continue
         name = names.get(model, model)
         for setting in settings:

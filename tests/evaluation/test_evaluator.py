@@ -15,9 +15,9 @@ from tests.conftest import benchmark_of, graph_of, id_graph, id_triples, task_of
 
 from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra, ScoreError
-from fewlink.evaluation import Protocol, TaskRanks, evaluate, evaluator, rank_split, rank_task
+from fewlink.evaluation import Protocol, TaskRanks, evaluate, rank_task
 from fewlink.graph import Graph
-from fewlink.models.baselines import LEARNING_FREE, learning_free
+from fewlink.models.baselines import learning_free
 from fewlink.models.contract import Question
 from fewlink.tasks import PROTOCOLS, Task, candidates_of, likely_tails, open_benchmark
 
@@ -181,38 +181,11 @@ def test_a_true_tail_outside_a_closed_range_raises() -> None:
         rank_task(GRAPH, By(lambda h, c: c), task, Protocol(shots=1))
 
 
-@pytest.mark.parametrize("name", LEARNING_FREE)
-@pytest.mark.parametrize("candidates", PROTOCOLS)
-def test_ranks_do_not_depend_on_the_number_of_scores_in_memory(
-    name: str, candidates: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    benchmark, protocol = open_benchmark("umls"), Protocol(candidates=candidates, draw=1)
-    scorer = learning_free(name, benchmark.graph)
-    whole = rank_split(benchmark, scorer, protocol)
-    for size in (1, 300):
-        monkeypatch.setattr(evaluator, "MAX_SCORES", size)
-        parts = rank_split(benchmark, scorer, protocol)
-        assert by_query(parts) == by_query(whole)
-
-
-@pytest.mark.parametrize("name", LEARNING_FREE)
-def test_ranks_do_not_depend_on_how_heads_are_batched(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    benchmark = open_benchmark("umls")
-    scorer = learning_free(name, benchmark.graph)
-    whole = evaluate(benchmark, scorer)
-    for size in (1, 3):
-        monkeypatch.setattr(evaluator, "HEADS_PER_BATCH", size)
-        batched = evaluate(benchmark, scorer)
-        assert by_query(batched.tasks) == by_query(whole.tasks)
-        assert batched.relations() == whole.relations() and batched.metrics() == whole.metrics()
-
-
 @pytest.mark.slow
-def test_two_processes_give_the_metrics_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_give_the_metrics_of_one() -> None:
     tasks = [task_of([(h, t) for h in range(5) for t in range(h % 2, 5, 2)], range=range(5), name=n) for n in "xy"]
     benchmark = benchmark_of(GRAPH, test=tasks)
     scorer = learning_free("rules", GRAPH)
-    monkeypatch.setattr(evaluator, "HEADS_PER_BATCH", 2)
     one, two = (evaluate(benchmark, scorer, engine=engine) for engine in (None, Engine("processes:2", seconds_here=0)))
     assert by_query(one.tasks) == by_query(two.tasks)
     assert one.metrics() == two.metrics()

@@ -84,6 +84,12 @@ def test_wiki_one_is_not_measured_without_its_files(script: Script) -> None:
     assert "| *wiki-one, as published* | *4,838,244* |" in done.out
 
 
+def test_without_the_data_stored_records_are_shown(script: Script) -> None:
+    done = script("overall")
+    assert done.code == 0 and "| trail | full |" in done.out
+    assert "nell-one" in done.err
+
+
 @pytest.mark.parametrize(
     ("words", "token"),
     [

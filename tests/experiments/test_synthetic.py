@@ -15,8 +15,7 @@ from fewlink.tasks import SPLITS, Benchmark, open_benchmark
 from fewlink.tasks.catalogue import CATALOGUE
 from fewlink.tasks.nell_layout import read_layout
 from synthetic import LIKE, generate, shape_of
-from synthetic.graph import BITS, CodeMap, Population, falling_sizes, generate_graph
-from synthetic.tasks import Planter
+from synthetic.graph import BITS, generate_graph
 
 ENTITIES, TRIPLES = 3000, 12_000
 FILES = ["path_graph", *(f"{s}_tasks.json" for s in SPLITS), "ent2ids", "relation2ids", "rel2candidates.json"]
@@ -92,11 +91,6 @@ def test_the_default_size_is_the_published_one(like: str) -> None:
     assert shape.pairs == (50, 500)
 
 
-def test_one_number_determines_the_other_in_proportion() -> None:
-    assert shape_of("nell-one", entities=6854).triples == 18_109
-    assert shape_of("nell-one", triples=18_111).entities == 6854
-
-
 @pytest.mark.parametrize("like", LIKE)
 def test_the_smallest_and_the_densest_graph_are_generated(like: str, tmp_path: Path) -> None:
     for entities, triples in ((500, 2000), (2000, 2000), (500, 10_000)):
@@ -129,36 +123,6 @@ def test_distributions_have_heavy_tails(benchmarks: dict[str, Benchmark], like: 
     degrees = np.sort(graph.degrees)[::-1]
     assert degrees[: ENTITIES // 100].sum() > 0.15 * degrees.sum()
     assert np.median(degrees) <= degrees.mean() / 1.5
-
-
-def test_sizes_decrease_and_sum_to_the_total() -> None:
-    sizes = falling_sizes(1000, 10, 1)  # 10 each, the rest by (1 - ρ) / √ρ: 4.25 : 2.19 : 1.5 : … : 0.05
-    assert sizes.sum() == 1000
-    assert sizes.tolist() == sorted(sizes, reverse=True)
-    assert sizes[0] == pytest.approx(10 + 900 * 4.25 / 11.36, abs=3)
-    assert sizes[-1] == pytest.approx(10 + 900 * 0.05 / 11.36, abs=3)
-
-
-def test_a_code_map_can_be_inverted() -> None:
-    codes = np.arange(1 << BITS, dtype=np.uint8)
-    for signs, swap in ((0b1001, True), (0b0001, False)):
-        map_ = CodeMap(signs, swap)
-        assert sorted(map_(codes)) == codes.tolist()
-        assert np.array_equal(map_(map_(codes), back=True), codes)
-    assert CodeMap(0b0001, True)(np.array([0b1000], np.uint8)).tolist() == [0b0101]
-
-
-def test_drawn_entities_have_the_given_type_and_code() -> None:
-    population, rng = Population.of(20_000, 12, seed=0), np.random.default_rng(0)
-    types = rng.integers(12, size=5000)
-    codes = rng.integers(1 << BITS, size=5000).astype(np.uint8)
-    drawn = population.draw(rng, types, codes, skew=3)
-    assert np.array_equal(population.types[drawn], types)
-    unseen = BITS - population.bits[types]
-    assert np.array_equal(population.codes[drawn] >> unseen, codes >> unseen)
-
-
-# learnable
 
 
 def test_neighbours_predict_the_code_of_an_entity() -> None:
@@ -238,11 +202,3 @@ def test_an_existing_folder_is_an_error_and_stays_the_same(folders: dict[str, Pa
     with pytest.raises(FewlinkError, match="exists"):
         generate(folders["nell-one"], "nell-one", ENTITIES, TRIPLES)
     assert contents(folders["nell-one"]) == before
-
-
-def test_no_path_is_planted_twice() -> None:
-    planter = Planter(generate_graph(ENTITIES, TRIPLES, 16, 40, seed=3), seed=3)
-    rules = [planter.plant(number, 1, 40).rule for number in range(60)]
-    paths = [tuple(rule["path"]) for rule in rules if rule["kind"] == "path"]
-    assert len(paths) > 5 and len(set(paths)) == len(paths)
-    assert any(rule["kind"] == "codes" for rule in rules)  # if there is no new path

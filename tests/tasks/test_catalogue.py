@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -196,25 +195,6 @@ def test_a_failed_download_is_an_error_that_says_what_else_to_do(monkeypatch: py
     monkeypatch.setattr(pooch, "retrieve", offline)
     with pytest.raises(FewlinkError, match=r"https.*no network.*--from PATH"):
         fetch_benchmark("nell-one")
-
-
-def test_a_download_has_the_permissions_of_other_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pooch = pytest.importorskip("pooch")
-
-    def retrieve(address: str, known: str | None, fname: str, path: Path, progressbar: bool) -> str:
-        path.mkdir()
-        (path / fname).touch(0o600)
-        return str(path / fname)
-
-    monkeypatch.setattr(pooch, "retrieve", retrieve)
-    before = os.umask(0o027)
-    try:
-        with pytest.raises(InputError):  # it is empty
-            fetch_benchmark("nell-one", home=tmp_path)
-    finally:
-        os.umask(before)
-    (file,) = (tmp_path / "downloads").iterdir()
-    assert file.stat().st_mode & 0o777 == 0o640
 
 
 def test_every_entry_of_the_catalogue_is_described() -> None:

@@ -242,27 +242,11 @@ def test_tasks_too_small_for_an_episode_are_an_error() -> None:
         EpisodeSampler([], 3, shots=1)
 
 
-@pytest.mark.parametrize(
-    ("options", "widest"),
-    [
-        ({"batch": 1, "negatives": 1}, 4),  # the pairs of the larger task
-        ({"batch": 3, "negatives": 1}, 6),  # the two ends of each query
-        ({"batch": 3, "negatives": 5}, 15),  # the negatives
-        ({"shots": 3, "batch": 1}, 6),  # the two ends of each reference
-    ],
-)
-def test_the_number_of_episodes_at_once_is_limited_by_memory(
-    options: dict[str, int], widest: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tasks = [task_of([(h, h + 1) for h in range(count)], range=range(10)) for count in (4, 4)]
-    options = {"shots": 1} | options
-    assert EpisodeSampler(tasks, 10, seeds=[0, 1], **options).at_once == 2**23 // (2 * widest)
-    assert EpisodeSampler(tasks * 20, 10, **options).at_once == 2**23 // 40  # the tasks, in the order of their pass
-    monkeypatch.setattr("fewlink.tasks.episodes.MAX_ELEMENTS", 100)
-    sampler = EpisodeSampler(tasks, 10, seeds=[0, 1], **options)
-    assert max(x.numel() for x in sampler(torch.arange(sampler.at_once))) <= 100
-    monkeypatch.setattr("fewlink.tasks.episodes.MAX_ELEMENTS", 1)
-    assert EpisodeSampler(tasks, 10, **options).at_once == 1  # at least one
+def test_fewer_episodes_are_drawn_at_once_if_each_is_larger() -> None:
+    tasks = [task_of([(h, h + 1) for h in range(4)], range=range(10))]
+    few = EpisodeSampler(tasks, 10, shots=1, batch=512, negatives=64)
+    many = EpisodeSampler(tasks, 10, shots=1, batch=2)
+    assert 1 <= few.at_once < many.at_once
 
 
 def test_the_package_imports_without_torch() -> None:

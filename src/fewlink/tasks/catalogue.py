@@ -294,21 +294,12 @@ def _download(name: str, entry: Entry, home: Path) -> Path:
     known = f"sha256:{entry.sha256}" if entry.sha256 else None
     try:
         file = pooch.retrieve(entry.address, known, fname=f"{name}.tar.gz", path=home / "downloads", progressbar=False)
-        return _readable(Path(file))
+        return Path(file)
     except (OSError, ValueError) as error:
         raise FewlinkError(
             f"{name} could not be downloaded from {entry.address} ({error}): if you have the folder or archive, "
             f"run fewlink data get {name} --from PATH"
         ) from None
-
-
-def _readable(file: Path) -> Path:
-    """Give a download the permissions of any new file: pooch makes it readable by its owner alone."""
-    probe = file.with_name(f".{file.name}.mode")
-    probe.touch()
-    file.chmod(probe.stat().st_mode)
-    probe.unlink()
-    return file
 
 
 def _differences(entry: Entry, benchmark: Benchmark) -> list[str]:
