@@ -121,8 +121,6 @@ def mcp(graph: AskedGraph) -> None:
         import mcp.server.mcpserver  # noqa: F401
     except ImportError:
         raise MissingExtra("fewlink mcp", "mcp") from None
-    import anyio
+    from fewlink.bridges.mcp_server import make_server
 
-    from fewlink.bridges.mcp_server import make_server, run_stdio
-
-    anyio.run(run_stdio, make_server(graph.open()))
+    make_server(graph.open()).run("stdio")
