@@ -78,7 +78,7 @@ def main() -> None:
             browser.look(PICTURES / "page.png", 1240, 1000, LIGHT)
 
             browser.resize(1240, 780, LIGHT)
-            browser.run("document.querySelector('.drawing button:last-child').click()")
+            browser.run("document.querySelector('.reasons .explore').click()")
             browser.until(lambda: browser.texts(".neighbours section"), 60)
             browser.look(PICTURES / "page-graph.png", 1240, 780, LIGHT)
 

@@ -11,6 +11,7 @@ import pytest
 from tests.server.browser import CHROMIUM, DRIVER, Browser
 from tests.server.servers import on_a_port, small
 
+from fewlink.bridges import openrefine
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
 from fewlink.server.security import loopback_hosts
@@ -43,9 +44,7 @@ def refine() -> Iterator[str]:
 
 
 def test_a_page_of_this_machine_reconciles_suggests_and_shows_previews(refine: str) -> None:
-    app = make_app(
-        small(), ServerSettings(hosts=loopback_hosts("127.0.0.1")), extensions=["fewlink.bridges.openrefine:install"]
-    )
+    app = make_app(small(), ServerSettings(hosts=loopback_hosts("127.0.0.1")), extensions=[openrefine.install])
     with on_a_port(app) as (address, _), Browser() as browser:
         browser.open(refine)
         manifest = browser.run(FETCH, f"{address}/reconcile")

@@ -85,9 +85,6 @@ def states(browser: Browser, address: str, size: tuple[int, int], theme: str) ->
     browser.press("e")
     browser.until(lambda: browser.texts(".shares dt"))
     yield "a list with reasons"
-    browser.click(".drawing button")
-    yield "the enlarged drawing"
-    browser.press("Escape")
     browser.focus(".row")
     browser.press("a")
     browser.until(lambda: browser.run("return document.querySelector('#new-project').open"))
@@ -177,12 +174,3 @@ def test_what_matters_is_in_view_without_scrolling(browser: Browser, address: st
     browser.run("document.querySelector('[name=view][value=decide]').click()")
     browser.until(lambda: browser.texts("#card h3"))
     assert browser.run(inside, "#card h3")
-
-
-def test_readers_who_want_no_motion_see_none(browser: Browser, address: str) -> None:
-    durations = "return ['.row', '.bar i'].map(one => getComputedStyle(document.querySelector(one)).transitionDuration)"
-    for preference, moves in (("reduce", False), ("no-preference", True)):
-        browser.resize(1280, 900, [("prefers-reduced-motion", preference)])
-        visit(browser, address, project=1, heads='["alga"]')
-        browser.until(lambda: browser.texts(".row"))
-        assert all((duration != "0s") == moves for duration in browser.run(durations))

@@ -1,12 +1,11 @@
-// The reasons of a prediction: one sentence and a drawing; unfolded, the score as a sum, and in words what these do not
-// show.
+// The reasons of a prediction: a drawing of the best paths; unfolded, all paths as text and the score as a sum.
 
 import { call } from "./api.js";
-import { $, element } from "./dom.js";
+import { element } from "./dom.js";
 import { relationName } from "./form.js";
 import { showNeighbourhood } from "./neighbourhood.js";
-import { drawPaths } from "./paths.js";
-import { formatScore, formatSigned, pathText, stepText } from "./text.js";
+import { reasonsDrawing } from "./reasons-drawing.js";
+import { formatScore, formatSigned } from "./text.js";
 
 const shown = new WeakMap(); // reasons by the element that shows them
 
@@ -36,51 +35,28 @@ function showReasons(container) {
 let unfolded = false; // whether details are shown, for this pair and the next
 
 function reasonElements(reasons, width) {
-  const drawing = drawPaths(reasons, { relation: relationName(), width });
-  const title = titleOf(reasons, drawing);
-  const elements = [element("p", { class: "lead" }, reasons.sentences[0])];
-  if (drawing.picture) {
-    const onclick = () => enlarge(reasons, title);
-    const explore = () => showNeighbourhood(reasons.head.id, reasons);
-    const buttons = [
-      element("button", { type: "button", class: "quiet", onclick }, "Enlarge"),
-      element("button", { type: "button", class: "quiet", onclick: explore }, "Explore the graph"),
-    ];
-    elements.push(element("h4", {}, title));
-    elements.push(element("div", { class: "drawing" }, drawing.picture, ...buttons));
+  const { parts, paths, notes, lines, score } = reasons;
+  const drawing = reasonsDrawing(reasons, relationName(), width);
+  if (!drawing) return [lineList(lines.length ? lines : ["The graph has no path between them."])];
+  const onclick = () => showNeighbourhood(reasons.head.id, reasons);
+  const explore = element("button", { type: "button", class: "quiet explore", onclick }, "Explore the graph");
+  const elements = [drawing, ...(notes.length ? [lineList(notes)] : []), explore];
+  const inWords = paths.length ? paths.map((path) => path.text + remark(path, reasons)) : lines;
+  const details = [element("h4", {}, "In words"), lineList(inWords)];
+  if (Object.keys(parts).length) {
+    details.push(element("h4", {}, `The score of ${formatScore(score)} is the sum of`), bars(parts));
   }
-  const details = detailElements(reasons, drawing);
-  if (details.length) {
-    const fold = element("details", {}, element("summary", {}, "Details"), ...details);
-    fold.open = unfolded;
-    fold.addEventListener("toggle", () => (unfolded = fold.open));
-    elements.push(fold);
-  }
-  return elements;
+  const fold = element("details", {}, element("summary", {}, "Details"), ...details);
+  fold.open = unfolded;
+  fold.addEventListener("toggle", () => (unfolded = fold.open));
+  return [...elements, fold];
 }
 
-function detailElements(reasons, drawing) {
-  const elements = [];
-  if (Object.keys(reasons.parts).length) {
-    const title = `The score of ${formatScore(reasons.score)} is the sum of`;
-    elements.push(element("h4", {}, title), bars(reasons.parts));
-  }
-  const sentences = otherSentences(reasons, drawing);
-  if (sentences.length) {
-    const items = sentences.map((text) => element("li", {}, text));
-    elements.push(element("h4", {}, "In words"), element("ul", { class: "sentences" }, ...items));
-  }
-  return elements;
-}
+const remark = ({ alike }, { compared }) =>
+  alike ? ` · ${alike} of ${compared} references alike` : "";
 
-function titleOf(reasons, { paths }) {
-  if (paths.length) {
-    return reasons.measured ? "Paths that support the score" : "Paths like those of the references";
-  }
-  return reasons.shared
-    ? "What the tail shares with the references’ tails"
-    : "Neighbours with the most attention";
-}
+const lineList = (lines) =>
+  element("ul", { class: "lines" }, ...lines.map((line) => element("li", {}, line)));
 
 function bars(shares) {
   const values = Object.values(shares);
@@ -104,44 +80,8 @@ function bars(shares) {
   return element("dl", { class: "shares" }, ...rows);
 }
 
-// The sentences that say more than the first one, the drawing and the bars.
-function otherSentences(reasons, drawing) {
-  const neighbourText = (one) => `${stepText(one)} ${one.entity.name}`;
-  const visible = [...drawing.paths.map(pathText), ...drawing.neighbours.map(neighbourText)];
-  if (Object.keys(reasons.parts).length) visible.push(" has a score of ");
-  const sentences = reasons.details
-    .slice(1)
-    .filter((sentence) => !visible.some((text) => sentence.includes(text)));
-  const more = drawing.neighbours.length
-    ? reasons.neighbours.filter((one) => one.weight > 0 && !drawing.neighbours.includes(one))
-    : [];
-  if (more.length) {
-    const texts = more.map((one) => `${reasons[one.of].name} ${neighbourText(one)}`);
-    sentences.push(`Further neighbours: ${texts.join("; ")}.`);
-  }
-  return sentences;
-}
-
-let drawEnlarged = () => {};
-
-// Shows the drawing in a dialog that fills the window, with more paths and larger letters.
-function enlarge(reasons, title) {
-  $("enlarged-title").textContent = `${reasons.head.name} → ${reasons.tail.name}: ${title}`;
-  $("enlarged").showModal();
-  drawEnlarged = () => {
-    const width = Math.max(720, $("enlarged-drawing").clientWidth); // a phone scrolls it
-    const scale = width > 900 ? 1.25 : 1;
-    const options = { relation: relationName(), width: width / scale, maxLanes: 8 };
-    const { picture } = drawPaths(reasons, options);
-    picture.style.setProperty("--wide", `${width}px`);
-    $("enlarged-drawing").replaceChildren(picture);
-  };
-  drawEnlarged();
-}
-
 let windowWidth = innerWidth;
 addEventListener("resize", () => {
-  if ($("enlarged").open) drawEnlarged();
   if (innerWidth === windowWidth) return;
   windowWidth = innerWidth;
   for (const container of document.querySelectorAll(".reasons")) {

@@ -3,6 +3,7 @@
 import { call } from "./api.js";
 import { $, element } from "./dom.js";
 import { Drawing, glyph } from "./neighbourhood-drawing.js";
+import { relationName } from "./form.js";
 import { decisionsOf, project } from "./project.js";
 import { state } from "./state.js";
 import { formatCount, plural, shortRelation, stepText, withSpaces } from "./text.js";
@@ -90,11 +91,18 @@ export function showNeighbourhood(id, reasons = null) {
   });
 }
 
-const contextOf = ({ head, tail, relation, references, paths }) => ({
+const contextOf = ({ head, tail, references, paths }) => ({
   asked: [head, tail],
-  relation,
+  relation: relationName(),
   references,
-  paths: paths.slice(0, MAX_PATHS),
+  paths: paths.slice(0, MAX_PATHS).map(({ entities, steps }) => ({
+    entities,
+    steps: steps.map(({ relation, forward, example }) => ({
+      words: shortRelation(relation),
+      inverse: !forward,
+      example,
+    })),
+  })),
 });
 
 function formContext() {
@@ -222,8 +230,9 @@ function pictureOf(center) {
     if (!entities.some(({ id }) => nodes.has(id))) continue;
     entities.forEach(add);
     steps.forEach((step, i) => {
-      const kind = step.reference ? "reference" : "path";
-      join(entities[i].id, entities[i + 1].id, inWords(step), kind);
+      const { words, inverse, example } = step;
+      const kind = example ? "reference" : "path";
+      join(entities[i].id, entities[i + 1].id, { words, inverse }, kind);
     });
   }
   for (const { from, to } of referencesOf(center.id)) {

@@ -28,9 +28,6 @@ export const formatScore = (value) => `${value < 0 ? "−" : ""}${Math.abs(value
 
 export const formatSigned = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
 
-export const formatBytes = (bytes) =>
-  bytes < 1 << 20 ? `${Math.ceil(bytes / 1024)} KB` : `${Math.round(bytes / (1 << 20))} MB`;
-
 export function formatDuration(seconds) {
   if (seconds < 90) return plural(Math.max(1, Math.round(seconds)), "second");
   if (seconds < 5400) return plural(Math.round(seconds / 60), "minute");
@@ -72,8 +69,3 @@ export function stepText({ relation, words, inverse }) {
   const name = shortRelation(words || relation);
   return inverse ? `←${name}—` : `—${name}→`;
 }
-
-export const pathText = ({ entities, steps }) =>
-  entities
-    .map((entity, i) => (i ? `${stepText(steps[i - 1])} ${entity.name}` : entity.name))
-    .join(" ");
