@@ -69,7 +69,7 @@ OF_ONE_TAIL = 0.9  # share of the references that have the most frequent tail
 GIVEN, POOL = 3, 24  # of BEST: the references that the others are found with, and the pairs that are ranked at least
 TRIPLES = 100_000  # larger graphs get fewer questions
 ANSWERED = 0.5  # share of the questions that are answered if the least probable are left unanswered
-ROWS = ("tails", "scores", "ranks", "log_softmax", "margins", "leads")
+ROWS = ("tails", "scores", "ranks", "log_softmax", "leads")
 
 
 class Setting(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fewlink.curation.store import Decision, ProjectFile
+from fewlink.curation.store import ProjectFile
 from fewlink.linker.probability import LAST, PRIOR_MORE, Adjustment, ProjectReading, adjustment, adjustment_of
 
 P = np.array([0.02, 0.3, 0.3, 0.9])
@@ -18,10 +18,6 @@ def fitted(*decisions: tuple[float, bool, bool]) -> Adjustment:
     made = adjustment(decisions)
     assert made is not None
     return made
-
-
-def test_no_decisions_adjust_nothing() -> None:
-    assert adjustment([]) is None
 
 
 def test_a_worked_example() -> None:
@@ -47,26 +43,11 @@ def test_the_last_decisions_count() -> None:
     assert fitted(*old, *new) == fitted(*new) and fitted(*new).decisions == LAST
 
 
-def test_decisions_that_agree_with_the_model_change_little() -> None:
-    made = fitted(*[(0.25, number % 4 == 0, False) for number in range(80)])
-    assert np.allclose(made(P, NONE), P, atol=0.01)
-
-
 def test_heads_with_a_tail_are_told_apart() -> None:
     one_each = fitted(*[(0.5, True, False)] * 20, *[(0.5, False, True)] * 20)
     assert (one_each(P, ALL) < P).all() and (one_each(P, NONE) > one_each(P, ALL)).all()
     several = fitted(*[(0.3, True, True)] * 20)
     assert several.more > 0 and (several(P, ALL) > several(P, NONE)).all()
-
-
-def test_a_head_whose_tails_were_all_rejected_has_none() -> None:
-    decided = [("rejected", "a"), ("rejected", "b"), ("accepted", "c"), ("rejected", "d")]
-    states = [
-        Decision(number, kind, "x", tail, None, "ann", "2026-01-01T00:00:00.000Z", 0.5)
-        for number, (kind, tail) in enumerate(decided)
-    ]
-    first = [(0.5, False, False), (0.5, False, False), (0.5, True, False)]
-    assert adjustment_of(states) == fitted(*first, (0.5, False, True))
 
 
 def test_a_project_is_read_with_its_probabilities(tmp_path: Path) -> None:

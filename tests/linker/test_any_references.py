@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.conftest import benchmark_of, graph_of
+from tests.conftest import benchmark_of
 from tests.linker.graphs import people
 from tests.linker.linkers import fsrl, trail
 
@@ -19,12 +19,9 @@ from fewlink.core.errors import FewlinkError
 from fewlink.curation.store import ProjectFile
 from fewlink.graph import Graph
 from fewlink.linker import Linker, Predictions
-from fewlink.linker.complete import first_of_heads
 from fewlink.linker.query import HEADS_PER_BATCH, find_relation
-from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.reasons import MAX_REFERENCES
 from fewlink.models.contract import capabilities
-from fewlink.models.trail.scorer import TrailScorer
 
 TREES = "Alder Birch Cedar Dogwood Elm Fir Ginkgo Hazel Ironwood Juniper Koa Larch Maple Nutmeg Oak Pine"
 NAMES = TREES.split()
@@ -108,11 +105,6 @@ def test_complete_equals_predict_for_a_relation_of_the_graph(relation: str) -> N
     assert_completed_as_asked(umls(), None, relation=relation)
 
 
-def test_complete_equals_predict_for_a_task_of_the_benchmark() -> None:
-    for split in ("train", "dev"):
-        assert_completed_as_asked(umls(), None, relation=umls().benchmark.split(split)[0].name)
-
-
 def test_complete_equals_predict_for_a_new_relation() -> None:
     pairs = [("virus", "cell"), ("fungus", "plant"), ("bacterium", "human")]
     assert_completed_as_asked(umls(), pairs)
@@ -162,25 +154,6 @@ def test_a_relation_of_the_graph_is_as_one_given_by_references(named: Linker) ->
         assert_same(rows_by_head(asked), rows_by_head(given))
 
 
-def test_pairs_of_a_relation_that_are_no_references_change_nothing() -> None:
-    """With `shots`, a query reads some of the known pairs; candidates and percentages see no trace of the others."""
-    first = ["person0x0 works town10", "person1x1 works town21", "person2x2 works town30"]
-
-    def answered(others: Iterable[str]) -> tuple[str, float, float]:
-        linker = Linker.shipped(benchmark_of(people(*first, *others)))
-        query = linker.resolve(None, "person0x3", 1, relation="works", shots=3)
-        assert linker.trust(query).candidates == len(linker.candidates(query))  # type: ignore[union-attr]
-        (row,) = linker.answer(query)
-        return row.tail, row.score, row.base_probability or 0.0
-
-    towns, hobbies = [f"town{number}0" for number in range(5)], [f"hobby{number}" for number in range(5)]
-    of_other_heads, of_this_head, of_other_tails = (
-        answered(f"{head} works {tail}" for tail in tails)
-        for head, tails in (("person5x3", towns), ("person0x3", hobbies), ("person5x3", hobbies))
-    )
-    assert of_this_head == of_other_tails == pytest.approx(of_other_heads, abs=1e-4) and of_other_heads[2] > 0
-
-
 def test_a_head_that_only_the_asked_relation_joins_to_the_references_has_no_percentage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,16 +166,6 @@ def test_a_head_that_only_the_asked_relation_joins_to_the_references_has_no_perc
     large = Linker.shipped(benchmark_of(Graph.open(linker.graph.save(tmp_path / "graph"))))
     (row,) = large.predict(None, "hermit", 1, relation="works", shots=3)
     assert row.probability is None and row.base_probability is None
-
-
-def test_a_completion_does_not_continue_with_other_vectors_of_names(named: Linker) -> None:
-    query = named.resolve(None, ["w0x0"], relation="made_by")
-    vectors = np.random.default_rng(0).normal(size=(len(named.graph.entities), 16)).astype(np.float16)
-    assert isinstance(named.scorer, TrailScorer)
-    other = Linker(named.benchmark, named.scorer.with_vectors(vectors))
-    one, two = (linker._facts(query, "made_by") for linker in (named, other))
-    assert {key for key in one if one[key] != two[key]} == {"text vectors"}
-    assert two == Linker(named.benchmark, named.scorer.with_vectors(vectors))._facts(query, "made_by")
 
 
 def test_all_known_pairs_and_all_given_ones_are_references() -> None:
@@ -250,24 +213,6 @@ def test_every_accepted_pair_of_a_project_is_a_reference(tmp_path: Path) -> None
     assert_completed_as_asked(linker, None)
 
 
-def test_each_head_keeps_its_first_pairs() -> None:
-    heads = np.array([3, 1, 3, 3, 2, 1, 3], np.int32)
-    pairs = RankedPairs(heads, np.arange(7, dtype=np.int32), *np.zeros((5, 7)), np.zeros(7, bool))
-    kept = first_of_heads(pairs, 2)
-    assert list(zip(kept.heads.tolist(), kept.tails.tolist(), strict=True)) == [(3, 0), (1, 1), (3, 2), (2, 4), (1, 5)]
-    assert len(first_of_heads(pairs, 9)) == 7 and len(first_of_heads(RankedPairs.joined([]), 2)) == 0
-
-
-def test_a_hidden_relation_keeps_its_known_pairs() -> None:
-    for name in ("affects", umls().benchmark.split("train")[0].name, umls().benchmark.split("dev")[0].name):
-        for relation in (find_relation(umls().benchmark, name), find_relation(umls().benchmark, name).inverted()):
-            hidden = relation.hidden()
-            assert not hidden.in_graph and hidden.inverse == relation.inverse
-            assert (hidden.pairs() == relation.pairs()).all()
-            head = int(relation.pairs()[0, 0])
-            assert sorted(hidden.tails(head).tolist()) == sorted(relation.tails(head).tolist())
-
-
 def test_references_given_twice_are_noted_in_one_line() -> None:
     pairs = [(head, "cell") for head in ("bird", "fish", "virus", "alga", "plant")]
     notes: list[str] = []
@@ -294,11 +239,6 @@ def test_without_names_the_model_is_structural(named: Linker) -> None:
     )
     for row in asked:
         assert row.reasons is not None and "name" not in " ".join(row.reasons.lines(full=True))
-
-
-def test_names_that_say_nothing_are_not_read() -> None:
-    linker = Linker.shipped(benchmark_of(graph_of(*(f"Q{n} P{n % 3} Q{n * 7 % 50}" for n in range(1, 50)))))
-    assert not capabilities(linker.scorer).reads_names
 
 
 def test_of_many_references_an_explanation_lists_the_nearest() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, replace
-from importlib.resources import files
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +16,7 @@ from tests.linker.linkers import REFERENCES, fsrl_run, umls
 
 import fewlink
 from fewlink.core.errors import FewlinkError
-from fewlink.core.files import with_sha256, write_json
 from fewlink.fitting.calibrating import (
-    FIRST,
-    RIDGE,
     Sample,
     by_references,
     calibrate,
@@ -35,7 +30,6 @@ from fewlink.fitting.calibrating import (
     low_trust,
     over_relations,
     reliability_bins,
-    row_weights,
 )
 from fewlink.linker import Linker
 from fewlink.linker.probability import (
@@ -44,7 +38,6 @@ from fewlink.linker.probability import (
     ROUGH,
     SIGNS,
     MeasuredError,
-    open_calibration,
     read_calibration,
     row_features,
     shipped_calibration,
@@ -59,9 +52,7 @@ FACTS = {"crossed": "relation", "shots": 3, "top": 10, "step": 1, "benchmark": "
 def pairs_of(log_softmax: np.ndarray, ranks: np.ndarray) -> RankedPairs:
     count = len(ranks)
     zeros = np.zeros(count)
-    return RankedPairs(
-        zeros.astype(int), np.arange(count), log_softmax, ranks, log_softmax, zeros, zeros, zeros.astype(bool)
-    )
+    return RankedPairs(zeros.astype(int), np.arange(count), log_softmax, ranks, log_softmax, zeros, zeros.astype(bool))
 
 
 def sample_of(
@@ -103,34 +94,6 @@ def test_the_probabilities_of_the_sample_are_recovered() -> None:
     assert expected_error(cross_fitted(sample), sample.right) < 0.03
 
 
-def test_each_relation_counts_the_same_and_its_first_answers_most() -> None:
-    groups = np.array([0] * 90 + [1] * 10)
-    first = np.arange(100) % 10 == 0
-    sample = plain(first, first, groups)
-    weights = row_weights(sample)
-    assert [weights[groups == group].sum() for group in (0, 1)] == pytest.approx([1.0, 1.0])
-    assert [weights[first & (groups == group)].sum() for group in (0, 1)] == pytest.approx([FIRST, FIRST])
-    only_first = sample.take(first)
-    assert row_weights(only_first).sum() == pytest.approx(2.0)
-
-
-def test_the_gradient_of_the_fit_is_zero() -> None:
-    sample = drawn(300, (0.0, 0.5), seed=3)
-    weights = fit(sample)
-    used = (weights != 0) | (sample.features == 0).all(0)
-    residual = row_weights(sample) * (1 / (1 + np.exp(-sample.features @ weights)) - sample.right)
-    gradient = sample.features.T @ residual + RIDGE * weights
-    np.testing.assert_allclose(gradient[used], 0, atol=1e-6)
-
-
-@pytest.mark.parametrize("right", [np.zeros(20, bool), np.ones(20, bool), np.arange(20) < 3, np.arange(20) >= 3])
-def test_the_fit_does_not_diverge_on_separable_rows(right: np.ndarray) -> None:
-    sample = sample_of(-np.arange(20.0), 1.0 + np.arange(20), right, np.arange(20) % 2)
-    weights = fit(sample)
-    assert np.isfinite(weights).all() and np.abs(weights).max() < 20
-    assert np.array_equal(weights, fit(sample))
-
-
 @given(st.integers(0, 10_000), st.tuples(*[st.floats(-2, 2)] * 2), st.sampled_from([1, 3, 30, 5000]), st.booleans())
 def test_a_better_rank_is_never_less_probable(seed: int, weights: tuple[float, float], shots: int, whole: bool) -> None:
     calibration = fitted(drawn(40, weights, seed), **FACTS)
@@ -146,13 +109,6 @@ def test_the_expected_error_by_hand() -> None:
     low, high = reliability_bins(predicted, right)
     assert (low.low, low.high, low.count, low.observed) == (0.0, 0.1, 2, 0.5) and high.count == 2
     assert expected_error(predicted, right) == pytest.approx((2 * 0.45 + 2 * 0.025) / 4)
-
-
-def test_the_error_over_relations_by_hand() -> None:
-    # first answers of relation 0: .6 and .8, one right; of relation 1: .4, wrong; a second answer does not count
-    right, first = np.array([True, False, False, True]), np.array([True, True, True, False])
-    sample = plain(right, first, np.array([0, 0, 1, 1]))
-    assert over_relations(np.array([0.6, 0.8, 0.4, 0.0]), sample) == pytest.approx((0.2 + 0.4) / 2)
 
 
 def test_the_error_by_the_number_of_references_by_hand() -> None:
@@ -204,15 +160,6 @@ def test_the_error_is_that_of_held_out_relations() -> None:
     assert (crossed[:100] < 0.45).all() and (crossed[100:] > 0.55).all()
     assert over_relations(crossed, sample) > 0.55
     assert fitted(sample, **FACTS).rough
-
-
-def test_rare_rows_near_zero_do_not_hide_wrong_first_answers() -> None:
-    # nine of ten rows are wrong and improbable; first answers are right in one relation and wrong in the other
-    ranks = np.tile(np.arange(1.0, 11), 40)
-    groups = np.repeat([0, 1], 200)
-    right = (ranks == 1) & (groups == 0)
-    made = fitted(sample_of(-ranks, ranks, right, groups), **FACTS)
-    assert made.error < made.over_relations and made.rough and made.measured_error > ROUGH
 
 
 def questions(hits: dict[bool, float]) -> Sample:
@@ -337,28 +284,6 @@ def test_a_calibration_of_other_weights_is_ignored_and_a_damaged_one_raises(run:
         read_calibration(run, made.benchmark, made.step)
 
 
-@pytest.mark.parametrize("digits", [30, 400])
-@pytest.mark.parametrize(
-    "place", [("weights", "constant"), ("error",), ("bins", 0, "low"), ("by_references", 0, "measured")]
-)
-def test_integers_of_any_size_are_numbers_or_refused(place: tuple[Any, ...], digits: int, tmp_path: Path) -> None:
-    content = json.loads((files("fewlink") / "builtin" / "trail.calibration.json").read_text())
-    del content["sha256"]
-    holder: Any = content
-    for key in place[:-1]:
-        holder = holder[key]
-    holder[place[-1]] = 10**digits
-    write_json(tmp_path / "calibration.json", with_sha256(content))
-    if digits > 300:
-        with pytest.raises(FewlinkError, match=r"calibration\.json"):
-            open_calibration(tmp_path / "calibration.json")
-        return
-    value: Any = asdict(open_calibration(tmp_path / "calibration.json"))
-    for key in place:
-        value = value[key]
-    assert type(value) is float and value == 1e30
-
-
 def test_few_relations_take_the_shipped_calibration_and_many_the_better_one() -> None:
     shipped = fitted(questions({True: 0.8, False: 0.1}), **{**FACTS, "crossed": "graph"})
     linker, whole = Linker.load(fsrl_run()), umls()
@@ -373,11 +298,3 @@ def test_few_relations_take_the_shipped_calibration_and_many_the_better_one() ->
         good = calibrate_on_dev(many, linker.scorer, 3, 10, 4, replace(shipped, weights=own.weights))
     assert len(tasks) >= 8 and own.relations == len(tasks)
     assert good.weights == own.weights and good.least == shipped.least and good.benchmark == many.fingerprint
-
-
-def test_after_its_time_no_further_relation_is_asked_about() -> None:
-    whole, scorer = umls(), fewlink.learning_free("popularity", umls().graph)
-    sample, relations = collect(whole, scorer, 3, 10, until=0.0)
-    first = {int(head) for head, _ in whole.split("dev")[0].pairs[3:]}
-    assert relations == 1 and set(sample.groups.tolist()) == first  # one relation is grouped by its heads
-    assert collect(whole, scorer, 3, 10)[1] == len(whole.split("dev")) > 1

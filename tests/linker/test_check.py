@@ -8,16 +8,11 @@ from tests.conftest import graph_of
 from tests.linker.graphs import people
 
 from fewlink.linker.check import (
-    ANY_ENTITY,
     FITS,
-    SAME_KIND,
-    TRUE,
     WORDS,
     CheckedTriple,
-    _negatives,
     check_relations,
     odd_triples,
-    read_relation,
 )
 from fewlink.linker.predictions import Answers
 
@@ -54,17 +49,6 @@ def test_all_relations_of_three_triples_or_more_are_checked() -> None:
     assert done == list(range(1, 7))
 
 
-def test_made_up_pairs_are_not_known_ones() -> None:
-    graph = people()
-    number = graph.relations.id("speaks")
-    triples = graph.triples()
-    pairs = triples[triples[:, 1] == number][:, [0, 2]]
-    read = read_relation(graph, number, pairs, np.random.default_rng(0))
-    assert set(read.kinds.tolist()) == {TRUE, SAME_KIND, ANY_ENTITY}
-    assert (read.kinds == TRUE).sum() == len(pairs) and read.fitted[read.kinds != TRUE].all()
-    assert np.isfinite(read.columns).all()
-
-
 def test_a_table_of_the_oddest_of_all() -> None:
     graph = people("person0x3 speaks lang4", without="person0x3 speaks lang0")
     table = odd_triples(graph, check_relations(graph), 5)
@@ -83,15 +67,3 @@ def test_answers_as_html() -> None:
     odd = CheckedTriple(0.875, "h", "<script>&", "r", "works for", "t", "t", "entities like the head have other tails")
     page = Answers((odd,) * 21, ("a note",))._repr_html_()
     assert "0.875" in page and "&lt;script&gt;" in page and "a note" in page and page.count("<tr>") == 21
-
-
-def test_made_up_pairs_are_wrong_and_leave_out_the_pair_they_were_made_from() -> None:
-    pairs = np.array([(head, tail) for head in range(4) for tail in range(4, 8) if (head, tail) != (3, 7)])
-    made, kinds = _negatives(pairs, np.arange(len(pairs)), 9, np.random.default_rng(0))
-    known = {tuple(pair) for pair in pairs.tolist()}
-    rows = list(zip(*(column.tolist() for column in made), strict=True))
-    assert len(rows) == len(kinds) and {SAME_KIND, ANY_ENTITY} == set(kinds.tolist())
-    for (head, tail, out_head, out_tail), kind in zip(rows, kinds.tolist(), strict=True):
-        assert (head, tail) not in known and (out_head, out_tail) in known
-        assert (head == out_head) != (tail == out_tail)
-        assert kind == ANY_ENTITY or (head, tail) == (3, 7)  # the only pair of such a head and such a tail

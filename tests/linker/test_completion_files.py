@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.errors import InputError
 from fewlink.linker.complete import answer_batches, check_out, finish, unfinished
 from fewlink.linker.query import HEADS_PER_BATCH
 
@@ -55,27 +53,6 @@ def test_half_a_line_of_a_killed_run_is_dropped(tmp_path: Path) -> None:
     assert [json.loads(line)["rows"] for line in lines[1:]] == batches  # it can be interrupted again
 
 
-def test_each_batch_is_on_the_disk_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, synced, sync = tmp_path / "links.tsv", list[int](), os.fsync
-
-    def watched(handle: int) -> None:
-        synced.append(unfinished(out).read_bytes().count(b"\n") if unfinished(out).exists() else 0)
-        sync(handle)
-
-    monkeypatch.setattr(os, "fsync", watched)
-    for number, _ in enumerate(answer_batches(HEADS, rows_of, FACTS, out), 1):
-        assert synced[-1] == 1 + number
-
-
-def test_what_was_found_is_kept_until_the_whole_file_is_written(tmp_path: Path) -> None:
-    out = tmp_path / "links.tsv"
-    list(answer_batches(HEADS, rows_of, FACTS, out))
-    out.mkdir()  # in the way
-    with pytest.raises(FewlinkError, match="cannot be written"):
-        finish(out, "whole\n")
-    assert unfinished(out).exists()
-
-
 def test_other_choices_or_a_damaged_file_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "links.tsv"
     next(answer_batches(HEADS, rows_of, FACTS, out))
@@ -98,19 +75,6 @@ def test_what_an_interrupted_run_has_kept_is_checked(tmp_path: Path) -> None:
         next(answer_batches(HEADS[:HEADS_PER_BATCH], rows_of, FACTS, out))
 
 
-def test_batches_are_kept_in_any_order_and_yielded_in_theirs(tmp_path: Path) -> None:
-    out, asked = tmp_path / "links.tsv", list[int]()
-    whole = list(answer_batches(HEADS, rows_of, FACTS, out))
-    first, *batches = unfinished(out).read_bytes().splitlines(keepends=True)
-    unfinished(out).write_bytes(b"".join([first, batches[2], batches[0]]))
-
-    def answer(heads: Sequence[int]) -> list[list[int]]:
-        asked.append(heads[0])
-        return rows_of(np.array(heads))
-
-    assert list(answer_batches(HEADS, answer, FACTS, out)) == whole and asked == [HEADS[HEADS_PER_BATCH]]
-
-
 def test_a_finished_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "links.tsv").write_text("x")
     with pytest.raises(InputError, match="exists already"):
@@ -122,7 +86,3 @@ def test_a_finished_file_is_not_replaced(tmp_path: Path) -> None:
     for name in ("links.xlsx", "ok.out", "links"):
         with pytest.raises(InputError, match=r"has an unknown suffix: use \.tsv, \.csv, \.jsonl, \.json, \.ndjson"):
             check_out(tmp_path / name)
-
-
-def test_without_a_file_nothing_is_kept() -> None:
-    assert sum(len(batch) for batch in answer_batches(HEADS, rows_of, FACTS)) == len(HEADS)

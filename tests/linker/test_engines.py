@@ -79,10 +79,6 @@ def test_answers_about_many_heads_are_those_of_one_process(options: dict[str, An
     assert [row.score for row in several] == at_once.scores.tolist()
 
 
-def test_odd_triples_are_those_of_one_process() -> None:
-    assert linker().check(engine=Engine("processes:2", seconds_here=0)) == linker().check()
-
-
 def test_an_address_where_nothing_answers() -> None:
     pytest.importorskip("distributed")
     with pytest.raises(FewlinkError, match=r"tcp://127\.0\.0\.1:9"):

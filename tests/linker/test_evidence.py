@@ -8,7 +8,7 @@ from tests.conftest import graph_of
 from tests.linker.graphs import people
 
 from fewlink.graph import Graph
-from fewlink.linker.evidence import COLUMNS, SMOOTHING, PathWorth, QueriedPairs, RelationEvidence, slot_table
+from fewlink.linker.evidence import COLUMNS, PathWorth, QueriedPairs, RelationEvidence
 
 
 def evidence(graph: Graph, name: str) -> RelationEvidence:
@@ -19,15 +19,6 @@ def evidence(graph: Graph, name: str) -> RelationEvidence:
 def ask(graph: Graph, head: str, tail: str, left_out: bool) -> QueriedPairs:
     ids = [graph.entities.id(head), graph.entities.id(tail)]
     return QueriedPairs(*(np.array([each], np.int64) for each in (*ids, *(ids if left_out else (-1, -1)))))
-
-
-def test_shares_of_entities_with_an_edge_in_common() -> None:
-    graph = graph_of("a in x", "b in x", "c in x", "a has p", "b has p", "c has q")
-    of = evidence(graph, "has")
-    best, mean, total, _ = of._by_partner(ask(graph, "a", "p", True), of.relation, of._from_heads)
-    # of the others in x, b has p and c has not: 1 of 2 pairs, drawn towards 0 by two
-    assert np.isclose(best[0] ** 2, 1 / 4) and np.isclose(mean[0] ** 2, 1 / 4)
-    assert np.isclose(total[0], np.log1p(-np.log1p(-0.95 / 4)))
 
 
 def test_a_triple_alone_says_nothing_for_itself() -> None:
@@ -62,14 +53,6 @@ def _words(graph: Graph, kind: int) -> tuple[str, ...]:
     return tuple(map(graph.relation_name, steps))
 
 
-def test_paths_of_two_steps_and_direct_ones() -> None:
-    graph = graph_of("a in x", "x of p", "a has p", "a likes p", "b has q")
-    of = evidence(graph, "has")
-    kinds, owners = of.paths(ask(graph, "a", "p", True))
-    assert sorted(_words(graph, kind) for kind in kinds.tolist()) == [("in", "of"), ("likes",)]
-    assert owners.tolist() == [0, 0]
-
-
 @pytest.mark.parametrize(("head", "tail"), [("b", "p"), ("a", "c")])
 def test_no_path_goes_over_the_left_out_triple(head: str, tail: str) -> None:
     """Wrong pairs beside the triple (a, p) are asked about as if it were not there."""
@@ -79,23 +62,6 @@ def test_no_path_goes_over_the_left_out_triple(head: str, tail: str) -> None:
         asked = QueriedPairs(*(np.array([each], np.int64) for each in (*ids[:2], *(ids[2:] if left_out else (-1, -1)))))
         for forward in (True, False):
             assert sum(len(kinds) for kinds, _ in of._walked(asked, forward)) == paths, forward
-
-
-def test_the_worth_of_paths_leaves_each_pair_out() -> None:
-    kinds, owners = np.array([7, 7, 7]), np.array([0, 1, 2])
-    right, counted = np.array([True, True, False, False]), np.ones(4, bool)
-    worth = PathWorth.of(kinds, owners, right, counted)
-    assert worth.joined.tolist() == [[2], [1]] and worth.pairs.tolist() == [2, 2]
-    best, _, number = worth.columns(kinds, owners, 4, right, counted)
-    assert np.isclose(best[0], max(0, np.log((1 + SMOOTHING) / 3) - np.log((1 + SMOOTHING) / 3)))
-    assert np.isclose(best[2], np.log((2 + SMOOTHING) / 3) - np.log(SMOOTHING / 3)) and best[3] == 0
-    assert np.allclose(number, np.log1p([1, 1, 1, 0]))
-
-
-def test_slots_of_entities() -> None:
-    graph = graph_of("a in x", "b in x")
-    table, share = slot_table(graph)
-    assert table.shape == (3, 2) and share.tolist() == [2 / 3, 1 / 3]
 
 
 def every_pair(graph: Graph, of: RelationEvidence) -> QueriedPairs:
@@ -117,13 +83,3 @@ def test_paths_are_the_same_from_either_end() -> None:
         )
         kinds, owners = of.paths(asked)
         assert one == other == set(zip(kinds.tolist(), owners.tolist(), strict=True)) and len(one) == len(kinds)
-
-
-def test_slots_are_summed_alike_one_by_one_and_as_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = people("lang0 written latin", *(f"person0x{n} owns dog" for n in range(9)))
-    of = evidence(graph, "speaks")
-    asked, made = every_pair(graph, of), []
-    for dense in (0, 1 << 40):
-        monkeypatch.setattr("fewlink.linker.evidence.SPARSE_COST", dense)
-        made.append(np.array(of._slots(asked)))
-    assert np.allclose(*made, atol=1e-4) and np.abs(made[0][2]).max() > 0

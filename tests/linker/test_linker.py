@@ -18,7 +18,6 @@ from fewlink.evaluation import Protocol, rank_task
 from fewlink.graph import Graph, TypeTable
 from fewlink.linker import Linker, ranking
 from fewlink.models.contract import Question
-from fewlink.tasks import candidates_of
 
 every_model = pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail", "fsrl"])
 LinkerMaker = Callable[[], Linker]
@@ -74,27 +73,6 @@ def test_ranks_of_a_test_relation_equal_the_evaluators(linker: LinkerMaker, shot
     )
     if candidates == "full":
         assert len(predictions) == len(heads) * len(task.range)
-
-
-def test_ties_share_the_mean_of_their_ranks() -> None:
-    found = small(step=3).predict([("ann", "rome")], ["bob"], candidates="all")
-    assert [(row.tail, row.rank) for row in found] == [
-        *(("rome", 1.5), ("cy", 1.5)),
-        *(("ann", 3.5), ("oslo", 3.5)),  # bob is not his own tail
-    ]
-    assert [row.rank for row in found[:1]] == [1.5]
-    assert "1.5" in found.to_tsv()
-
-
-@every_model
-def test_default_candidates_are_those_of_the_open_protocol(linker: LinkerMaker) -> None:
-    model, graph = linker(), umls().graph
-    references = graph.entities.ids([name for pair in REFERENCES for name in pair]).reshape(-1, 2)
-    pool = candidates_of("open", umls().split("test")[0], references, graph)
-    found = model.predict(REFERENCES, ["alga"], 1000)
-    assert {row.tail for row in found} == {graph.entities[int(i)] for i in pool.ids} - {"alga"}
-    assert [row.score for row in found] == sorted((row.score for row in found), reverse=True)
-    assert not any(row.known for row in found) and found[0].probability is None and found[0].reasons is None
 
 
 @every_model
@@ -203,35 +181,10 @@ def test_predict_pairs_ranks_pairs_of_all_heads_in_batches(monkeypatch: pytest.M
 
 
 @every_model
-def test_predict_pairs_gives_the_best_pairs_of_predict(linker: LinkerMaker) -> None:
-    model, heads = linker(), ["alga", "bacterium", "virus", "human"]
-    every = sorted(model.predict(REFERENCES, heads, 1000), key=lambda row: -row.score)
-    best = model.predict_pairs(REFERENCES, heads, 7)
-    assert [row.score for row in best] == pytest.approx([row.score for row in every[:7]])
-
-
-@every_model
 def test_predictions_of_a_head_do_not_depend_on_other_heads(linker: LinkerMaker) -> None:
     alone = linker().predict(REFERENCES, ["alga"], 5)
     together = linker().predict(REFERENCES, ["bacterium", "alga"], 5)
     assert [row.tail for row in alone] == [row.tail for row in together.for_head("alga")]
-
-
-def test_caches_do_not_change_predictions() -> None:
-    model = trail()
-    first = model.predict(REFERENCES, ["alga"], 5)
-    model.predict(REFERENCES, ["virus"], 5, candidates=["cell", "human"])
-    model.predict(REFERENCES[:1], ["virus"], 5)
-    model.explain(REFERENCES, "alga", "human")
-    assert model.predict(REFERENCES, ["alga"], 5) == first == Linker.load(trail_run()).predict(REFERENCES, ["alga"], 5)
-
-
-def test_each_name_of_a_query_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    linker, resolved = small(), []
-    find = linker.names.find
-    monkeypatch.setattr(linker.names, "find", lambda name, *where: resolved.append(name) or find(name, *where))
-    linker.predict([("ann", "rome")], ["bob", "cy"], relation="visited", candidates=["oslo", "rome"], explain=True)
-    assert sorted(resolved) == ["ann", "bob", "cy", "oslo", "rome", "rome"]
 
 
 def test_a_trained_relation_is_noted() -> None:

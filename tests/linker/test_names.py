@@ -16,7 +16,6 @@ from fewlink.graph import Graph, TypeTable, Vocabulary, compile_graph
 from fewlink.graph.name_index import NameIndex, fold
 from fewlink.linker import Names
 from fewlink.linker.names import entity_of
-from fewlink.linker.query import find_heads, find_pairs
 
 
 def named(entities: Sequence[str], labels: Sequence[str] | None = None, types: TypeTable | None = None) -> Names:
@@ -134,29 +133,6 @@ def test_completion_prefers_entities_with_most_edges() -> None:
     assert [match.id for match in Names(graph).complete("an", 3)] == ["annika", "anton", "anna"]
 
 
-@pytest.mark.parametrize("text", ["an", "a", "b", "river", "anna b"])
-@pytest.mark.parametrize("popular", [3, 12])
-def test_of_very_many_names_the_same_are_found(text: str, popular: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    people = [f"{first} {last}" for first in ("anna", "anton", "bea", "x") for last in ("river", "berg", "anders")]
-    rows = [f"{person.replace(' ', '_')} r t{n}" for p, person in enumerate(people) for n in range(p * 7 % 12)]
-    names = Names(graph_of(*rows))
-    expected = [names.complete(text, limit) for limit in range(1, 8)]
-    monkeypatch.setattr("fewlink.linker.names.MANY_WORDS", 0)
-    monkeypatch.setattr("fewlink.graph.counted.POPULAR", popular)
-    assert [names.complete(text, limit) for limit in range(1, 8)] == expected
-
-
-def test_of_very_many_names_those_with_few_edges_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = Names(graph_of("ann r x", "ann r y", "anja r x", "anja r y", "anna r x"))
-    monkeypatch.setattr("fewlink.linker.names.MANY_WORDS", 2)
-    monkeypatch.setattr("fewlink.graph.counted.POPULAR", 4)
-    looked: list[int] = []
-    owners = NameIndex.owners
-    monkeypatch.setattr(NameIndex, "owners", lambda self, at: (looked.append(len(self)), owners(self, at))[1])
-    assert {match.id for match in names.complete("an", 2)} == {"ann", "anja"}
-    assert 5 not in looked[1:]  # the first ones are the names that equal the text
-
-
 def test_completion_by_id_if_names_differ() -> None:
     names = named(["Q42", "Q421", "P1"], ["Douglas Adams", "a book", "Q-tip"])
     assert [m.id for m in names.complete("q42")] == ["Q42", "Q421"]
@@ -173,26 +149,6 @@ def test_the_index_agrees_with_a_linear_search(texts: list[str], typed: str) -> 
     assert index.equal(typed).tolist() == [i for i, line in enumerate(lines) if line == typed]
     assert index.containing(typed, 1000) == [i for i, line in enumerate(lines) if typed in line]
     assert [index[i] for i in range(len(lines))] == lines
-
-
-def test_names_with_long_common_prefixes_are_distinguished() -> None:
-    ids = [f"university_of_california_{i:04}" for i in range(300)]
-    names = named(ids)
-    assert [m.id for m in names.complete("university of california 0123")] == [ids[123]]
-    assert names.find("University of California 0299") == 299
-
-
-def test_completion_reads_few_names_of_many_entities(monkeypatch: pytest.MonkeyPatch) -> None:
-    count, read = 70_000, []
-    ids = [f"thing_{i * 7919 % count}_of_{i % 97}" for i in range(count)]
-    names, name = named(ids), Graph.name
-    names.complete("x")
-    monkeypatch.setattr(Graph, "name", lambda graph, entity: read.append(entity) or name(graph, entity))
-    for typed in ("thing 6", "of 96", "123", "t"):
-        assert len(names.complete(typed)) == 10
-    assert len(read) == 40
-    with pytest.raises(UnknownName, match="thing"):
-        names.find("thnig 55 of 3")
 
 
 def test_members_of_types() -> None:
@@ -228,32 +184,12 @@ def test_types_are_completed_by_start_then_by_size() -> None:
     assert names.complete_types("", 1) == [("capacity", 3)] and Names(graph).complete_types("a") == []
 
 
-def test_hints_tell_entities_of_one_name_apart_also_by_edges_that_both_have() -> None:
-    plain = graph_of("p1 gender male", "p2 gender male", "p1 father p3", "p2 born rome", "p3 gender male")
-    labels = [{"p1": "Joseph", "p2": "Joseph"}.get(name, name) for name in plain.entities]
-    graph = Graph.of(
-        plain.entities, plain.relations, plain.triples(), labels=Vocabulary.of([*labels, *plain.relations])
-    )
-    hints = {name: Names(graph).hint(number) for number, name in enumerate(graph.entities)}
-    assert hints["p1"] == "—father→ p3" and hints["p2"] == "—born→ rome"
-    assert hints["p3"] == "—gender→ male"  # alone with its name
-
-
 def test_shared_names_are_those_of_several_entities_in_the_same_case() -> None:
     names = named(["Q1", "Q2", "Q3", "Q4", "a_b", "a b"], ["Rome", "Oslo", "Rome", "rome", "A_b", "A b"])
     assert names.with_shared_names(range(6)) == {0, 2, 4, 5}
     assert names.with_shared_names([2, 3, 1]) == {2}
     assert names.with_shared_names([]) == set()
     assert named(["Oslo", "Rome"]).with_shared_names([0, 1]) == set()
-
-
-@given(st.lists(st.text(alphabet="aAé", min_size=1, max_size=3), min_size=1, max_size=8))
-def test_shared_names_agree_with_a_comparison_of_all(texts: list[str]) -> None:
-    names = named([f"Q{i}" for i in range(len(texts))], texts)
-    every = [names.graph.name(entity) for entity in range(len(texts))]
-    alike = {entity for entity, name in enumerate(every) if every.count(name) > 1}
-    for entity in range(len(texts)):  # alone, so that each is looked up
-        assert names.with_shared_names([entity]) == alike & {entity}
 
 
 def test_a_name_that_is_an_id_and_the_name_of_others_is_remarked_on() -> None:
@@ -264,12 +200,3 @@ def test_a_name_that_is_an_id_and_the_name_of_others_is_remarked_on() -> None:
         "ruth_2450 (—next→ Ruth); ruth_9 (—next→ ruth)"
     )
     assert named(["Ruth", "ruth"]).remarks(["Ruth"]) == []
-
-
-def test_heads_and_references_by_an_id_that_others_have_as_name_leave_a_note() -> None:
-    names = named(["Ruth", "ruth_2450", "Boaz"], ["Book of Ruth", "Ruth", "Boaz"])
-    notes: list[str] = []
-    assert find_heads(names, ["Ruth", "Boaz"], notes) == (0, 2)
-    assert find_pairs(names, [("Boaz", "Ruth")], notes=notes) == [(2, 0)]
-    assert [note.partition(" is read")[0] for note in notes] == ["the head 'Ruth'", "the end of a reference 'Ruth'"]
-    assert all(note.endswith("give its id: ruth_2450 (—next→ Boaz)") for note in notes)

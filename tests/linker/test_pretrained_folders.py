@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +18,6 @@ from fewlink.core.errors import FewlinkError, InputError, MissingExtra
 from fewlink.fitting.card import write_card
 from fewlink.linker import Linker, saving
 from fewlink.linker.saving import fetch
-from fewlink.models.checkpoints import load_last, save_best, save_last
 
 
 @pytest.mark.parametrize("trained", [trail_run, fsrl_run], ids=["trail-0.1", "fsrl"])
@@ -78,29 +76,6 @@ def test_a_model_that_is_replaced_while_it_is_opened_is_of_one_version(
     monkeypatch.undo()
     folder.rename(tmp_path / ".saved.previous")  # as a killed writer leaves it
     assert fewlink.load(folder).scorer.name == "fsrl" and not folder.exists()
-
-
-@pytest.mark.parametrize("moment", ["open_scorer", "benchmark_of"])
-def test_a_run_that_gets_better_weights_while_it_is_opened_is_of_one_version(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, real, opened = tmp_path / "run", getattr(saving, moment), list[int]()
-    shutil.copytree(fsrl_run(), run)
-    weights, moments, state = load_last(run) or pytest.fail("it has no checkpoint")
-
-    def better_meanwhile(*words: Any, **options: Any) -> Any:
-        answer = real(*words, **options)
-        opened.append(1)
-        if len(opened) == 1:
-            step = state.step + 10
-            save_last(run, weights, moments, replace(state, step=step, best_step=step, since={}))
-            save_best(run, weights, step)
-        return answer
-
-    monkeypatch.setattr(saving, moment, better_meanwhile)
-    with quickly():
-        linker = Linker.load(run)
-    assert len(opened) == 2 and linker.step == state.step + 10
 
 
 def test_invalid_targets_of_saving_raise(tmp_path: Path) -> None:
@@ -217,10 +192,6 @@ def hub(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> None:
     module = ModuleType("huggingface_hub")
     module.snapshot_download = snapshot_download  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "huggingface_hub", module)
-
-
-def test_a_path_is_not_fetched() -> None:
-    assert fetch("runs/mine") == Path("runs/mine")
 
 
 def test_a_model_of_the_hub_is_fetch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -52,19 +52,6 @@ def test_heads_of_a_tail_are_the_tails_of_the_inverse_relation() -> None:
         heads.for_tail("x")
 
 
-def test_known_heads_of_a_relation_are_left_out() -> None:
-    linker = umls()
-    for relation in ("affects", linker.benchmark.split("dev")[0].name):
-        named = find_relation(linker.benchmark, relation)
-        tail = linker.graph.entities[int(named.pairs()[0, 1])]
-        known = {linker.graph.entities[int(h)] for h in named.inverted().tails(linker.graph.entities.id(tail))}
-        assert linker.graph.entities[int(named.pairs()[0, 0])] in known
-        found = linker.heads(tail, relation=relation, k=500)
-        assert found and not known & {row.head for row in found}
-        shown = linker.heads(tail, relation=relation, k=500, exclude_known=False, candidates="full")
-        assert {row.head for row in shown if row.known} == known
-
-
 def test_constraints_are_named_as_for_tails() -> None:
     linker = umls()
     given = linker.heads("plant", REFERENCES, constraints="functional", k=50)

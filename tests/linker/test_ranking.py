@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fewlink.core.errors import ScoreError
 from fewlink.evaluation import realistic_ranks
-from fewlink.linker.ranking import BACKGROUND, RankedPairs, rank_head, score_heads
+from fewlink.linker.ranking import BACKGROUND, rank_head, score_heads
 from fewlink.models.contract import Question
 
 TAILS = np.array([3, 5, 7, 9, 11], np.int32)
@@ -69,7 +69,7 @@ def test_non_finite_or_missing_scores_raise() -> None:
             list(score_heads(Invalid(scores), question))
 
 
-def test_moved_scores_have_their_own_ranks_softmax_and_margins() -> None:
+def test_moved_scores_have_their_own_ranks_and_softmax() -> None:
     """All tails are listed, so that they are those of a new ranking."""
     scores, by = np.array([1.0, 4.0, 2.0, 2.0, 3.0]), np.array([2.0, -2.0, 0.0, 1.0, 0.0])  # 3, 2, 2, 3, 3
     rows = rank_head(0, TAILS, scores, TAILS[:0], 5, with_known=False)
@@ -77,20 +77,8 @@ def test_moved_scores_have_their_own_ranks_softmax_and_margins() -> None:
     expected = rank_head(0, TAILS, scores + by, TAILS[:0], 5, with_known=False)
     assert dict(zip(moved.tails.tolist(), moved.ranks.tolist(), strict=True)) == {3: 2, 9: 2, 11: 2, 5: 4.5, 7: 4.5}
     order = np.argsort(moved.tails)[np.argsort(np.argsort(expected.tails))]
-    for name in ("scores", "ranks", "log_softmax", "margins"):
+    for name in ("scores", "ranks", "log_softmax"):
         np.testing.assert_allclose(getattr(moved, name)[order], getattr(expected, name))
-
-
-def test_tails_that_are_not_listed_keep_their_share() -> None:
-    parts = [rank_head(head, TAILS, np.array([1.0, 4.0, 2.0, 2.0, 3.0]) + head, TAILS[:0], 3, False) for head in (0, 1)]
-    rows = RankedPairs.joined(parts)
-    same = rows.moved(np.zeros(len(rows)))
-    for name in ("scores", "log_softmax", "margins"):
-        np.testing.assert_allclose(getattr(same, name), getattr(rows, name))
-    moved = rows.moved(np.array([1.0, 0, 0, 0, 0, 0]))
-    total = np.log(np.exp([1, 5, 2, 2, 3]).sum())
-    np.testing.assert_allclose(moved.log_softmax[:3], moved.scores[:3] - total)
-    np.testing.assert_allclose(moved.log_softmax[3:], rows.log_softmax[3:])  # of another head
 
 
 def test_leads_are_over_the_background() -> None:
@@ -101,7 +89,3 @@ def test_leads_are_over_the_background() -> None:
     few = rank_head(0, TAILS, np.array([1.0, 4.0, 2.0, 2.0, 3.0]), TAILS[:0], 2, with_known=False)  # over the second
     assert few.leads.tolist() == [1.0, 0.0] and few.moved(np.array([1.0, 0.0])).leads.tolist() == [2.0, 0.0]
     assert not few.alone.any() and rank_head(0, TAILS, np.zeros(5), TAILS[1:], 5, with_known=True).alone.sum() == 1
-
-
-def test_joining_nothing_is_empty() -> None:
-    assert len(RankedPairs.joined([])) == 0

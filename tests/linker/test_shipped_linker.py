@@ -14,7 +14,6 @@ from tests.linker.linkers import REFERENCES, umls
 import fewlink
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.evaluation import Protocol, rank_task
-from fewlink.linker import Linker
 from fewlink.linker.probability import shipped_calibration
 from fewlink.linker.trust import Trust
 from fewlink.models.contract import Question
@@ -68,15 +67,6 @@ def test_a_relation_of_numbers_that_was_left_out_is_named_as_such(tmp_path: Path
     assert fewlink.load(file, literals="keep").references_of("serves")[0] == ("soup", "2")
 
 
-def test_references_that_the_graph_joins_are_held_out_like_others(triples: Path) -> None:
-    linker = fewlink.load(triples)
-    pairs = linker.references_of("isa", 3)
-    predictions = linker.predict(pairs, [pairs[0][0]], k=3)
-    assert predictions.trust is not None and predictions.trust.tested == 2
-    assert sum("has the relation isa between all references" in note for note in predictions.notes) == 1
-    assert not any("was trained on" in note for note in linker.predict(relation="isa", heads=["alga"]).notes)
-
-
 def test_types_and_names_describe_a_file(tmp_path: Path) -> None:
     rows = [("p1", "lives", "c1"), ("p2", "lives", "c2"), ("p3", "lives", "c1"), ("c1", "near", "c2")]
     (tmp_path / "graph.csv").write_text("".join(",".join(row) + "\n" for row in rows))
@@ -122,15 +112,6 @@ def test_what_needs_a_run_says_so(triples: Path, tmp_path: Path) -> None:
         linker.save_pretrained(tmp_path / "saved")
     with pytest.raises(FewlinkError, match="has no dev relation"):
         fewlink.calibrate(linker)
-
-
-def test_a_benchmark_can_be_calibrated() -> None:
-    linker = Linker.shipped(umls())
-    assert fewlink.calibrate(linker).count > 100
-    calibration = linker.calibration
-    assert calibration is not None and calibration.relations == len(umls().split("dev"))
-    said = linker.predict(REFERENCES, ["alga"], k=1).trust
-    assert said is not None and said.tested == 2 and (not said.shown or not calibration.rough)
 
 
 def test_the_shipped_calibration_is_of_other_graphs_and_says_how_far_it_is_off() -> None:

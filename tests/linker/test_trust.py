@@ -10,18 +10,16 @@ import numpy as np
 import pytest
 from tests.conftest import benchmark_of, graph_of
 from tests.linker.graphs import people
-from tests.linker.linkers import REFERENCES, umls
+from tests.linker.linkers import umls
 
 from fewlink.fitting.calibrating import Sample, fitted
 from fewlink.graph import Graph
 from fewlink.graph.vocabulary import Vocabulary
-from fewlink.linker import Linker, ranking
-from fewlink.linker.probability import FEATURES, Coverage, HeadFans, log_odds, row_features
+from fewlink.linker import Linker
+from fewlink.linker.probability import FEATURES, Coverage
 from fewlink.linker.query import References, find_relation, open_candidates
-from fewlink.linker.ranking import RankedPairs
-from fewlink.linker.trust import TOGETHER, Answered, Trust, evidence_for, held_out, measure_trust, trust_note
-from fewlink.models.contract import Question, Scorer, SeveralQuestionsScorer
-from fewlink.models.trail.scorer import TrailScorer
+from fewlink.linker.trust import Trust, evidence_for, measure_trust, trust_note
+from fewlink.models.contract import Question
 from fewlink.tasks import Benchmark
 
 
@@ -54,11 +52,6 @@ def test_each_reference_is_ranked_with_the_others_given() -> None:
         assert len(question.references) == 2
     both = measure_trust(scorer, graph, references((0, 99), (1, 90)), everything)
     assert both.sentence() == "2 of your 2 references were found in the first ten when held out"
-
-
-def test_other_tails_of_a_references_head_do_not_compete() -> None:
-    trust = measure_trust(Numbers(), umls().graph, references((0, 99), (0, 50), (1, 7)), np.arange(100, dtype=np.int32))
-    assert trust.ranks[1] == 49.0  # 99 is a known tail of the same head
 
 
 def test_open_candidates_are_those_of_the_other_references() -> None:
@@ -110,47 +103,6 @@ def test_trust_does_not_depend_on_the_order_of_references(shots: int) -> None:
     assert one == other
 
 
-class Alone:
-    """A scorer that answers one question at a time."""
-
-    def __init__(self, scorer: Scorer) -> None:
-        self.name, self.scorer = scorer.name, scorer
-
-    def __call__(self, question: Question) -> Any:
-        return self.scorer(question)
-
-
-@pytest.mark.parametrize("shots", [2, 3, 5, 9])
-def test_references_held_out_side_by_side_have_the_ranks_of_each_alone(shots: int) -> None:
-    linker = Linker.shipped(umls())
-    for task in umls().split("dev")[:4]:
-        asked = References(tuple(map(tuple, task.pairs[:shots].tolist())))
-        for candidates in (None, task.range):
-            assert isinstance(linker.scorer, SeveralQuestionsScorer)
-            together = measure_trust(linker.scorer, linker.graph, asked, candidates)
-            alone = measure_trust(Alone(Linker.shipped(umls()).scorer), linker.graph, asked, candidates)
-            assert together == alone and together.tested == min(max(shots // 3, 2), TOGETHER)
-
-
-def test_questions_whose_scores_take_much_memory_are_asked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, asked, together = umls().graph, references((0, 9), (1, 9), (1, 8)), list[int]()
-    each = TrailScorer.each
-    monkeypatch.setattr(TrailScorer, "each", lambda own, asked: together.append(len(asked)) or each(own, asked))
-    expected = measure_trust(Linker.shipped(umls()).scorer, graph, asked)
-    assert together.pop() == 3 and not together
-    monkeypatch.setattr(ranking, "SCORES_PER_CALL", 4)
-    assert measure_trust(Linker.shipped(umls()).scorer, graph, asked) == expected
-    assert together == [1, 1]
-
-
-def test_the_references_that_are_held_out() -> None:
-    assert held_out(1) == []
-    assert [[places.tolist() for places in held_out(count)] for count in (2, 5)] == [[[0], [1]], [[0], [1]]]
-    assert [places.tolist() for places in held_out(9)] == [[0, 4, 8]]
-    (many,) = held_out(5000)
-    assert len(many) == len(set(many.tolist())) == TOGETHER and (many[0], many[-1]) == (0, 4999)
-
-
 def test_the_facts_of_references() -> None:
     trust = measure_trust(Numbers(), umls().graph, references((0, 9), (1, 9), (1, 8), (2, 9)), np.arange(100))
     assert (trust.shots, trust.largest, trust.candidates, trust.whole) == (4, 3, 100, False)
@@ -159,45 +111,6 @@ def test_the_facts_of_references() -> None:
     pairs = tuple(map(tuple, relation.pairs().tolist()))
     assert measure_trust(Numbers(), umls().graph, References(pairs, relation)).whole
     assert not measure_trust(Numbers(), umls().graph, References(pairs[:3], relation)).whole
-
-
-def ranked(softmax: list[float]) -> RankedPairs:
-    count = len(softmax)
-    ranks, logs, zeros = np.arange(1.0, count + 1), np.log(softmax), np.zeros(count)
-    return RankedPairs(zeros.astype(int), np.arange(count), logs, ranks, logs, zeros, logs + 5, zeros.astype(bool))
-
-
-def test_features_by_hand() -> None:
-    trust = Trust(10, (1.0, 4.0, np.inf), largest=6, domain=1000)
-    features = row_features(ranked([0.5, 0.1]), np.log([3.0, 3.0]), trust)
-    odds, leads = np.log([1.0, 1 / 9]), np.log([0.5, 0.1]) + 5
-    values = {
-        "constant": 1.0,
-        "log softmax, tails": [0.0, np.log(0.3)],
-        "lead": leads,
-        "lead, found": leads * 2.5 / 4,
-        "found in ten": 2.5 / 4,
-        "outside": 1.3 / 4,
-        "skew": 0.5,
-        "domain": 3.0,
-    }
-    for place, name in enumerate(FEATURES):
-        np.testing.assert_allclose(features[:, place], values.get(name, 0.0), atol=1e-12, err_msg=name)
-    features = row_features(ranked([0.5, 0.1]), np.log([3.0, 3.0]), replace(trust, candidates=10))
-    few = 1 - np.log(10) / np.log(50)
-    values |= {"few candidates": few, "log odds, few candidates": few * odds}
-    for place, name in enumerate(FEATURES):
-        np.testing.assert_allclose(features[:, place], values.get(name, 0.0), atol=1e-12, err_msg=name)
-    whole = Trust(10, (1.0, 4.0, 50.0), whole=True)
-    features = row_features(ranked([0.5, 0.1]), np.log([3.0, 3.0]), whole)
-    values = {"constant": 1.0, "whole": 1.0, "log odds, whole": odds, "found first, whole": np.log(1.5 / 2.5) * 3 / 6}
-    for place, name in enumerate(FEATURES):
-        np.testing.assert_allclose(features[:, place], values.get(name, 0.0), atol=1e-12, err_msg=name)
-
-
-def test_odds_are_limited() -> None:
-    assert log_odds(np.log([0.5, 0.9])) == pytest.approx([0.0, np.log(9)])
-    assert log_odds(np.array([0.0, -100.0])).tolist() == [5.0, -10.0]
 
 
 def test_a_scorer_may_tell_which_heads_it_has_evidence_for() -> None:
@@ -268,26 +181,6 @@ def test_a_note_says_that_most_heads_have_no_tail() -> None:
         assert not any("assume" in each for each in linker.predict(None, heads, 1, relation="lives").notes)
 
 
-def test_the_fan_says_how_many_tails_a_head_may_have() -> None:
-    triples = np.array([[0, 0, 2], [0, 0, 3], [0, 0, 4], [0, 0, 5], [1, 0, 6], [1, 0, 7], [0, 1, 2]], np.int32)
-    graph = Graph.of(Vocabulary.of([str(i).encode() for i in range(8)]), Vocabulary.of([b"made", b"knows"]), triples)
-    many = measure_trust(Numbers(), graph, references((0, 2)))
-    back = measure_trust(Numbers(), graph, references((2, 0)))
-    assert many.fan == pytest.approx(np.log(6 / 2)) and back.fan == pytest.approx(-many.fan)
-    fans = HeadFans(graph)[np.array([1, 0, 7, 0])]
-    assert fans == pytest.approx([np.log(2), np.log(5 / 2), 0, np.log(5 / 2)])
-
-
-def test_heads_that_have_their_tail_by_hand() -> None:
-    pairs = [(head, 90) for head in range(20)]
-    once = Answered(np.array([*pairs, (0, 91)]))  # one of twenty heads has two
-    assert once.chances(np.array([1, 0, 20, 95])).tolist() == pytest.approx([2 / 22, 2 / 22, 1, 1])
-    several = Answered(np.array([*pairs, (0, 91), (1, 91)]))
-    few = Answered(np.array(pairs[:7]))
-    assert several.chances(np.array([1, 20])).tolist() == few.chances(np.array([1, 20])).tolist() == [1, 1]
-    assert Answered(np.zeros((0, 2), np.int32)).chances(np.array([1])).tolist() == [1]
-
-
 def test_a_second_father_is_improbable() -> None:
     linker = Linker.shipped(benchmark_of(people()))
     asked = linker.predict(None, ["person0x1", "person3x2"], 2, relation="lives")
@@ -312,22 +205,6 @@ def test_heads_that_have_their_tail_do_not_lower_trust() -> None:
     assert any("is known already" in note for note in beside.notes)
     assert alone.trust is not None and beside.trust is not None
     assert not alone.trust.low and not beside.trust.low
-
-
-def test_trust_is_measured_once_for_each_set_of_references() -> None:
-    scorer = Numbers()
-    linker = Linker(umls(), scorer)
-    linker.predict(REFERENCES, ["alga"], 1)
-    assert len(scorer.asked) == 1  # without a calibration nothing is held out
-    ones = np.ones(2)
-    sample = Sample(np.ones((2, len(FEATURES))), np.array([True, False]), ones > 0, np.arange(2), ones, 3 * ones)
-    linker.calibration = fitted(sample, crossed="relation", shots=3, top=10, step=0, benchmark="")
-    counts = []
-    for heads, candidates in ((["alga"], None), (["fish", "human"], None), (["alga"], "all"), (["fish"], "all")):
-        before = len(scorer.asked)
-        assert linker.predict(REFERENCES, heads, 1, candidates=candidates).trust is not None
-        counts.append(len(scorer.asked) - before)
-    assert counts == [3, 1, 3, 1]
 
 
 def calibrated(benchmark: Benchmark, **changes: Any) -> Linker:

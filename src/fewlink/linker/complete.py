@@ -32,7 +32,7 @@ from fewlink.linker.trust import Trust
 from fewlink.tasks.candidates import by_similarity
 from fewlink.tasks.kinds import of_kind
 
-FORMAT = "fewlink-completion/2"
+FORMAT = "fewlink-completion/3"
 SUFFIX = ".part"
 REMEDY = "remove it to start over"
 JSON_LINES = (".jsonl", ".json", ".ndjson")

@@ -23,7 +23,6 @@ from fewlink.linker.names import Names
 from fewlink.linker.query import References
 from fewlink.models.contract import Question, Scorer, SeveralQuestionsScorer, capabilities
 
-MAX_MARGIN = 6.0
 BACKGROUND = 50  # the rank, at most, whose score stands for wrong tails, even if a head has several right ones
 SCORES_PER_CALL = 1 << 23  # 32 MB of float32, and some masks of that shape
 KINDS = {
@@ -44,9 +43,8 @@ class RankedPairs:
     """Ranked pairs of a head and a tail, as arrays.
 
     Shapes: all (n,). `heads`, `tails` entities; `scores`; `ranks` among the candidates that are not known answers, ties
-    at their mean, as in evaluation; `log_softmax` over the same candidates and the tail itself; `margins`, the
-    difference between the head's two best scores, at most `MAX_MARGIN`; `leads`, by how much the score exceeds the
-    `background`; `known` bool.
+    at their mean, as in evaluation; `log_softmax` over the same candidates and the tail itself; `leads`, by how much
+    the score exceeds the `background`; `known` bool.
     """
 
     heads: np.ndarray
@@ -54,7 +52,6 @@ class RankedPairs:
     scores: np.ndarray
     ranks: np.ndarray
     log_softmax: np.ndarray
-    margins: np.ndarray
     leads: np.ndarray
     known: np.ndarray
 
@@ -69,10 +66,6 @@ class RankedPairs:
     def take(self, places: np.ndarray | slice) -> Self:
         return type(self)(*(getattr(self, field.name)[places] for field in fields(self)))
 
-    def inverted(self) -> Self:
-        """Heads and tails exchanged."""
-        return replace(self, heads=self.tails, tails=self.heads)
-
     def moved(self, by: np.ndarray) -> Self:
         """Add `by` (n,) to the scores, and update the rest; unlisted tails and the background keep their scores.
 
@@ -81,7 +74,6 @@ class RankedPairs:
         scores = self.scores + by
         ranks = scores.copy()
         log_softmax = scores.copy()
-        margins = scores.copy()
         begins = np.flatnonzero(np.diff(self.heads, prepend=-1))
         for rows in np.split(np.arange(len(scores)), begins[1:]) if len(scores) else []:
             own = scores[rows]
@@ -92,14 +84,13 @@ class RankedPairs:
             equal = (own[:, None] == own).sum(1) - 1
             ranks[rows] = realistic_rank(above, equal)
             log_softmax[rows] = own - total
-            margins[rows] = _margin(own)
         leads = self.leads + by
-        return replace(self, scores=scores, ranks=ranks, log_softmax=log_softmax, margins=margins, leads=leads)
+        return replace(self, scores=scores, ranks=ranks, log_softmax=log_softmax, leads=leads)
 
     @classmethod
     def joined(cls, parts: Sequence[RankedPairs]) -> Self:
         if not parts:
-            return cls(*(np.zeros(0, kind) for kind in (np.int32, np.int32, *[float] * 5, bool)))
+            return cls(*(np.zeros(0, kind) for kind in (np.int32, np.int32, *[float] * 4, bool)))
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
@@ -181,24 +172,15 @@ def rank_head(
     total = _log_sum_exp(rivals)
     precise = values.astype(np.float64)
     log_softmax = precise - np.where(known_best, np.logaddexp(total, precise), total)
-    margins = np.full(len(best), _margin(rivals))
     leads = precise - background(rivals) if len(rivals) else np.zeros(len(best))
     heads = np.full(len(best), head, np.int32)
-    return RankedPairs(heads, candidates[best], precise, ranks, log_softmax, margins, leads, known_best)
+    return RankedPairs(heads, candidates[best], precise, ranks, log_softmax, leads, known_best)
 
 
 def background(scores: np.ndarray) -> float:
     """The score (of c) of rank `BACKGROUND`, or of the middle candidate if there are fewer than twice as many."""
     rank = min(BACKGROUND, max(2, len(scores) // 2), len(scores))
     return float(_highest(scores, rank)[-1])
-
-
-def _margin(scores: np.ndarray) -> float:
-    """The difference between the two highest scores, at most `MAX_MARGIN`."""
-    if len(scores) < 2:
-        return MAX_MARGIN
-    first, second = _highest(scores, 2).astype(float)
-    return float(min(first - second, MAX_MARGIN))
 
 
 def _highest(scores: np.ndarray, k: int) -> np.ndarray:

@@ -48,8 +48,6 @@ class Trust:
     ranks       the ranks of the tails of held-out references, with the others as references; empty if there is only
                 one reference, or if the model sees the relation in the graph, so that nothing can be held out
     domain      the number of entities like the references' heads
-    fan         log(entities like the references' tails / entities like their heads); a high value suggests several
-                tails for each head
     known       whether the model sees the relation in the graph
     largest     the number of references with the most frequent tail
     whole       whether the references are the known pairs of a relation, at least half of them, and not just examples
@@ -59,7 +57,6 @@ class Trust:
     shots: int
     ranks: tuple[float, ...] = ()
     domain: int = 1
-    fan: float = 0.0
     known: bool = False
     largest: int = 1
     whole: bool = False
@@ -147,7 +144,6 @@ def measure_trust(
         shots=len(pairs),
         ranks=tuple(ranks),
         domain=len(heads),
-        fan=float(np.log(max(len(tails), 1) / max(len(heads), 1))),
         known=known,
         largest=int(np.unique(pairs[:, 1], return_counts=True)[1].max()),
         whole=whole,
