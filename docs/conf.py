@@ -13,9 +13,8 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent / "src"), str(DOCS / "site"), str(DOCS)]
 
-import generate  # noqa: E402
-
 import fewlink  # noqa: E402
+import generate  # noqa: E402
 
 generate.write_site_pages()
 
