@@ -28,6 +28,7 @@ from fewlink.models.trail.propagate import (
     Weights,
     Without,
     layer_states,
+    places_of,
     reached_by,
     rows_to,
 )
@@ -253,14 +254,17 @@ def _before(pair: Pair, trace: Trace, number: int, beam: Beginnings, width: int)
     before = trace.states[number]
     ends = np.array([walked[0] for walked in beam.nodes])
     at, owners = pair.into(ends)
+    reached = places_of(before.rows, nodes).numpy()[pair.ends[0][at]]
+    at = at[reached >= 0]
+    owners = owners[reached >= 0]
     sources = pair.ends[0][at]
     visited = np.full((len(ends), MOST_HOPS + 1), -1)
     for row, walked in enumerate(beam.nodes):
         visited[row, : len(walked)] = walked
     over = pair.over(step, at)
-    of_sources = before.at(torch.from_numpy(sources).long(), nodes)[:, 0, 0]
-    sums = beam.gradients.new_zeros(len(ends), over.shape[1])
-    sums.index_add_(0, torch.from_numpy(owners), of_sources * over)
+    owner = torch.from_numpy(owners)
+    messages = before.states[:, 0, 0].index_select(0, torch.from_numpy(reached[reached >= 0])) * over
+    sums = beam.gradients.new_zeros(len(ends), over.shape[1]).index_add_(0, owner, messages)
     x = before.at(torch.from_numpy(ends), nodes)[:, 0, 0]
     with torch.enable_grad():
         x.requires_grad_()
@@ -269,11 +273,10 @@ def _before(pair: Pair, trace: Trace, number: int, beam: Beginnings, width: int)
         by_state, by_sums = torch.autograd.grad((after * beam.gradients).sum(), (x, sums))
     short = np.array([len(edges) < MOST_HOPS for edges in beam.edges])
     allowed = np.flatnonzero(short[owners] & (visited[owners] != sources[:, None]).all(1))
-    chosen = torch.from_numpy(allowed)
-    through = by_sums[torch.from_numpy(owners[allowed])] * over[chosen]
-    worth = (through * of_sources[chosen]).sum(1)
-    best = worth.topk(min(4 * width, len(allowed))).indices
-    moves = allowed[best.numpy()]
+    worth = messages.mul_(by_sums.index_select(0, owner)).sum(1)[torch.from_numpy(allowed)]
+    moves = allowed[worth.topk(min(4 * width, len(allowed))).indices.numpy()]
+    chosen = torch.from_numpy(moves)
+    through = by_sums[owner[chosen]] * over[chosen]
     edges = [
         *beam.edges,
         *((edge, *beam.edges[owner]) for edge, owner in zip(at[moves].tolist(), owners[moves].tolist(), strict=True)),
@@ -288,7 +291,7 @@ def _before(pair: Pair, trace: Trace, number: int, beam: Beginnings, width: int)
     which = {walked: place for place, walked in enumerate(dict.fromkeys(edges))}
     nodes_of = dict(zip(edges, walks, strict=True))
     gradients = torch.zeros(len(which), over.shape[1])
-    gradients.index_add_(0, torch.tensor([which[walked] for walked in edges]), torch.cat([by_state, through[best]]))
+    gradients.index_add_(0, torch.tensor([which[walked] for walked in edges]), torch.cat([by_state, through]))
     starts = torch.tensor([nodes_of[walked][0] for walked in which])
     values, order = (gradients * before.at(starts, nodes)[:, 0, 0]).sum(1).sort(descending=True)
     kept = order[values != 0][:width]

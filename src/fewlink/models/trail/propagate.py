@@ -393,15 +393,15 @@ class _Removal:
 
     def _updated(self, rows: Tensor, before: Tensor, sums: Tensor, layer: Layer, number: int) -> Reached:
         """The states of rows after a layer; those of queries whose state and sums are the first query's are its own."""
-        differ = (sums - sums[:, :1]).abs().amax(2) > ROUNDING
-        differ |= (before - before[:, :1]).abs().amax(2) > ROUNDING
+        differ = (sums - sums[:, :1]).abs_().amax(2) > ROUNDING
+        differ |= (before - before[:, :1]).abs_().amax(2) > ROUNDING
         differ[:, 0] = True
         kept = differ[:, 1:].any(1)
+        row, query = (differ & kept[:, None]).nonzero().unbind(1)
+        updated = layer.updated(before[row, query], sums[row, query])
         differ = differ[kept]
-        updated = layer.updated(before[kept][differ], sums[kept][differ])
-        first = differ.flatten().cumsum(0).view_as(differ) - 1
-        at = torch.where(differ, first, first[:, :1])
-        return Reached(rows[kept], updated[at][:, None])
+        place = differ.flatten().cumsum(0).view_as(differ) - 1
+        return Reached(rows[kept], updated[torch.where(differ, place, place[:, :1])][:, None])
 
 
 def _all_sums(edges: RowEdges, x: Tensor, w: Tensor) -> Tensor:

@@ -463,11 +463,14 @@ class TrailScorer:
                 columns.append(
                     propagate(edges, reached_by(places, of_heads, *some.shape), weights, cone.rows).flatten(1, 2)
                 )
-        states = torch.cat(columns, 1)[:, : len(heads)]
+        states = columns[0] if len(columns) == 1 else torch.cat(columns, 1)
         found = []
         for number in distinct:
             tails = ids(questions[number].candidates).to(self.device)
-            of_question = states[:, torch.from_numpy(numbers == number).to(self.device)]
+            if len(distinct) == 1:
+                of_question = states[:, : len(heads)]
+            else:
+                of_question = states[:, ids(np.flatnonzero(numbers == number))]
             at = of_question[tails] if cone is None else at_places(of_question, cone.places(tails))
             found.append((number, at.transpose(0, 1)))
         return found
