@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -177,7 +176,6 @@ def rank_split(
     if not tasks:
         raise FewlinkError(f"{benchmark.name} has no {protocol.split} relations: choose another split")
     batches = [batch for number, task in enumerate(tasks) for batch in head_batches(number, task, protocol)]
-    found: list[list[TaskRanks]] = [[] for _ in tasks]
 
     def name(number: int) -> str:
         return f"{len(batches[number]):,} heads of {tasks[batches[number][0][0]].name}"
@@ -188,6 +186,7 @@ def rank_split(
             results = distributed.shared(work, batches)
         else:
             results = (engine or Engine()).in_order(work, batches, name, lambda done: advance(done, f"{done:,} heads"))
+        found: list[list[TaskRanks]] = [[] for _ in tasks]
         for batch, ranked in zip(batches, results, strict=True):
             found[batch[0][0]] += ranked
     return [joined(ranked) for ranked in found]
@@ -205,26 +204,23 @@ def head_batches(number: int, task: Task, protocol: Protocol) -> list[list[TaskH
 
 @dataclass(frozen=True)
 class SplitRanking:
-    """Ranks the queries of some heads of a split's tasks, which any worker can do."""
+    """Ranks the queries of some heads of one task of a split, which any worker can do."""
 
     benchmark: Benchmark
     scorer: Scorer
     protocol: Protocol
 
     def __call__(self, batch: Sequence[TaskHead]) -> list[TaskRanks]:
-        tasks = self.benchmark.split(self.protocol.split)
-        ranked = []
-        for number, of_task in itertools.groupby(batch, key=lambda each: each[0]):
-            heads = np.array([head for _, head in of_task])
-            ranked.append(rank_task(self.benchmark.graph, self.scorer, tasks[number], self.protocol, heads))
-        return ranked
+        task = self.benchmark.split(self.protocol.split)[batch[0][0]]
+        heads = np.array([head for _, head in batch])
+        return [rank_task(self.benchmark.graph, self.scorer, task, self.protocol, heads)]
 
 
 def joined(ranked: Sequence[TaskRanks]) -> TaskRanks:
     """The ranks of all heads of a relation."""
-    queries, ranks, candidates = (
-        np.concatenate([getattr(each, column) for each in ranked]) for column in ("queries", "ranks", "candidates")
-    )
+    queries = np.concatenate([part.queries for part in ranked])
+    ranks = np.concatenate([part.ranks for part in ranked])
+    candidates = np.concatenate([part.candidates for part in ranked])
     return TaskRanks(ranked[0].relation, queries, ranks, candidates, ranked[0].range)
 
 

@@ -29,8 +29,7 @@ from fewlink.linker.probability import Calibration
 from fewlink.linker.query import References, batch_name, batches_of
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
-from fewlink.tasks.candidates import by_similarity
-from fewlink.tasks.kinds import of_kind
+from fewlink.tasks.candidates import by_similarity, of_kind
 
 FORMAT = "fewlink-completion/3"
 SUFFIX = ".part"

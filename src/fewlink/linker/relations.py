@@ -32,8 +32,7 @@ from fewlink.linker.query import References, Relation
 from fewlink.linker.ranking import score_heads
 from fewlink.models.contract import Question, Scorer
 from fewlink.tasks import Benchmark
-from fewlink.tasks.candidates import open_candidates
-from fewlink.tasks.kinds import of_kind
+from fewlink.tasks.candidates import of_kind, open_candidates
 
 GOOD_FIT = 0.5  # if no relation reaches it or is known, a note says so
 MAX_READ = 20  # relations whose evidence is read for a pair

@@ -10,7 +10,7 @@ from tests.conftest import graph_of
 from tests.linker.linkers import umls
 
 from fewlink.graph import Graph, TypeTable
-from fewlink.tasks.kinds import PRIOR_ENTITIES, TYPICAL, of_kind
+from fewlink.tasks.candidates import PRIOR_ENTITIES, TYPICAL, of_kind
 
 TOWNS = (  # fr and de have a language; no and it lack it; oslo and french are of other kinds
     *(f"{country} capital {city}" for country, city in zip(("fr", "de", "no", "it"), "pbor", strict=True)),
