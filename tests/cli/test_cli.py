@@ -159,7 +159,6 @@ def test_the_version_with_what_a_report_of_a_bug_needs(fewlink: Fewlink) -> None
         ("evaluate umlz", "'umls'"),
         ("evaluate umls --shots 0", "shots"),
         ("evaluate umls --shots 900", "900"),
-        ("evaluate umls --draws -1", "draws"),
         ("evaluate umls --engine processes:0", "processes:0"),
         ("evaluate umls --scorer popularity --results /dev/null/x", "/dev/null/x"),
         ("evaluate attack --scorer rules", "attack-few"),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import importlib.util
+import importlib
 import itertools
 import os
 import sys
@@ -23,7 +22,6 @@ from fewlink.models.registry import ready_model_names
 if TYPE_CHECKING:
     from fewlink.core.engine import Engine
     from fewlink.core.errors import FewlinkError
-    from fewlink.core.settings import Settings
     from fewlink.evaluation import Comparison
     from fewlink.evaluation.records import Record, RecordStore
     from fewlink.models.contract import Scorer
@@ -90,6 +88,25 @@ class ScorerOptions:
         options.check_model("scorer", [each for each in self.scorer if ":" not in each], ready_model_names())
         options.check_changes(self.change)
 
+    def check_models(self) -> None:
+        """Raise for an unknown scorer, and for options that a scorer does not have."""
+        from fewlink.core.errors import FewlinkError, choose
+        from fewlink.models import checkpoint_models, shipped_models
+
+        baselines = _baselines()
+        published = checkpoint_models()
+        for name in self.scorer:
+            if ":" not in name:
+                choose("scorer", name, {**baselines, **shipped_models(), **published})
+            if (self.recipe or self.change) and (name not in baselines or baselines[name].settings is None):
+                raise FewlinkError(f"{name} has no settings to choose: leave out --recipe and --set")
+            if name in published and self.checkpoint is None:
+                raise FewlinkError(f"{name} needs the weights that its authors publish: give --checkpoint FILE")
+        if self.checkpoint is not None and not {*self.scorer} & {*published}:
+            raise FewlinkError(
+                f"--checkpoint is for --scorer {' or '.join(published)}: leave it out, or add the scorer"
+            )
+
 
 def evaluate(
     context: typer.Context,
@@ -107,7 +124,10 @@ def evaluate(
     shots: list[int] = SHOTS,
     candidates: list[str] = CANDIDATES,
     draws: int = typer.Option(
-        0, metavar="NUMBER", help="Number of random draws of references; 0 uses the first K pairs of each relation."
+        0,
+        metavar="NUMBER",
+        min=0,
+        help="Number of random draws of references; 0 uses the first K pairs of each relation.",
     ),
     seed: list[int] = options.SEEDS,
     device: str = options.DEVICE,
@@ -124,19 +144,23 @@ def evaluate(
 
     Example: `fewlink evaluate runs/umls-fsrl --split test`
     """
-    _check_protocols(split, candidates, shots, draws)
     options.check_benchmarks(what, bench)
     scorers.check()
     options.check_device(device)
     device = options.resolve_device(device)
     from fewlink.core import distributed
+    from fewlink.core.errors import choose
     from fewlink.evaluation.records import RecordStore
     from fewlink.models.run import benchmark_of, is_run, runs_in
-    from fewlink.tasks import open_benchmark
+    from fewlink.tasks import PROTOCOLS, SPLITS, open_benchmark
     from fewlink.training.vectors import is_trained, open_trained
 
     folder = Path(what)
     runs = [folder] if is_run(folder) else runs_in(folder)
+    for name in split:
+        choose("split", name, dict.fromkeys(SPLITS))
+    for name in candidates:
+        choose("candidates protocol", name, dict.fromkeys(PROTOCOLS))
     draw_numbers = range(1, draws + 1) if draws else range(1)
     workers = None if engine is None else options.open_engine(engine, device)
     if runs or is_trained(folder):
@@ -166,22 +190,6 @@ def evaluate(
         _print_records(records, files)
     if problems:
         raise problems[0]
-
-
-def _check_protocols(splits: Sequence[str], candidates: Sequence[str], shots: Sequence[int], draws: int) -> None:
-    """Raise for an unknown split or candidates protocol, and for an invalid number of shots or draws."""
-    from fewlink.core.errors import FewlinkError, choose
-    from fewlink.tasks import PROTOCOLS, SPLITS
-
-    for name in splits:
-        choose("split", name, dict.fromkeys(SPLITS))
-    for name in candidates:
-        choose("candidates protocol", name, dict.fromkeys(PROTOCOLS))
-    for k in shots:
-        if k < 1:
-            raise FewlinkError(f"shots must be at least 1, got {k}")
-    if draws < 0:
-        raise FewlinkError(f"draws must be 0 or more, got {draws}")
 
 
 def _measure(
@@ -285,46 +293,17 @@ def _scorer_cases(
     device: str,
 ) -> Iterator[Case]:
     """Each scorer with each number of shots, seed and draw; embedding models are trained for each of these."""
-    settings = {name: _settings(wanted, name, device) for name in wanted.scorer}
-    ready = {name: _ready(wanted, name, benchmark, device) for name in wanted.scorer if ":" not in name}
-    own = {(name, seed): _own_scorer(name, benchmark, seed) for name in wanted.scorer if ":" in name for seed in seeds}
+    wanted.check_models()
+    ready: dict[tuple[str, int], Prepared] = {}
     for name, k, seed, draw in itertools.product(wanted.scorer, shots or [DEFAULT_SHOTS], seeds, draws):
-        prepared = ready.get(name)
-        if prepared is not None:
-            yield Case(prepared.scorer, prepared.config, k, draw, seed)
-        elif ":" in name:
-            path, _, function = name.rpartition(":")
-            module = os.path.basename(path).removesuffix(".py")
-            yield Case(own[name, seed], {"scorer": f"{module}:{function}"}, k, draw, seed)
+        if name in _baselines():
+            prepared = _trained(wanted, name, benchmark, k, draw, seed, device)
         else:
-            reporter = terminal.epoch_reporter(f"{name} K={k} seed {seed}")
-            prepared = _baselines()[name].prepare(
-                name, benchmark, settings[name], shots=k, draw=draw, seed=seed, on_epoch=reporter
-            )
-            config = {"recipe": wanted.recipe or name} if settings[name] is not None else {}
-            yield Case(prepared.scorer, {**config, **prepared.config}, k, draw, seed)
-
-
-def _settings(wanted: ScorerOptions, name: str, device: str) -> Settings | None:
-    """The settings of a scorer's recipe; None for a scorer without settings, which raises if some are given."""
-    from fewlink.core.errors import FewlinkError, choose
-    from fewlink.models import checkpoint_models, shipped_models
-
-    baselines = _baselines()
-    if ":" in name:
-        reason = "is your own scorer"
-    elif name in shipped_models():
-        reason = "uses the built-in weights"
-    elif name in checkpoint_models():
-        reason = "uses the weights of --checkpoint"
-    elif choose("scorer", name, {**baselines, **shipped_models(), **checkpoint_models()}).settings is not None:
-        settings: Settings = baselines[name].recipe(name, wanted.recipe).settings
-        return settings.replace(device=device).adjusted(wanted.change)
-    else:
-        reason = "has no settings"
-    if wanted.recipe or wanted.change:
-        raise FewlinkError(f"{name} {reason}: leave out --recipe and --set")
-    return None
+            key = (name, seed)
+            if key not in ready:
+                ready[key] = _ready(wanted, name, benchmark, seed, device)
+            prepared = ready[key]
+        yield Case(prepared.scorer, prepared.config, k, draw, seed)
 
 
 def _baselines() -> dict[str, BaselineFamily]:
@@ -336,25 +315,37 @@ def _baselines() -> dict[str, BaselineFamily]:
     return {model: family for family in found for model in family.models}
 
 
-def _ready(wanted: ScorerOptions, name: str, benchmark: Benchmark, device: str) -> Prepared | None:
-    """A scorer with weights that are built in or in --checkpoint; None if it needs neither."""
-    from fewlink.core.errors import FewlinkError
+def _trained(
+    wanted: ScorerOptions, name: str, benchmark: Benchmark, shots: int, draw: int, seed: int, device: str
+) -> Prepared:
+    """A learning-free scorer, or an embedding model that is trained with these references."""
+    family = _baselines()[name]
+    settings = None
+    recipe = {}
+    if family.settings is not None:
+        settings = family.recipe(name, wanted.recipe).settings.replace(device=device).adjusted(wanted.change)
+        recipe = {"recipe": wanted.recipe or name}
+    reporter = terminal.epoch_reporter(f"{name} K={shots} seed {seed}")
+    prepared = family.prepare(name, benchmark, settings, shots=shots, draw=draw, seed=seed, on_epoch=reporter)
+    return dataclasses.replace(prepared, config={**recipe, **prepared.config})
+
+
+def _ready(wanted: ScorerOptions, name: str, benchmark: Benchmark, seed: int, device: str) -> Prepared:
+    """A scorer of the user, or one whose weights are built in or in --checkpoint."""
     from fewlink.models import checkpoint_models, shipped_models
     from fewlink.models.cached import CachedScorer
+    from fewlink.models.family import Prepared
 
-    published = checkpoint_models()
-    if wanted.checkpoint is not None and not {*wanted.scorer} & {*published}:
-        raise FewlinkError(f"--checkpoint is for --scorer {' or '.join(published)}: leave it out, or add the scorer")
+    if ":" in name:
+        path, _, function = name.rpartition(":")
+        module = os.path.basename(path).removesuffix(".py")
+        return Prepared(_own_scorer(name, benchmark, seed), {"scorer": f"{module}:{function}"})
     if name in shipped_models():
         return shipped_models()[name].shipped(name, benchmark, device)
-    if name not in published:
-        return None
-    if wanted.checkpoint is None:
-        raise FewlinkError(f"{name} needs the weights that its authors publish: give --checkpoint FILE")
-    prepared = published[name].from_checkpoint(name, benchmark, wanted.checkpoint, device)
+    assert wanted.checkpoint is not None
+    prepared = checkpoint_models()[name].from_checkpoint(name, benchmark, wanted.checkpoint, device)
     # Scoring all entities at once lets protocols share the costly states, and figures do not depend on the grid.
-    cached = CachedScorer(prepared.scorer, len(benchmark.graph.entities))
-    return dataclasses.replace(prepared, scorer=cached)
+    return dataclasses.replace(prepared, scorer=CachedScorer(prepared.scorer, len(benchmark.graph.entities)))
 
 
 def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
@@ -365,25 +356,18 @@ def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
     from fewlink.core.errors import FewlinkError, choose
     from fewlink.models import checkpoint_models, families, shipped_models
 
-    module_name, _, function = name.rpartition(":")
-    spec: Any = None
-    if module_name.endswith(".py"):
-        spec = importlib.util.spec_from_file_location(Path(module_name).stem, module_name)
-    else:
-        if os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())
-        with contextlib.suppress(ImportError, ValueError):
-            spec = importlib.util.find_spec(module_name)
-    if spec is None:
-        raise FewlinkError(
-            f"--scorer {name}: no module '{module_name}' in this folder or among the installed ones: check the name"
-        )
-    module = sys.modules.get(spec.name)
-    if module is None or getattr(module, "__file__", None) != spec.origin:
-        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+    path, _, function = name.rpartition(":")
+    folder, module_name = os.path.split(path.removesuffix(".py")) if path.endswith(".py") else ("", path)
+    sys.path.insert(0, os.path.abspath(folder))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise
+        where = "in this folder or among the installed ones"
+        raise FewlinkError(f"--scorer {name}: no module '{path}' {where}: check the name") from None
     functions = {key: value for key, value in vars(module).items() if callable(value)}
-    scorer = choose(f"function of {module_name}", function, functions)(benchmark, seed)
+    scorer = choose(f"function of {path}", function, functions)(benchmark, seed)
     if not callable(scorer) or not isinstance(getattr(scorer, "name", None), str):
         raise FewlinkError(
             f"--scorer {name} returned {type(scorer).__name__}, not a scorer: return a callable with a `name` "

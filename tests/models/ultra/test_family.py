@@ -159,7 +159,7 @@ def test_the_command_evaluates_weights_of_a_file(fewlink: Fewlink) -> None:
         ("evaluate umls --scorer ultra", "--checkpoint"),
         ("evaluate umls --scorer ultra --checkpoint absent.pth", "absent.pth"),
         ("evaluate umls --scorer rules --checkpoint a.pth", "--checkpoint"),
-        ("evaluate umls --scorer ultra --checkpoint a.pth --set steps=3", "--checkpoint"),
+        ("evaluate umls --scorer ultra --checkpoint a.pth --set steps=3", "ultra"),
         ("train umls --model fsrl --out run --checkpoint a.pth", "start"),
         ("train umls --model ultra --out run --checkpoint absent.pth", "absent.pth"),
     ],
