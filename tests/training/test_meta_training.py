@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,10 @@ from fewlink.core.files import open_folder
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines import learning_free
 from fewlink.models.checkpoints import FORMAT, load_best, load_state
-from fewlink.models.fsrl import learner as learner_room
 from fewlink.models.fsrl.learner import FewShotLearner
 from fewlink.models.fsrl.model import COMPOSITIONS
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.tasks.episodes import EpisodeSampler, compact
+from fewlink.tasks.episodes import EpisodeSampler
 from fewlink.training import open_run
 from fewlink.training import trainer as trainer_room
 from fewlink.training.trainer import Trainer, train_run
@@ -111,15 +108,6 @@ def test_sums_over_threads_have_one_order(rate: float, tmp_path: Path, two_threa
     assert ends[0] == ends[1] == ends[2]
 
 
-def test_how_many_steps_are_drawn_together_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = small(steps=8, evaluate_every=5, relations=2)
-    train_run(umls(), vectors(), settings, tmp_path / "whole")
-    monkeypatch.setitem(learner_room.STEPS_AT_ONCE, "cpu", 2)
-    train_run(umls(), vectors(), settings, tmp_path / "parts")
-    assert saved(tmp_path / "whole") == saved(tmp_path / "parts")
-    assert timeless(tmp_path / "whole") == timeless(tmp_path / "parts")
-
-
 def test_it_stops_without_a_better_evaluation_and_stays_stopped(tmp_path: Path) -> None:
     settings = small(learning_rate=1e-12, steps=100, patience=3)  # ranks never change
     result = train_run(umls(), vectors(), settings, tmp_path)
@@ -127,11 +115,6 @@ def test_it_stops_without_a_better_evaluation_and_stays_stopped(tmp_path: Path) 
     assert open_folder(tmp_path / "best", FORMAT)["step"] == 2
     assert open_folder(tmp_path / "last", FORMAT)["step"] == 8
     assert train_run(umls(), vectors(), settings, tmp_path).step == 8
-
-
-def test_the_last_evaluation_is_at_the_last_step(tmp_path: Path) -> None:
-    train_run(umls(), vectors(), small(steps=5), tmp_path)
-    assert [line["step"] for line in lines_of(tmp_path)] == [2, 4, 5]
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_checkpoint(
@@ -193,33 +176,6 @@ def test_training_is_saved_between_evaluations_and_continues_from_there(
     assert not load_state(tmp_path / "parts").since
 
 
-def test_what_was_trained_before_a_stopped_evaluation_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_room, "SAVE_EVERY_SECONDS", 0.0)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "evaluate", interrupt)
-        train_run(umls(), vectors(), small(), tmp_path)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(FewShotLearner, "run_steps", interrupt)
-        train_run(umls(), vectors(), small(), tmp_path)
-    assert [line["step"] for line in lines_of(tmp_path)] == [2]  # evaluated without a further step
-
-
-def interrupt(*_: Any) -> Any:
-    raise KeyboardInterrupt
-
-
-def test_progress_is_that_of_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[float, float]] = []
-
-    @contextlib.contextmanager
-    def progress(title: str, total: float) -> Iterator[Any]:
-        yield lambda done, note: seen.append((done, total))
-
-    monkeypatch.setattr(trainer_room, "progress", progress)
-    train_run(umls(), vectors(), small(), tmp_path)
-    assert seen == [(step, 6) for step in range(6)]
-
-
 def test_a_line_names_its_phases(tmp_path: Path) -> None:
     train_run(umls(), vectors(), small(steps=2), tmp_path)
     (line,) = lines_of(tmp_path)
@@ -277,36 +233,3 @@ def test_relations_of_a_small_range_are_left_out(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match="smallest_range"):
         train_run(umls(), vectors(), small(smallest_range=1000), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_episodes_are_laid_out_query_by_query(shared: bool) -> None:
-    """Step 2 of two relations holds episodes 4 and 5, each with its own entities; a compact batch is the same one."""
-    trainer = Trainer(umls(), vectors(), small(negatives=3, relations=2, shared_negatives=shared), [0, 7])
-    ids = trainer.learner.ids(2, 3)
-    episodes = trainer.learner.sampler(torch.arange(4, 10))
-    for step in range(3):
-        batch = trainer.learner.layout.batch(ids[:, step])
-        assert batch.references.shape == (2, 2, 3, 2) and batch.pairs.shape == (2, 2, 8 + 8 * 3, 2)
-        for run in range(2):
-            references, pairs = (batch.ids[run][part[run]] for part in (batch.references, batch.pairs))
-            for relation in range(2):
-                _, own, queries, negatives = (part[run, 2 * step + relation] for part in episodes)
-                assert torch.equal(references[relation], own) and torch.equal(pairs[relation, :8], queries)
-                polluted = pairs[relation, 8:].view(8, 3, 2)
-                assert torch.equal(polluted[..., 0], queries[:, :1].expand(-1, 3))
-                assert torch.equal(polluted[..., 1], negatives)
-        alone = type(batch)(*(part[:1] for part in batch))
-        fewer = compact(alone)
-        assert fewer.ids[0].unique().tolist() == fewer.ids[0].tolist() == alone.ids[0].unique().tolist()
-        for full, short in ((alone.references, fewer.references), (alone.pairs, fewer.pairs)):
-            assert torch.equal(alone.ids[0][full], fewer.ids[0][short])
-
-
-def test_each_of_several_runs_has_the_neighbours_of_its_seed() -> None:
-    settings, seeds = small(neighbours=2), [3, 4, 5]
-    learner = FewShotLearner(umls(), vectors(), settings, seeds)
-    found = [learner.scorer(run).around.neighbours.entities for run in range(3)]
-    own = [assembled(settings.replace(seed=seed))[1] for seed in seeds]
-    assert all(torch.equal(one, around.neighbours.entities) for one, around in zip(found, own, strict=True))
-    assert not torch.equal(found[0], found[1])

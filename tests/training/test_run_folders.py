@@ -18,7 +18,7 @@ from fewlink.core.errors import FewlinkError, InputError
 from fewlink.models.folder import locked_run
 from fewlink.tasks import Benchmark
 from fewlink.training import RunConfig, is_run, open_run
-from fewlink.training.metrics_log import truncate_metrics
+from fewlink.training.run import truncate_metrics
 from fewlink.training.trainer import train_run
 
 

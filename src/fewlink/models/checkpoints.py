@@ -38,8 +38,7 @@ class State:
     waited     the number of evaluations since then
     seconds    the total time
     line       the last line of metrics.jsonl
-    since      progress since the last evaluation: empty, or the `step` of that evaluation, the sums of the `losses` by
-               name, and the `seconds` of training and of `sampling`
+    since      empty at an evaluation; after it, the `step` of the last one and the sums of the `losses` since, by name
     """
 
     step: int = 0

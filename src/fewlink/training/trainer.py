@@ -34,8 +34,7 @@ from fewlink.models.run import RunConfig
 from fewlink.models.settings import ModelSettings
 from fewlink.models.weights import check_weights
 from fewlink.tasks.benchmark import Benchmark
-from fewlink.training.metrics_log import MetricsLog, truncate_metrics
-from fewlink.training.run import check_folder, make_folder, start_or_continue
+from fewlink.training.run import MetricsLog, check_folder, make_folder, start_or_continue, truncate_metrics
 
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is intact"
 SAVE_EVERY_SECONDS = 30.0  # of training between two evaluations
@@ -160,10 +159,12 @@ class Trainer:
         The progress is saved into the run folders at least once a minute.
         """
         settings = self.settings
-        state = self.states[0]
-        first = state.since.get("step", state.step)
+        start = self.states[0].step
+        first = self.states[0].since.get("step", start)  # of the last evaluation, even if the run was stopped since
         end = min(settings.steps, (first // settings.evaluate_every + 1) * settings.evaluate_every)
-        sums, training_seconds, sampling_seconds = self._train(runs, first, end)
+        began = time.perf_counter()
+        sums, sampling_seconds = self._train(runs, first, end)
+        training_seconds = time.perf_counter() - began
         for run, state in enumerate(self.states):
             began = time.perf_counter()
             state.step = end
@@ -176,7 +177,7 @@ class Trainer:
                 **{name: float(total[run]) / (end - first) for name, total in sums.items()},
                 "learning_rate": settings.learning_rate * settings.decay_at(end - 1),
                 "dev": figures,
-                "steps_per_second": (end - first) / training_seconds,
+                "steps_per_second": (end - start) / training_seconds,
                 "side_by_side": len(self.seeds),
                 "seconds": {
                     "sampling": sampling_seconds,
@@ -186,49 +187,38 @@ class Trainer:
                 },
             }
 
-    def _train(self, runs: Mapping[int, Path], first: int, end: int) -> tuple[dict[str, Tensor], float, float]:
-        """Train up to step `end`; return the sum (S,) of each loss, the training seconds and the sampling seconds.
-
-        All three count from step `first`, that of the last evaluation, even if the run was interrupted since then.
-        """
-        settings = self.settings
+    def _train(self, runs: Mapping[int, Path], first: int, end: int) -> tuple[dict[str, Tensor], float]:
+        """Train up to step `end`; return the sums (S,) of the losses since step `first`, and the sampling seconds."""
         step = self.states[0].step
-        since = self.states[0].since
-        sampling_seconds = since.get("sampling", 0.0)
-        saved_at = time.perf_counter()
-        began = saved_at - since.get("seconds", 0.0)
+        before = [state.since.get("losses", {}) for state in self.states]
+        sums = {name: torch.tensor([run[name] for run in before], dtype=torch.float64) for name in before[0]}
+        sampling_seconds = 0.0
         step_seconds = 0.0
-        steps_at_once = self.learner.steps_at_once
-        sums: dict[str, Tensor] = {}
-        reporter = progress("training", settings.steps) if distributed.rank() == 0 else contextlib.nullcontext(silent)
+        saved_at = time.perf_counter()
+        reporter = contextlib.nullcontext(silent) if distributed.rank() else progress("training", self.settings.steps)
         with reporter as report:
             while step < end:
-                report(step, f"step {step:,} of {settings.steps:,}")
-                if settings.device == "cpu":  # a block of steps must end before the next checkpoint is due
-                    until_save = int(SAVE_EVERY_SECONDS / step_seconds) if step_seconds else 1
-                    steps_at_once = max(1, min(self.learner.steps_at_once, until_save))
-                block_began = time.perf_counter()
-                count = min(steps_at_once, end - step)
+                report(step, f"step {step:,} of {self.settings.steps:,}")
+                began = time.perf_counter()
+                count = min(self._steps_at_once(step_seconds), end - step)
                 result = self.learner.run_steps(step, count)
-                step_seconds = (time.perf_counter() - block_began) / count
+                step_seconds = (time.perf_counter() - began) / count
                 self._check_losses(result.losses["loss"], step)
                 for name, losses in result.losses.items():
-                    before = sums[name] if name in sums else self._sums_before(name)
-                    sums[name] = before + losses.double().sum(0).cpu()
+                    sums[name] = sums.get(name, 0) + losses.double().sum(0).cpu()
                 step += count
                 sampling_seconds += result.sampling_seconds
-                now = time.perf_counter()
-                if now - saved_at >= SAVE_EVERY_SECONDS:
-                    since = {"step": first, "sampling": sampling_seconds, "seconds": now - began}
-                    self._save_between_evaluations(runs, step, since, sums)
+                if time.perf_counter() - saved_at >= SAVE_EVERY_SECONDS:
+                    self._save_between_evaluations(runs, step, first, sums)
                     saved_at = time.perf_counter()
-        return sums, time.perf_counter() - began, sampling_seconds
+        return sums, sampling_seconds
 
-    def _sums_before(self, name: str) -> Tensor:
-        """The sum (S,) of a loss between the last evaluation and the last checkpoint."""
-        return torch.tensor(
-            [state.since.get("losses", {}).get(name, 0.0) for state in self.states], dtype=torch.float64
-        )
+    def _steps_at_once(self, step_seconds: float) -> int:
+        """The steps of a block; on the CPU, where steps are slow, it ends before the next checkpoint is due."""
+        if self.settings.device != "cpu":
+            return self.learner.steps_at_once
+        until_save = int(SAVE_EVERY_SECONDS / step_seconds) if step_seconds else 1
+        return max(1, min(self.learner.steps_at_once, until_save))
 
     def evaluate(self, run: int) -> dict[str, float]:
         """Evaluate a run on dev and record in its state whether it is the best so far; return the micro figures."""
@@ -262,18 +252,16 @@ class Trainer:
             self.logs.setdefault(seed, MetricsLog(run)).add(state.line)
 
     def _save_between_evaluations(
-        self, runs: Mapping[int, Path], step: int, since: dict[str, Any], sums: Mapping[str, Tensor]
+        self, runs: Mapping[int, Path], step: int, first: int, sums: Mapping[str, Tensor]
     ) -> None:
-        """Write `last/` of each run, with the sum (S,) of each loss since the last evaluation."""
+        """Write `last/` of each run at a step, with the sum (S,) of each loss since step `first`."""
         if distributed.rank():
             return
         for index, (seed, state) in enumerate(zip(self.seeds, self.states, strict=True)):
             losses = {name: float(total[index]) for name, total in sums.items()}
-            save_last(
-                runs[seed],
-                *self.learner.state(index),
-                dataclasses.replace(state, step=step, since={**since, "losses": losses}),
-            )
+            weights, moments = self.learner.state(index)
+            between = dataclasses.replace(state, step=step, since={"step": first, "losses": losses})
+            save_last(runs[seed], weights, moments, between)
 
     def _check_losses(self, losses: Tensor, first: int) -> None:
         """Raise if a loss (steps, S) is not finite."""

@@ -11,10 +11,8 @@ from tests.training.runs import doubled, everything, lines_of, saved, small, tim
 from tests.training.runs import quick as quick
 
 from fewlink.core.errors import FewlinkError
-from fewlink.models.fsrl.learner import sampler
 from fewlink.models.fsrl.model import COMPOSITIONS
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.tasks import candidates, competing_tails
 from fewlink.training import RunConfig, train_runs
 from fewlink.training import trainer as trainer_room
 from fewlink.training.trainer import Trainer, train_run
@@ -59,41 +57,6 @@ def test_shared_negatives_and_trained_vectors_side_by_side(loss: str) -> None:
         close(losses[..., run], alone.learner.learn(0, alone.learner.ids(0, 4))[..., 0])
         same_weights(three, run, alone)
         assert three.evaluate(run) == pytest.approx(alone.evaluate(0), abs=1e-9)
-
-
-@pytest.mark.parametrize("source", ["paper", "released"])
-def test_negatives_come_from_the_candidates_alone(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every false tail is a candidate that is no known answer, and every such candidate is drawn."""
-    monkeypatch.setattr(candidates, "PAPER_SIZE", 30)
-    graph, tasks = umls().graph, umls().split("train")
-    episodes = sampler(umls(), small(negatives_from=source, negatives=8), [0])(torch.arange(300))
-    drawn: dict[int, set[int]] = {}
-    for task, queries, negatives in zip(
-        *(x[0].tolist() for x in (episodes.tasks, episodes.queries, episodes.negatives)), strict=True
-    ):
-        allowed = {*competing_tails(source, tasks[task], graph).tolist()}
-        for (head, _), tails in zip(queries, negatives, strict=True):
-            known = {*tasks[task].known_tails[head].tolist()}
-            assert not known & {*tails} and ({*tails} <= allowed or allowed <= known)
-            drawn.setdefault(task, set()).update({*tails} & allowed)
-    for number, task in enumerate(tasks):
-        allowed = {*competing_tails(source, task, graph).tolist()}
-        always_known = set.intersection(*({*tails.tolist()} for tails in task.known_tails.values()))
-        assert len(task.range) <= 30 or len(allowed) == 30
-        assert len(drawn[number]) > 0.5 * len(allowed - always_known)
-
-
-def test_runs_that_began_alone_continue_side_by_side() -> None:
-    settings = settings_of(embedding_rate=0.01)
-    several = [doubled(settings, seed) for seed in SEEDS]
-    for alone in several:
-        alone.learner.learn(0, alone.learner.ids(0, 2))
-    three = doubled(settings, *SEEDS)
-    three.learner.load_state([alone.learner.state(0) for alone in several])
-    losses = three.learner.learn(2, three.learner.ids(2, 2))
-    for run, alone in enumerate(several):
-        close(losses[..., run], alone.learner.learn(2, alone.learner.ids(2, 2))[..., 0])
-        same_weights(three, run, alone)
 
 
 def test_each_of_several_seeds_is_its_own_run(tmp_path: Path) -> None:

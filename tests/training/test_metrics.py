@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.training.runs import lines_of, saved, small, umls, vectors
+from tests.training.runs import lines_of, small, umls, vectors
 from tests.training.runs import quick as quick
 
 from fewlink.core.errors import FewlinkError
-from fewlink.training.metrics_log import MetricsLog, read_metrics
+from fewlink.training.run import read_metrics
 from fewlink.training.trainer import train_run
 
 resource: Any = pytest.importorskip("resource") if sys.platform != "win32" else None
@@ -45,22 +44,6 @@ def test_a_run_continues_after_the_disk_was_full(tmp_path: Path) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert train_run(umls(), vectors(), small(), tmp_path).step == 6
-
-
-def test_without_it_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-
-    def without(name: str, *more: Any) -> Any:
-        return None if name == "tensorboard" else find(name, *more)
-
-    monkeypatch.setattr(importlib.util, "find_spec", without)
-    MetricsLog(tmp_path).add({"step": 1, "dev": {"mrr": 0.5}})
-    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
-    train_run(umls(), vectors(), small(steps=2), tmp_path / "without")
-    assert not (tmp_path / "without" / "tensorboard").exists()
-    monkeypatch.undo()
-    train_run(umls(), vectors(), small(steps=2), tmp_path / "with")
-    assert saved(tmp_path / "without") == saved(tmp_path / "with")
 
 
 def test_lines_are_read_up_to_the_first_damaged_one(tmp_path: Path) -> None:
