@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -30,19 +28,13 @@ from fewlink.fitting.card import write_card
 from fewlink.fitting.fit import Fit, fit, replace_run
 from fewlink.fitting.held_out import hides_relations
 from fewlink.fitting.record import locked_folder, read_record, record_id
-from fewlink.fitting.time_plan import Plan
-from fewlink.graph import Graph
-from fewlink.linker import Linker, saving
-from fewlink.linker.probability import shipped_calibration
+from fewlink.linker import Linker
 from fewlink.models.baselines import learning_free
 from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Question
-from fewlink.models.family import StepResult
-from fewlink.models.run import Deployed
 from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
-from fewlink.propagation.edges import GraphPart, graph_part
 from fewlink.tasks import Benchmark, open_benchmark, training_graph
 from fewlink.training import RunConfig, is_run
 
@@ -57,11 +49,6 @@ def without_fsync() -> Iterator[None]:
 
 def stop(*_: Any, **__: Any) -> Any:
     raise KeyboardInterrupt
-
-
-def record_of(run: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((run / "fit.json").read_text())
-    return content
 
 
 def same(weights: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
@@ -109,20 +96,6 @@ def test_a_fit_is_a_run_with_metrics_card_and_probabilities(tasks: int) -> None:
     assert linker.predict([("p1", "t1")], "p2").trust is not None
 
 
-def test_pairs_that_are_held_out_leave_the_calibration_of_the_built_in_weights() -> None:
-    linker, known = Linker.load(fitted().run), shipped_calibration()
-    assert known is not None
-    assert linker.calibration == replace(known, step=linker.step, benchmark=linker.measured.fingerprint)
-
-
-def test_a_fit_that_is_not_measured_yet_has_trust_and_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Fit, "measure_shipped", stop)
-    with pytest.raises(KeyboardInterrupt):
-        fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
-    assert Linker.load(tmp_path / "towns").predict(**QUERY).trust is not None
-    assert "## Metrics" in write_card(tmp_path / "towns").read_text()
-
-
 def test_predictions_use_the_whole_graph_and_metrics_hide_held_out_relations() -> None:
     run = fitted(MANY).run
     linker, hidden = Linker.load(run), Linker.load(run, as_measured=True)
@@ -131,28 +104,6 @@ def test_predictions_use_the_whole_graph_and_metrics_hide_held_out_relations() -
     held = {task.name for task in benchmark.split("dev")}
     assert held and not held & {relation for _, relation, _ in named(training_graph.known_graph(hidden.benchmark))}
     assert evaluate(benchmark, hidden.scorer, Protocol("dev", 3, "open")).queries
-
-
-def test_no_query_is_both_chosen_on_and_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[int, set[Any]] = {}
-    rank = module.rank_held_out
-
-    def noted(held: Benchmark, scorers: Any, half: int, until: float) -> Any:
-        for task in held.split("dev"):
-            asked.setdefault(half, set()).update((task.name, *pair) for pair in task.pairs[3:][half::2].tolist())
-        return rank(held, scorers, half, until)
-
-    monkeypatch.setattr(module, "rank_held_out", noted)
-    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
-    chosen, expected = asked[module.CHOOSING], asked[module.EXPECTING]
-    assert chosen and expected and not chosen & expected
-    assert made.figures["all"]["queries"] == len(expected) and made.held_out["shipped"]["queries"] == len(chosen)
-
-
-def test_every_relation_of_the_graph_has_a_range() -> None:
-    options: dict[str, Any] = {"candidates": "full", "relation": "task 1", "exclude_known": False}
-    predictions = Linker.load(fitted().run).predict([("p1", "l1")], ["p2"], **options)
-    assert {row.tail for row in predictions} == {"l0", "l1", "l2", "l3"}
 
 
 def test_a_run_folder_is_self_contained(tmp_path: Path) -> None:
@@ -292,97 +243,6 @@ def test_without_time_it_answers_and_says_that_nothing_is_measured(tmp_path: Pat
     assert set(more.held_out) >= {"shipped"} and more.seconds > made.seconds and more.card is not None
 
 
-def test_little_time_measures_a_little_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    monkeypatch.setattr(module, "plan_measuring", lambda *_: Plan(9, 4, 1))
-    monkeypatch.setattr(TrailScorer, "__call__", clock.slower(TrailScorer.__call__, 2.0))
-    monkeypatch.setattr(TrailLearner, "run_steps", clock.slower(TrailLearner.run_steps, 1.0))
-    made = fit(graph_file(), tmp_path / "towns", minutes=1 / 3)
-    assert "no fine-tuning: no time" in made.why and made.seconds <= 20 and clock.now <= 20
-    record = record_of(made.run)
-    assert 1 <= len(record["ranks"]["shipped"]) < 9 and made.deployed == "shipped"
-    assert made.figures["all"]["relations"] <= len(record["ranks"]["shipped"])
-
-
-def test_fine_tuning_ends_in_time_and_spreads_the_learning_rate_over_its_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, totals = Clock(monkeypatch), list[int]()
-    advance = clock.slower(TrailLearner.run_steps, 1.0)
-
-    def counted(self: TrailLearner, first: int, count: int) -> Any:
-        totals.append(self.settings.steps)
-        return advance(self, first, count)
-
-    monkeypatch.setattr(TrailLearner, "run_steps", counted)
-    benchmark, settings = open_benchmark("umls"), tuning.tuning_settings([*QUICK_FIT[1:]])
-    told: list[str] = []
-    steps = tuning.tune(
-        benchmark, settings, shipped().weights, tmp_path / "a", until=clock.now + 60.5, tell=told.append
-    )
-    assert steps == 60 and clock.now <= 61 and totals[0] == 100 and set(totals[1:]) <= {60, 61}
-    assert any("60 steps take about 57 s" in line for line in told)
-    assert any(line.startswith("fine-tuning  step 10 of about 60") for line in told)
-    with pytest.raises(FewlinkError, match="30 steps"):
-        tuning.tune(benchmark, settings, shipped().weights, tmp_path / "b", until=clock.now + 30.5, tell=told.append)
-
-
-def test_a_step_on_parts_of_a_graph_learns_the_same() -> None:
-    benchmark, settings = open_benchmark("umls"), tuning.tuning_settings(["relations=3", "queries=4", "candidates=64"])
-    graphs = [training_graph.known_graph(benchmark)]
-    assert type(tuning.learner_of(benchmark, settings, shipped().weights)) is TrailLearner
-    whole = TrailLearner(graphs, settings, shipped().weights)
-    large = tuning.NeighbourhoodLearner(graphs, settings, shipped().weights)
-    small = tuning.NeighbourhoodLearner(graphs, settings, shipped().weights)
-    large.part_edges, small.part_edges = 10**6, 200
-    for step in range(4):
-        batch = whole.episodes[step]
-        torch.testing.assert_close(large.loss(batch), whole.loss(batch))
-        assert torch.isfinite(small.loss(batch)) and small.loss(batch) != whole.loss(batch)
-
-
-def test_the_asked_relation_does_not_choose_the_part_that_a_step_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = tuning.tuning_settings(["relations=2", "queries=2", "candidates=64"])
-    learner = tuning.NeighbourhoodLearner(
-        [training_graph.known_graph(open_benchmark("umls"))], settings, shipped().weights
-    )
-    given: list[np.ndarray | None] = []
-
-    def noted(graph: Graph, sources: np.ndarray, edges: int, visible: np.ndarray | None = None) -> GraphPart:
-        given.append(visible)
-        return graph_part(graph, sources, edges, visible)
-
-    monkeypatch.setattr(tuning, "graph_part", noted)
-    batch = learner.episodes[0]
-    learner.loss(batch)
-    assert len(given) == 2
-    for visible, hidden in zip(given, batch.tasks.references.visible == 0, strict=True):
-        assert visible is not None and hidden.any() and not visible[hidden.numpy()].any()
-
-
-def test_large_graphs_are_tuned_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "MAX_WHOLE_EDGES", 100)
-    settings = tuning.tuning_settings([*QUICK_FIT])
-    assert type(tuning.learner_of(open_benchmark("umls"), settings, shipped().weights)) is tuning.NeighbourhoodLearner
-    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
-    assert "4 steps" in made.why and "fine-tuned" in made.held_out
-
-
-class Clock:
-    """In the place of `time.monotonic`: a clock that only stands where work is not made slower."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        monkeypatch.setattr(time, "monotonic", lambda: self.now)
-
-    def slower(self, work: Any, seconds: float) -> Any:
-        def timed(*args: Any) -> Any:
-            self.now += seconds
-            return work(*args)
-
-        return timed
-
-
 @pytest.mark.parametrize("stage", ["measure_shipped", "tune", "choose", "write_card"])
 def test_an_interrupted_fit_answers_and_continues(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "towns"
@@ -408,40 +268,6 @@ def test_an_interrupted_fit_answers_and_continues(stage: str, tmp_path: Path, mo
     assert fit(graph_file(), run, change=QUICK_FIT) == made
 
 
-def test_the_first_thing_a_fit_writes_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = tmp_path / "towns"
-    monkeypatch.setattr(Fit, "deploy", stop)
-    with pytest.raises(KeyboardInterrupt):
-        fit(graph_file(), run, change=QUICK_FIT)
-    assert not is_run(run)
-    monkeypatch.undo()
-    monkeypatch.setattr(Fit, "hold_out", stop)
-    with pytest.raises(KeyboardInterrupt):
-        fit(graph_file(), run, change=QUICK_FIT)
-    assert len(Linker.load(run).predict(**QUERY)) > 2
-    monkeypatch.undo()
-    made = fit(graph_file(), run, change=QUICK_FIT)
-    assert (made.figures, made.notes) == (fitted().figures, fitted().notes)
-
-
-def test_the_time_of_a_stage_that_was_stopped_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, run = Clock(monkeypatch), tmp_path / "towns"
-
-    def late(*_: Any) -> Any:
-        clock.now += 100
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Fit, "measure_shipped", late)
-        for _ in range(2):
-            with pytest.raises(KeyboardInterrupt):
-                fit(graph_file(), run, minutes=5, change=QUICK_FIT)
-    assert record_of(run)["seconds"]["stopped"] == 200
-    lines: list[str] = []
-    assert fit(graph_file(), run, minutes=5, change=QUICK_FIT, tell=lines.append).seconds == 200
-    assert lines[0].startswith(f"{run} continues: 3.3 min of 5.0 min")
-
-
 def test_more_minutes_continue_a_fit_that_had_too_little_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, tune, asked = tmp_path / "towns", module.tune, [2, 3, 3]
     monkeypatch.setattr(module, "rank_held_out", worth(shipped=0.3, tuned=0.4))
@@ -461,34 +287,6 @@ def test_more_minutes_continue_a_fit_that_had_too_little_time(tmp_path: Path, mo
     worse = fit(graph_file(), run, minutes=30, change=QUICK_FIT)
     assert worse.deployed == "fine-tuned" and worse.why != again.why and same(load_best(run)[0], before)
     assert worse.held_out["fine-tuned"]["mrr"] == again.held_out["fine-tuned"]["mrr"]
-
-
-def test_more_minutes_leave_a_fit_alone_that_made_all_its_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, _ = copied(tmp_path)
-    monkeypatch.setattr(module, "tune", stop)
-    made = fit(graph_file(), run, minutes=20, change=QUICK_FIT)
-    assert made == replace(fitted(), run=run, card=run / "README.md", minutes=20)
-
-
-NO_LOSS = StepResult({"loss": torch.full((1, 1), float("nan"))}, 0.0)
-
-
-@pytest.mark.parametrize(
-    "place, replacement, reason",
-    [
-        ("fewlink.models.trail.family.relation_pairs", lambda graph: [], ""),  # nothing to learn from
-        ("fewlink.models.trail.learner.TrailLearner.run_steps", lambda *_: NO_LOSS, "nan"),
-    ],
-)
-def test_weights_that_cannot_be_tuned_are_not_measured(
-    place: str, replacement: Any, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(place, replacement)
-    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
-    assert "no fine-tuning" in made.why and reason in made.why
-    assert set(made.held_out) == {"shipped"}
 
 
 KILLED = """
@@ -567,47 +365,7 @@ def test_a_second_fit_is_refused_and_leaves_the_first_alone(tmp_path: Path) -> N
         for _ in range(2):  # the first has written nothing yet
             with pytest.raises(FewlinkError, match=run.name):
                 other.submit(fit, graph_file(), run).result()
-    assert all(path.name.endswith(".lock") for path in run.iterdir())
     assert not run.exists()  # it stayed empty
-
-
-def test_a_fit_killed_while_it_removes_its_work_is_finished_by_the_next(tmp_path: Path) -> None:
-    run, _ = copied(tmp_path)
-    (run / ".fit" / "last").mkdir(parents=True)
-    assert fit(graph_file(), run, change=QUICK_FIT).figures == fitted().figures and not (run / ".fit").exists()
-
-
-def test_a_serving_folder_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, _ = copied(tmp_path)
-    serving = Deployed.open(run)
-    assert serving is not None
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(type(serving.vectors), "save", fail)
-    with pytest.raises(FewlinkError):
-        serving.save(run)
-    kept = Deployed.open(run)
-    assert kept is not None and np.array_equal(kept.benchmark.graph.tail_ids, serving.benchmark.graph.tail_ids)
-    assert not [path for path in run.iterdir() if path.name.startswith(".")]
-
-
-def test_tuning_leaves_time_to_choose_and_to_measure_what_to_expect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ends: list[float] = []
-
-    def tune(*_: Any, until: float, **__: Any) -> int:
-        ends.append(until)
-        raise FewlinkError("no time")
-
-    clock = Clock(monkeypatch)
-    monkeypatch.setattr(module, "tune", tune)
-    monkeypatch.setattr(module, "plan_measuring", lambda *_: Plan(5, 4, 1))
-    monkeypatch.setattr(TrailScorer, "__call__", clock.slower(TrailScorer.__call__, 10.0))
-    fit(graph_file(), tmp_path / "towns", minutes=10, begin=0.0)
-    assert ends == [pytest.approx(600 - 2 * 1.2 * 50)]  # five relations took 10 s each
 
 
 def copied(tmp_path: Path) -> tuple[Path, str]:
@@ -649,40 +407,6 @@ def test_weights_and_configuration_are_replaced_in_one_step(tmp_path: Path, monk
     assert sorted(path.name for path in (run / "best").iterdir()) == ["manifest.json", "weights.safetensors"]
 
 
-@pytest.mark.parametrize("moment", ["benchmark_of", "open_scorer", "Deployed.open"])
-def test_a_run_that_is_deployed_again_while_it_is_opened_is_of_one_version(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, id = copied(tmp_path)
-    place, known = Deployed if "." in moment else saving, shipped_calibration()
-    assert known is not None
-    name = moment.rpartition(".")[2]
-    read, calls = getattr(place, name), list[int]()
-
-    def deployed_after(*words: Any, **options: Any) -> Any:
-        answer = read(*words, **options)
-        calls.append(1)
-        if len(calls) == 1:
-            deploy_other(run, id, 80)
-            measured = open_benchmark(run / "benchmark").fingerprint
-            replace(known, benchmark=measured, step=80).save(run)
-        return answer
-
-    monkeypatch.setattr(place, name, deployed_after)
-    linker = Linker.load(run)
-    assert len(calls) > 1 and linker.step == 80 and linker.calibration is not None and linker.calibration.step == 80
-    assert isinstance(linker.scorer, TrailScorer)
-    assert all((each == 80).all() for each in linker.scorer.network.state_dict().values())
-
-
-def test_a_calibration_of_another_scorer_of_the_same_step_is_ignored(tmp_path: Path) -> None:
-    run, _ = copied(tmp_path)
-    assert Linker.load(run).calibration is not None
-    config = RunConfig.read(run)
-    replace(config, answers_with="" if config.answers_with else "rules").write(run)
-    assert Linker.load(run).calibration is None
-
-
 @pytest.mark.parametrize("part", ["calibration.json", "fit.json", "serving", "benchmark"])
 def test_a_part_of_a_fit_that_is_missing_is_an_error(part: str, tmp_path: Path) -> None:
     run, _ = copied(tmp_path)
@@ -697,23 +421,3 @@ def test_a_part_of_a_fit_that_is_missing_is_an_error(part: str, tmp_path: Path) 
     elif part == "serving":
         with pytest.raises(FewlinkError, match=part):
             append(run, [written([("newcomer", "lives in", "t3")], tmp_path / "new.tsv")])
-
-
-def test_a_run_of_an_earlier_version_lists_no_parts(tmp_path: Path) -> None:
-    run, id = copied(tmp_path)
-    config = json.loads((run / "config.json").read_text())
-    for name in ("holds", "weights", "sha256"):
-        del config[name]
-    (run / "config.json").write_text(json.dumps(config))
-    assert Linker.load(run).calibration is not None
-    deploy_other(run, id, 81)
-    assert Linker.load(run).step == 81 and "holds" in json.loads((run / "config.json").read_text())
-    os.unlink(run / "fit.json")
-    (run / "config.json").write_text(json.dumps(config))
-    Linker.load(run)
-
-
-def test_fewlink_fit_is_the_function_after_its_module_was_imported() -> None:
-    import fewlink
-
-    assert fewlink.fit is fit and fewlink.fit is fit

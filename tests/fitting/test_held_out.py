@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, Self
 
 import numpy as np
 import pytest
 import torch
-from tests.conftest import graph_of, named, quickly
+from tests.conftest import graph_of, named
 from tests.fitting.fits import MANY, graph_file
 
 from fewlink.core.errors import FewlinkError
-from fewlink.fitting import time_plan
 from fewlink.fitting.held_out import (
     CHOOSING,
     EXPECTING,
@@ -21,7 +19,6 @@ from fewlink.fitting.held_out import (
     MIN_NEW,
     NEW_SHARE,
     PAIRS_SHARE,
-    cut_benchmark,
     estimate,
     figures_by_shots,
     figures_of,
@@ -31,7 +28,6 @@ from fewlink.fitting.held_out import (
     questions,
     rank_held_out,
 )
-from fewlink.fitting.time_plan import plan_measuring
 from fewlink.graph import Graph, compile_graph
 from fewlink.models.contract import Question
 from fewlink.tasks import Benchmark
@@ -117,14 +113,6 @@ def test_pairs_are_hidden_where_relations_are_few() -> None:
             assert name == "all" and as_set(references) == known - asked and as_set(queries) <= asked
 
 
-@pytest.mark.parametrize("relations", [1, 2, 3])
-def test_few_relations_give_evidence(relations: int) -> None:
-    rows = [f"e{i} r{r} e{(i * (r + 2) + 1) % 40}" for r in range(relations) for i in range(40)]
-    rows += [f"e{i} other e{i + 1}" for i in range(8)] + [f"e{i} also{i} e{i + 1}" for i in range(40)]
-    held = hold_out(graph_of(*rows), "few", 0)
-    assert len(held.split("dev")) == relations and not hides_relations(held)
-
-
 def test_nothing_to_hold_out_raises() -> None:
     with pytest.raises(FewlinkError, match="held out"):
         hold_out(graph_of("a r b", "b r c", "c s a"), "tiny", 0)
@@ -176,56 +164,6 @@ def test_a_relation_of_the_graph_is_not_read_beside_its_references() -> None:
         assert scorer.hidden == ([task.name for task in held.split("dev")] if hidden else [])
 
 
-def test_relations_are_asked_in_turn_until_the_time_ends() -> None:
-    _, held = towns(MANY)
-    (all_ranks,) = rank_held_out(held, [Counted()], EXPECTING, math.inf)
-    (first,) = rank_held_out(held, [Counted()], EXPECTING, time.monotonic() - 1)
-    assert len(all_ranks) == len(held.split("dev")) and first == all_ranks[:1]
-
-
-def test_a_benchmark_is_cut_to_its_first_relations_and_queries() -> None:
-    _, held = towns(MANY)
-    cut = cut_benchmark(held, 2, 4)
-    assert [len(task.pairs) for task in cut.split("dev")] == [7, 7]
-    assert [task.name for task in cut.split("dev")] == [task.name for task in held.split("dev")[:2]]
-
-
-@pytest.mark.parametrize(
-    "seconds, relations, queries", [(1e6, 9, 60), (1000, 9, 60), (300, 9, 14), (230, 8, 8), (130, 4, 13), (1, 4, 6)]
-)
-def test_as_many_queries_as_fit_the_time(
-    seconds: float, relations: int, queries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time_plan, "_timings", lambda *_: (1.0, 0.2))
-    plan = plan_measuring(towns(MANY)[1], [Counted()], seconds)
-    assert (plan.relations, plan.queries) == (relations, queries)
-
-
-def test_the_quicker_number_of_threads_is_taken(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
-    for quicker in (1, 2):
-        timings = {1: (1.0, 0.1), 2: (1.0, 0.1), quicker: (0.1, 0.01)}
-        monkeypatch.setattr(time_plan, "_timings", lambda *args, timings=timings: timings[args[2]])
-        assert plan_measuring(towns()[1], [Counted()], 1e6).threads == quicker
-        assert torch.get_num_threads() == 2
-
-
-def test_questions_are_timed() -> None:
-    with quickly():
-        plan = plan_measuring(towns()[1], [Counted()], 1e6)
-    assert (plan.relations, plan.queries) == (9, MAX_QUERIES)
-
-
-def test_a_first_question_that_takes_too_long_leaves_the_least_to_measure() -> None:
-    class Slow(Counted):
-        def __call__(self, question: Question) -> torch.Tensor:
-            time.sleep(0.05)
-            return super().__call__(question)
-
-    slow = Slow()
-    plan = plan_measuring(towns()[1], [slow], 0.1)
-    assert (plan.relations, plan.queries, slow.asked) == (4, 6, 1)
-
-
 def test_figures_are_means_over_relations() -> None:
     ranks: Any = [{"3": [1, 2], "all": [4]}, {"all": [1]}]
     figures = figures_of(ranks)
@@ -237,14 +175,6 @@ def test_figures_are_means_over_relations() -> None:
     assert [*figures_by_shots([{"all": [1, 2]}])] == ["all"]
     assert by_shots["3"]["mrr"] == 0.75 and by_shots["3"]["relations"] == 1
     assert by_shots["all"]["mrr"] == pytest.approx(0.625) and by_shots["all"]["queries"] == 2
-
-
-def test_an_error_is_known_from_several_relations_with_several_queries() -> None:
-    ranks: Any = [{"all": [1, 1]}, {"all": [2, 2]}, {"all": [1, 2]}, {"all": [1, 4]}]
-    assert figures_of(ranks)["error"] == estimate([1, 0.5, 0.75, 0.625]).error
-    assert "error" not in figures_of(ranks[:3]) and "error" not in figures_of(
-        [{"all": each["all"][:1]} for each in ranks]
-    )
 
 
 def test_a_gain_is_a_mean_over_relations_with_a_standard_error_for_few() -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import math
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +24,6 @@ from fewlink.fitting.held_out import Estimate, Ranks, estimate, hold_out_of_larg
 from fewlink.fitting.mixing import (
     WEIGHTS,
     Plan,
-    averaged,
     both_directions,
     choose_weight,
     plan_training,
@@ -35,12 +31,10 @@ from fewlink.fitting.mixing import (
 )
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker
-from fewlink.linker.trust import Trust, measure_trust
 from fewlink.models.contract import Question, Recalibration
 from fewlink.models.run import Deployed
 from fewlink.models.trail.mixture import MixedRelationScorer, MixedScorer, Mixture
 from fewlink.models.trail.scorer import TrailScorer
-from fewlink.models.trail.shipped import shipped_scorer
 
 RELATION = "knows"
 
@@ -118,33 +112,6 @@ def test_pairs_are_asked_about_in_both_directions() -> None:
         assert set(known.tolist()) == {h for h, t in task.known.tolist() if t == head}
 
 
-def test_no_relation_is_weighed_with_pairs_that_its_model_was_trained_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graphs: list[Graph] = []
-    seconds: list[float] = []
-
-    def noted(graph: Graph, plan: Plan, state: Path, tell: Any, until: float = math.inf) -> Any:
-        graphs.append(graph)
-        seconds.append(until - time.monotonic())
-        return train_embeddings(graph, plan, state, tell, until)
-
-    monkeypatch.setattr(module, "train_embeddings", noted)
-    monkeypatch.setattr(module, "choose_weight", surely())
-    made = fit(graph_file(MANY), tmp_path / "towns", minutes=2.0, change=QUICK_FIT)
-    assert seconds[0] <= 60 < seconds[1]  # the first must leave time for the second
-    whole = compile_graph([graph_file(MANY)])
-    hidden = hold_out_of_large(whole, "towns", 0)
-    asked = {
-        (hidden.graph.entities[h], task.name, hidden.graph.entities[t])
-        for task in hidden.split("dev")
-        for h, t in task.pairs[3:].tolist()
-    }
-    first, last = map(as_lines, graphs)
-    assert asked and not asked & first and first < last == as_lines(whole)  # then it is trained on everything
-    assert not asked & as_lines(Linker.load(made.run).measured.graph)  # and the weights are not tuned on them
-
-
 def test_the_weight_is_the_surest_and_its_gain_is_of_relations_left_out() -> None:
     even = [0.5] * 6
     better = [[0.5 + 0.01 * at] * 6 for at in range(1, len(WEIGHTS))]
@@ -157,51 +124,6 @@ def test_the_weight_is_the_surest_and_its_gain_is_of_relations_left_out() -> Non
     chosen = [0.0, 0.0, 0.0, 0.0, -0.4, 0.0]  # without the fifth relation, the second weight is the surest
     assert weight == WEIGHTS[0] and found == pytest.approx(estimate(chosen))
     assert choose_weight(ranks_of([0.5], *[[0.9]] * len(WEIGHTS)))[1].error == np.inf
-
-
-def test_the_largest_model_that_fits_the_time_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = compile_graph([graph_file()])
-    epochs = iter([20.0, 10.0, 5.0, 2.0])
-    monkeypatch.setattr(mixing, "_epoch_seconds", lambda trainer: next(epochs))
-    settings, models = plan_training(graph, 40.0, 3, "cpu")
-    assert (settings.dim, settings.regime, settings.epochs, settings.seed, models) == (256, "sampled", 15, 3, 1)
-    monkeypatch.setattr(mixing, "_epoch_seconds", lambda trainer: 4.0)
-    assert plan_training(graph, 40.0, 0, "cpu").settings.epochs == 10
-    with pytest.raises(FewlinkError, match="allows 5, and at least 8"):
-        plan_training(graph, 20.0, 0, "cpu")
-    monkeypatch.setattr(mixing, "MAX_DENSE_ENTITIES", 3)
-    monkeypatch.setattr(mixing, "_epoch_seconds", lambda trainer: 0.1)
-    assert plan_training(graph, 40.0, 0, "cpu").settings.regime == "sampled"
-    monkeypatch.setattr(mixing, "MAX_MODELS", 4)
-    assert [plan_training(graph, seconds, 0, "cpu").models for seconds in (1.6, 3.2, 40.0)] == [1, 2, 4]
-
-
-def test_several_models_score_as_their_mean(tmp_path: Path) -> None:
-    graph = compile_graph([graph_file()])
-    settings = plan_training(graph, 60.0, 5, "cpu").settings.replace(epochs=2, dim=8)
-    three = train_embeddings(graph, Plan(settings, 3), tmp_path / "three", lambda line: None)
-    alone = [
-        train_embeddings(graph, Plan(settings.replace(seed=5 + number), 1), tmp_path / f"{number}", lambda line: None)
-        for number in range(3)
-    ]
-    heads, relations = torch.arange(6), torch.tensor([0, 1, 2, 0, 9, 3])
-    means = torch.stack([model.score_all(heads, relations) for model in alone]).mean(0)
-    torch.testing.assert_close(three.score_all(heads, relations), means, atol=1e-4, rtol=1e-3)
-    assert three.dim == 24 and averaged(alone[:1]).digest() == alone[0].digest()
-
-
-def test_training_that_is_slower_than_planned_ends_with_fewer_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = compile_graph([graph_file()])
-    settings = plan_training(graph, 60.0, 5, "cpu").settings.replace(epochs=2, dim=8)
-    clock = itertools.count()  # of which an epoch and the end of a model take a second each
-    monkeypatch.setattr(mixing.time, "monotonic", lambda: float(next(clock)))
-    two = train_embeddings(graph, Plan(settings, 4), tmp_path / "two", lambda line: None, until=6.5)
-    alone = train_embeddings(graph, Plan(settings, 2), tmp_path / "alone", lambda line: None)
-    assert two.dim == 16 and two.digest() == alone.digest()
-    with pytest.raises(FewlinkError, match="longer than its first steps"):
-        train_embeddings(graph, Plan(settings, 4), tmp_path / "none", lambda line: None, until=0.0)
 
 
 def test_training_that_was_interrupted_gives_the_same_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,25 +172,6 @@ def test_few_large_relations_and_a_fit_that_is_told_not_to_train_none(
         fit(graph_file(MANY), tmp_path / "a", change=QUICK_FIT)
 
 
-def test_more_minutes_train_a_model_for_which_there_was_no_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, expected = tmp_path / "towns", mixed_run()
-
-    def late(*_: Any) -> Any:
-        raise FewlinkError("an epoch takes 9 min")
-
-    monkeypatch.setattr(module, "choose_weight", surely())
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "plan_training", late)
-        made = fit(graph_file(MANY), run, change=QUICK_FIT)
-    assert "9 min" in made.mixed and isinstance(Linker.load(run).scorer, TrailScorer)
-    monkeypatch.setattr(Fit, "tune", lambda *_: pytest.fail("tuned again"))
-    again = fit(graph_file(MANY), run, minutes=20, change=QUICK_FIT)
-    assert again.mixed == expected.mixed and isinstance(Linker.load(run).scorer, MixedScorer)
-    assert again.figures == expected.figures
-
-
 @pytest.mark.parametrize("stage", ["rank_weights", "recalibrate", "deploy_mixture", "write_card"])
 def test_an_interrupted_fit_answers_and_mixes_the_same_in(
     stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -314,12 +217,6 @@ def test_relations_of_the_graph_are_answered_by_both_and_others_by_trail() -> No
     torch.testing.assert_close(linker.scorer(question), trail(question))  # type: ignore[arg-type]
 
 
-def test_a_few_chosen_pairs_are_references_of_trail_alone() -> None:
-    linker, _ = linkers()
-    assert isinstance(linker.model_for(linker.find_references(None, RELATION, shots=3)), TrailScorer)
-    assert isinstance(linker.model_for(linker.find_references(None, RELATION)), MixedRelationScorer)
-
-
 def test_trust_is_measured_without_the_model_that_was_trained_on_the_references() -> None:
     linker, trail = linkers()
     alone = Linker(linker.benchmark, trail, calibration=linker.calibration)
@@ -342,22 +239,6 @@ def test_probabilities_of_mixed_scores_are_recalibrated() -> None:
     assert linker.scorer.mixture.recalibration.error is not None
 
 
-def test_relations_are_recalibrated_with_the_trust_that_answers_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    linker, _ = linkers()
-    assert isinstance(linker.scorer, MixedScorer)
-    held = hold_out_of_large(compile_graph([graph_file(MANY)]), "towns", 0)
-    seen: list[str] = []
-
-    def noted(*given: Any, hidden: int) -> Trust:
-        seen.append(held.graph.relations[hidden])
-        return measure_trust(*given, hidden=hidden)
-
-    monkeypatch.setattr(mixing, "measure_trust", noted)
-    trail = shipped_scorer(held.graph)
-    mixing.recalibrate(held, trail, linker.scorer.mixture, linker.calibration, 2)
-    assert seen == [task.name for task in held.split("dev")[:2]]
-
-
 def copy_with(scorer: MixedScorer, recalibration: Recalibration) -> MixedScorer:
     return MixedScorer(scorer.trail, replace(scorer.mixture, recalibration=recalibration), scorer.graph)
 
@@ -366,13 +247,10 @@ def test_explanations_name_the_embedding_model_and_add_up() -> None:
     linker, _ = linkers()
     rows = linker.predict(heads=["p2", "p3", "p5"], relation=RELATION, explain="full")
     for row in rows:
-        assert row.reasons is not None and "embedding" in row.reasons.shares
+        assert row.reasons is not None and "an embedding model trained on the graph" in row.reasons.parts
         assert row.reasons.score == pytest.approx(row.score, abs=1e-3)
-        assert sum(row.reasons.parts().values()) == pytest.approx(row.score, abs=0.02)
-        text = " ".join(row.reasons.sentences(full=True))
-        assert "an embedding model trained on the graph" in text and "names no path" in text
-        most = max(row.reasons.shares, key=lambda kind: row.reasons.shares[kind])  # type: ignore[union-attr]
-        assert ("embedding model" in row.reasons.sentence()) == (most == "embedding" and row.reasons.shares[most] > 0)
+        assert sum(row.reasons.parts.values()) == pytest.approx(row.score, abs=0.02)
+        assert "embedding model" in " ".join(row.reasons.lines())
     new = linker.predict([("p1", "t1"), ("p3", "t3")], ["p2"], explain=True)
     assert "embedding" not in repr(new[0].reasons)
 
@@ -398,11 +276,3 @@ def test_a_saved_model_and_an_extended_one_keep_the_mixture(tmp_path: Path) -> N
     assert isinstance(Linker.load(run, as_measured=True).scorer, TrailScorer)
     serving = Deployed.open(run)
     assert serving is not None and isinstance(serving.vectors, Mixture)
-
-
-def test_time_is_left_for_the_second_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "choose_weight", surely())
-    monkeypatch.setattr(module, "ENOUGH_TO_RETRAIN", 1e9)
-    made = fit(graph_file(MANY), tmp_path / "towns", change=QUICK_FIT)
-    assert "no time was left" in made.mixed and isinstance(Linker.load(made.run).scorer, TrailScorer)
-    assert "known" in made.figures

@@ -65,7 +65,7 @@ def calibrate(
     top: int = TOP,
 ) -> Calibration:
     """Calibrate a run on dev and write `calibration.json` into its folder; an opened linker uses it from then on."""
-    opened = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device)
+    opened = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device, as_measured=True)
     linker = as_measured(opened)
     if linker.run is not None:
         check_not_saved(linker.run)

@@ -23,7 +23,7 @@ from fewlink.linker.predictions import percent
 from fewlink.linker.probability import Calibration
 from fewlink.linker.query import id_texts
 from fewlink.linker.saving import CARD, check_not_saved, front_matter, how_to_use
-from fewlink.models.run import RunConfig
+from fewlink.models.run import Deployed, RunConfig
 from fewlink.tasks import Benchmark
 
 PROTOCOLS = ("full", "open")
@@ -37,7 +37,7 @@ def write_card(run: str | Path | Linker, *, bench: str | Path | None = None, dev
 
     The card of a fit has the figures that the fit measured, and no others.
     """
-    opened = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device)
+    opened = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device, as_measured=True)
     folder = opened.run
     if folder is None:
         raise FewlinkError(f"{opened.scorer.name} was not opened from a run: only a trained run has a card")
@@ -50,7 +50,8 @@ def write_card(run: str | Path | Linker, *, bench: str | Path | None = None, dev
         RunConfig.read(folder).check_unseen(folder, linker.benchmark, "dev")
         for candidates in PROTOCOLS:
             evaluations.append(evaluate(linker.benchmark, linker.scorer, Protocol("dev", linker.shots, candidates)))
-    answered = None if opened.graph is linker.graph else opened.graph
+    deployed = Deployed.open(folder)
+    answered = deployed.benchmark.graph if deployed else None
     text = _card(folder, linker, calibration, evaluations, record, answered)
     write_bytes(folder / CARD, text.encode())
     return folder / CARD
