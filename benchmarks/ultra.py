@@ -26,7 +26,7 @@ from fewlink.models.contract import Question
 from fewlink.models.published import PUBLISHED
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.ultra.network import Encoded, PublishedNetwork, Tasks, UltraNetwork
-from fewlink.models.ultra.scorer import UltraScorer
+from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.training_graph import known_graph
 from links import rank_links, read_splits
@@ -98,7 +98,7 @@ def speed(options: argparse.Namespace) -> None:
     benchmark = open_benchmark(options.files[0] if options.files else "nell-one")
     network: Any = PUBLISHED["ultra"].read(options.checkpoint).network()
     graph = ReadGraph.of(known_graph(benchmark), names=False)
-    scorer, rows = UltraScorer("ultra", network, graph), list[dict[str, Any]]()
+    scorer, rows = PublishedScorer("ultra", network, graph), list[dict[str, Any]]()
     for task in benchmark.split("test"):
         references, queries = task.split(SHOTS)
         heads = np.unique(queries[:, 0])[: options.heads]

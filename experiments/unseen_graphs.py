@@ -73,6 +73,7 @@ from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, shipped
+from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.models.weights import check_weights
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.benchmark import Task, sorted_pairs
@@ -365,7 +366,7 @@ def published_model(model: str, file: Path, device: str) -> Reader:
 
     def on(graph: Graph) -> Callable[[Hidden], Scorer]:
         read = ReadGraph.of(graph, names=False).to(device)
-        return lambda hidden: family.scorer_class(name, network, read.without(hidden.name))
+        return lambda hidden: PublishedScorer(name, network, read.without(hidden.name))
 
     return Reader(name, {"weights": checkpoint.facts}, on)
 

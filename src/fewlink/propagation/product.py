@@ -197,13 +197,6 @@ def bag_sums(
     )
 
 
-def edge_sums(order: EdgeOrder, rows: Tensor, messages: Tensor) -> Tensor:
-    """The messages (e, width) over all edges of these rows, as `EdgeOrder.edges_of` lists them, summed: (n, width)."""
-    lengths = order.offsets[rows + 1] - order.offsets[rows]
-    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int()
-    return bag_sums(torch.arange(len(messages), dtype=torch.int32), messages, offsets)
-
-
 def _rows_with_states(x: Tensor) -> Tensor:
     """Whether each row of x (nodes, …) has a number other than zero: (nodes,)."""
     return x.flatten(1).any(1)

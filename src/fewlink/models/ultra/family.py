@@ -19,14 +19,14 @@ from fewlink.models.trail.family import EDGE, PAIR, PropagationFamily, graphs_of
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.ultra.checkpoint import Checkpoint, read_checkpoint
 from fewlink.models.ultra.learner import PublishedLearner
-from fewlink.models.ultra.network import PublishedNetwork
-from fewlink.models.ultra.scorer import HEADS, PublishedScorer, UltraScorer
+from fewlink.models.ultra.network import PublishedNetwork, UltraNetwork
+from fewlink.models.ultra.scorer import HEADS, PublishedScorer
 from fewlink.models.ultra.settings import UltraSettings
 from fewlink.models.weights import check_weights
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.training_graph import known_graph
 
-STATES = 4  # temporary tensors of the size of the states
+STATES = 10  # temporary tensors of the size of a head's states
 LAYER_STATES = 5  # tensors of the size of the states that a layer keeps for its gradients
 
 SettingsT = TypeVar("SettingsT", bound=UltraSettings)
@@ -35,33 +35,36 @@ SettingsT = TypeVar("SettingsT", bound=UltraSettings)
 class PublishedFamily(PropagationFamily[SettingsT]):
     """A model with published weights, which are used as they are or fine-tuned into runs.
 
-    scorer_class  its scorer, which also knows its network
+    network_class  the class of its network
     """
 
-    scorer_class: ClassVar[type[PublishedScorer[Any]]]
+    network_class: ClassVar[type[PublishedNetwork]]
 
     def read(self, file: Path | str) -> Checkpoint[PublishedNetwork]:
         """The weights in a file."""
-        return read_checkpoint(file, self.scorer_class.network_class)
+        return read_checkpoint(file, self.network_class)
 
     def name_of(self, file: Path) -> str:
         """The name of a file of weights in results: `ultra-4g` for ultra_4g.pth."""
         name = re.sub(r"[\W_]+", "-", Path(file).stem.lower()).strip("-")
         return name if name.startswith(self.name) else f"{self.name}-{name}"
 
-    def scorer_on(self, name: str, network: PublishedNetwork, graph: Graph, device: str) -> PublishedScorer[Any]:
+    def scorer_on(self, name: str, network: PublishedNetwork, graph: Graph, device: str) -> PublishedScorer:
         """A scorer with this network on a graph, on a device."""
-        return self.scorer_class(name, network.to(device), ReadGraph.of(graph, names=False).to(device))
+        return PublishedScorer(name, network.to(device), ReadGraph.of(graph, names=False).to(device))
 
     @abstractmethod
-    def states(self, settings: SettingsT, *, training: bool) -> float:
-        """The number of tensors of the size of a head's states that are kept at once; in training, for each head."""
+    def layer_states(self, settings: SettingsT) -> float:
+        """The number of tensors of the size of a head's states that all layers keep for their gradients."""
 
     def memory(
         self, graph: Graph, vectors: NoVectors, settings: SettingsT, *, runs: int = 1, training: bool = False
     ) -> Parts:
-        states = 4.0 * len(graph.entities) * settings.width * self.states(settings, training=training)
-        heads = settings.relations * settings.queries * runs if training else 1
+        kept = STATES + (self.layer_states(settings) if training else 0)
+        states = 4.0 * len(graph.entities) * settings.width * kept
+        heads = 2 * HEADS if settings.device == "cpu" else self.network_class.heads_on_gpu
+        if training:
+            heads = settings.relations * settings.queries * runs
         return {
             "states": states * heads,
             "edges": EDGE * 2.0 * graph.triple_count,
@@ -83,12 +86,12 @@ class PublishedFamily(PropagationFamily[SettingsT]):
         (seed,) = seeds
         graphs = graphs_of(benchmark, settings)
         start = self.read(settings.start).weights if settings.start else None
-        return PublishedLearner(self.scorer_class, graphs, settings.adjusted([f"seed={seed}"]), start)
+        return PublishedLearner(self.network_class, graphs, settings.adjusted([f"seed={seed}"]), start)
 
     def scorer(
         self, benchmark: Benchmark, vectors: NoVectors, settings: SettingsT, weights: dict[str, Tensor], *, run: Path
-    ) -> PublishedScorer[Any]:
-        network = self.scorer_class.network_class(settings.shape)
+    ) -> PublishedScorer:
+        network = self.network_class(settings.shape)
         check_weights(network.state_dict(), weights, run)
         network.load_state_dict(weights)
         return self.scorer_on(settings.model, network, known_graph(benchmark), settings.device)
@@ -107,17 +110,15 @@ class UltraFamily(PublishedFamily[UltraSettings]):
 
     name = "ultra"
     settings = UltraSettings
-    scorer_class = UltraScorer
+    network_class = UltraNetwork
     checkpoint_models: ClassVar[tuple[str, ...]] = ("ultra",)
 
     @property
     def models(self) -> Mapping[str, str]:
         return {"ultra": "ULTRA (Galkin et al. 2024): message passing over relations, then entities; reads any graph"}
 
-    def states(self, settings: UltraSettings, *, training: bool) -> float:
-        if training:
-            return LAYER_STATES * settings.layers + STATES
-        return 2 * settings.layers + 1 + STATES if settings.device == "cpu" else HEADS * STATES
+    def layer_states(self, settings: UltraSettings) -> float:
+        return LAYER_STATES * settings.layers
 
 
 FAMILY = UltraFamily()

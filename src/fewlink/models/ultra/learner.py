@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,16 +23,16 @@ class PublishedLearner(TrailLearner):
 
     def __init__(
         self,
-        scorer_class: type[PublishedScorer[Any]],
+        network_class: type[PublishedNetwork],
         graphs: Sequence[Graph],
         settings: UltraSettings,
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
-        self.scorer_class = scorer_class
+        self.network_class = network_class
         super().__init__(graphs, settings, start)
 
     def new_network(self) -> PublishedNetwork:
-        network: PublishedNetwork = self.scorer_class.network_class(self.settings.shape)
+        network = self.network_class(self.settings.shape)
         return network
 
     @property
@@ -46,7 +45,7 @@ class PublishedLearner(TrailLearner):
         scores = self.network(self.graphs[batch.graph], tasks).masked_fill(batch.excluded, -torch.inf)
         return cross_entropy(scores.flatten(0, 1), batch.answers.flatten())
 
-    def scorer(self, run: int) -> PublishedScorer[Any]:
+    def scorer(self, run: int) -> PublishedScorer:
         network = self.new_network().to(self.device)
         network.load_state_dict(self.averaged)
-        return self.scorer_class(self.settings.model, network, self.graphs[0])
+        return PublishedScorer(self.settings.model, network, self.graphs[0])

@@ -189,11 +189,13 @@ class EntityModel(nn.Module):
 class PublishedNetwork(nn.Module, ABC):
     """A network that reads a graph and references, with published weights; `forward` gives scores (L, Q, C).
 
-    title  the name of the model
-    shape  what a network is made from
+    title         the name of the model
+    heads_on_gpu  the number of heads that are scored at once on a GPU
+    shape         what a network is made from
     """
 
     title: ClassVar[str]
+    heads_on_gpu: ClassVar[int]
     shape: Any
 
     @staticmethod
@@ -203,11 +205,6 @@ class PublishedNetwork(nn.Module, ABC):
 
     def forward(self, graph: ReadGraph, tasks: Tasks) -> Tensor:
         return self.scores(graph, tasks, self.encode(graph, tasks))
-
-    @property
-    @abstractmethod
-    def entity_models(self) -> tuple[EntityModel, ...]:
-        """The models of entities, in the order in which they are used."""
 
     @abstractmethod
     def encode(self, graph: ReadGraph, tasks: Tasks) -> Encoded:
@@ -229,6 +226,7 @@ class UltraNetwork(PublishedNetwork):
     """ULTRA's network."""
 
     title = "ULTRA"
+    heads_on_gpu = 16
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -243,10 +241,6 @@ class UltraNetwork(PublishedNetwork):
             layers_in(weights, "entity_model.layers") or Shape.layers,
             layers_in(weights, "relation_model.layers") or Shape.relation_layers,
         )
-
-    @property
-    def entity_models(self) -> tuple[EntityModel, ...]:
-        return (self.entity_model,)
 
     def encode(self, graph: ReadGraph, tasks: Tasks) -> Encoded:
         with torch.no_grad():
