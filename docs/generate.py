@@ -590,7 +590,7 @@ def documents() -> dict[Path, str]:
             "names": record_table("calibration", "by names", ("names", *ERRORS)),
         },
         DOCS / "training.md": {"mixing": mixing()},
-        DOCS / "attack.md": {"study": f"\n{titled(attack)}\n"},
+        DOCS / "attack.md": {"later-links": f"\n{titled(attack)}\n"},
         DOCS / "trail.md": {
             "few-shot": few_shot(),
             "links": ordinary_links(),

@@ -150,10 +150,6 @@ def written(lines: Sequence[Sequence[str]], path: Path) -> Path:
 
 
 QUICK_FIT = ("steps=4", "relations=1", "queries=2", "candidates=16")  # settings of TRAIL with which a fit is quick
-QUICK_TRAIL_0_1 = (  # settings of TRAIL 0.1 with which training takes a second
-    *("complex_epochs=2", "transe_epochs=2", "steps=4", "evaluate_every=2", "lessons=1", "views=2", "relations=2"),
-    *("queries=4", "candidates=20", "hard=5"),
-)
 
 
 class Answer(NamedTuple):

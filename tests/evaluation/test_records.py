@@ -246,9 +246,9 @@ def test_a_record_without_a_checksum_is_read_and_gets_one_with_the_next(tmp_path
 
 
 def test_records_of_a_model_that_no_longer_exists_are_listed(tmp_path: Path) -> None:
-    gone = record({"settings": {"model": "trail-0.1", "views": 3}}).model_copy(update={"model": "trail-0.1"})
-    assert stored(tmp_path, gone).name == "trail-0.1.jsonl"
-    assert [r.model for r in read_records(tmp_path)] == ["trail-0.1"]
+    gone = record({"settings": {"model": "gone-0.1", "views": 3}}).model_copy(update={"model": "gone-0.1"})
+    assert stored(tmp_path, gone).name == "gone-0.1.jsonl"
+    assert [r.model for r in read_records(tmp_path)] == ["gone-0.1"]
 
 
 def test_other_json_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from fewlink.linker import Linker, saving
 from fewlink.linker.saving import fetch
 
 
-@pytest.mark.parametrize("trained", [trail_run, fsrl_run], ids=["trail-0.1", "fsrl"])
+@pytest.mark.parametrize("trained", [trail_run, fsrl_run], ids=["trail", "fsrl"])
 def test_a_moved_folder_makes_the_same_predictions(trained: object, tmp_path: Path) -> None:
     linker = Linker.load(trained())  # type: ignore[operator]
     with quickly():
