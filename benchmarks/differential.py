@@ -33,9 +33,7 @@ from typing import Any, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from fewlink.core.errors import FewlinkError
-from fewlink.graph import CompileReport
-from fewlink.graph.formats import read_triples
-from fewlink.graph.source import GraphSource
+from fewlink.graph.compile import read_names_of
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
@@ -498,11 +496,7 @@ def damaged(rng: random.Random, content: bytes) -> tuple[str, bytes]:
 
 def by_fewlink(path: Path, content: bytes) -> Found:
     path.write_bytes(content)
-    found = set()
-    for block in read_triples(path, reading=GraphSource.of(path, literals="keep"), report=CompileReport()):
-        texts = [name.decode() for name in block.names]
-        found |= {tuple(texts[code] for code in row) for row in block.codes.tolist()}
-    return found
+    return set(read_names_of(path))
 
 
 def of_iris(found: Found) -> Found:

@@ -42,13 +42,8 @@ from fewlink.core.files import MANIFEST, open_folder, read_json, sha256_json
 from fewlink.curation import exports, imports
 from fewlink.curation.store import ProjectFile
 from fewlink.evaluation.records import RecordStore, read_records
-from fewlink.graph import CompileReport, Graph, compile_graph
-from fewlink.graph.formats import read_triples
-from fewlink.graph.formats.stix import read_bundle
-from fewlink.graph.labels import labels_from
-from fewlink.graph.side_files import check_side_files, read_pairs_table
-from fewlink.graph.source import GraphSource
-from fewlink.graph.types import types_from_file, types_from_triples
+from fewlink.graph import Graph, compile_graph
+from fewlink.graph.stix import read_bundle
 from fewlink.tasks.nell_layout import read_layout
 
 MESSY = Path(__file__).parents[1] / "tests" / "graph" / "messy"  # files as people have them
@@ -250,13 +245,11 @@ class Place:
 
 
 def triples_reader(place: Place, name: str) -> Callable[[bytes, random.Random], object]:
-    """Reads triples as they are, or sometimes the whole graph; bad lines stop it or are skipped."""
+    """Reads a graph; bad lines stop it or are skipped."""
 
     def read(content: bytes, rng: random.Random) -> object:
         path, skip = place.file(name, content), rng.random() < 0.5
-        if rng.random() < 0.1:
-            return compile_graph([path], on_error="skip" if skip else "stop")
-        return [block.codes.shape for block in read_triples(path, reading=_source(path, skip), report=CompileReport())]
+        return compile_graph([path], on_error="skip" if skip else "stop")
 
     return read
 
@@ -324,10 +317,6 @@ def _stix(place: Place, content: bytes, rng: random.Random) -> object:
     return triples_reader(place, "bundle.json")(content, rng) if rng.random() < 0.5 else read_bundle(path)
 
 
-def _source(path: Path, skip: bool) -> GraphSource:
-    return GraphSource.of(path, on_error="skip" if skip else "stop")
-
-
 @functools.cache
 def _small_graph() -> Graph:
     with tempfile.TemporaryDirectory() as folder:
@@ -337,11 +326,8 @@ def _small_graph() -> Graph:
 
 
 def _side(place: Place, content: bytes) -> object:
-    path, graph = place.file("side.tsv", content), _small_graph()
-    check_side_files(graph.entities, graph.relations, GraphSource.of(path, types=path, names=path))
-    labels = labels_from(graph.entities, graph.relations, [path])
-    types_from_triples(graph.entities, graph.relations, graph.triples(), labels)
-    return list(read_pairs_table(path)), types_from_file(path, graph.entities)
+    path = place.file("side.tsv", content)
+    return compile_graph(place.file("g.tsv", TSV), types=path, names=path)
 
 
 def _references(place: Place, content: bytes) -> object:
@@ -600,17 +586,7 @@ def guide(reader_name: str, seconds: int, out: Path, folder: Path) -> None:
         for name in [name for name in sys.modules if name.startswith("fewlink")]:
             del sys.modules[name]  # so that they are imported again
         from fewlink.core import errors
-        from fewlink.graph import CompileReport, formats
-        from fewlink.graph.formats import (  # noqa: F401
-            delimited,
-            dialect,
-            json_rows,
-            json_text,
-            parquet,
-            rdf,
-            sparql_results,
-            stix,
-        )
+        from fewlink.graph import columns, formats, plain, rdf, sparql, stix, tables  # noqa: F401
     place = Place(folder)
     corpus = CORPUS / reader_name
     corpus.mkdir(parents=True, exist_ok=True)
@@ -624,12 +600,7 @@ def guide(reader_name: str, seconds: int, out: Path, folder: Path) -> None:
         path = place.file(GUIDED[reader_name], content)
         for skip in (False, True):
             with contextlib.suppress(errors.FewlinkError):
-                for _ in formats.read_triples(
-                    path,
-                    reading=_source(path, skip),
-                    report=CompileReport(),
-                ):
-                    pass
+                compile_graph(path, on_error="skip" if skip else "stop")
 
     limits = [f"-timeout={SLOW:.0f}", f"-rss_limit_mb={MAX_MEGABYTES}", f"-max_total_time={seconds}", "-max_len=4096"]
     found = f"-artifact_prefix={out}/{reader_name}-"

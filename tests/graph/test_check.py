@@ -71,10 +71,10 @@ def test_a_file_of_bad_lines_shows_the_reason(tmp_path: Path) -> None:
         check_graph(GraphSource.of(tmp_path / "spaces.txt", on_error="skip"))
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"])
-def test_an_empty_or_binary_file_is_an_error(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"", b"\n"])
+def test_an_empty_file_is_an_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "graph.tsv").write_bytes(content)
-    problem = r"graph.tsv(: is a binary file|: the file is empty or has only a header or comments; write a head)"
+    problem = r"graph.tsv: the file is empty or has only a header or comments; write a head"
     with pytest.raises(FewlinkError, match=problem):
         check_graph(GraphSource.of(tmp_path / "graph.tsv", on_error="skip"))
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-from collections.abc import Iterator
-from typing import IO
 
 import pytest
 from tests.conftest import compiled, named
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.graph import formats
-from fewlink.graph import source as source_module
 from fewlink.graph.formats import Format
-from fewlink.graph.source import Source, blocks_of, numbered_lines
-from fewlink.graph.vocabulary import Block
+from fewlink.graph.plain import opened
+from fewlink.graph.tables import Reader
 
 needs_pyoxigraph = pytest.mark.skipif(importlib.util.find_spec("pyoxigraph") is None, reason="needs pyoxigraph")
 
@@ -38,10 +35,8 @@ def test_a_header_row_is_not_a_triple(header: str) -> None:
     assert named(compiled(f'"{quoted}"\na,r,b\nb,r,c\n'.encode(), "g.csv")[0]) == ABC
 
 
-def test_a_header_below_blank_lines_is_found_for_any_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_below_blank_lines_is_found() -> None:
     content = b"\n\n\nhead\trelation\ttail\na\tr\tb\nb\tr\tc\n"
-    assert named(compiled(content)[0]) == ABC
-    monkeypatch.setattr(source_module, "BLOCK_BYTES", 2)
     assert named(compiled(content)[0]) == ABC
 
 
@@ -142,8 +137,7 @@ _:n1 <x:r> _:n2 .
 
 
 @needs_pyoxigraph
-def test_a_blank_node_is_the_same_one_in_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "BLOCK_BYTES", 20)
+def test_a_blank_node_is_the_same_one_everywhere() -> None:
     graph, _ = compiled(b"_:n <x:r> <x:a> .\n_:n <x:r> <x:b> .\n", "graph.nt")
     assert len(graph.entities) == 3
 
@@ -158,19 +152,16 @@ def test_a_bad_ntriples_line_is_an_error_with_file_and_line(bad: bytes) -> None:
     assert (graph.triple_count, report.skipped) == (3, 1)
 
 
-def read_facts(source: Source, file: IO[bytes]) -> Iterator[Block]:
+def read_facts(reader: Reader) -> None:
     """Lines such as `likes(ann, bob)`."""
-
-    def rows() -> Iterator[tuple[int, list[bytes]]]:
-        for line, text in numbered_lines(source, file):
-            relation, bracket, entities = text.strip(b") ").partition(b"(")
-            if bracket:
-                head, *tails = entities.split(b", ")
-                yield line, [head, relation, *tails]
+    with opened(reader.path) as file:
+        for line, text in enumerate(file, 1):
+            relation, bracket, entities = text.decode().strip(") \n").partition("(")
+            head, comma, tail = entities.partition(", ")
+            if bracket and comma:
+                reader.add_fields([head, relation, tail])
             else:
-                source.bad("is not a fact", line)
-
-    return blocks_of(source, rows())
+                reader.bad("is not a fact", line)
 
 
 def test_a_new_format_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,4 +169,4 @@ def test_a_new_format_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch) 
     content = b"r(a, b)\nr(a)\noops\nr(b, c)\n"
     graph, report = compiled(gzip.compress(content), "graph.facts.gz", on_error="skip")
     assert named(graph) == ABC
-    assert [p.split(":", 1)[1][:12] for p in report.problems] == ["2: has 2 col", "3: is not a "]
+    assert [p.split(":", 1)[1][:12] for p in report.problems] == ["2: is not a ", "3: is not a "]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import compiled, named
 
-from fewlink.graph.literals import MIN_SHARE, MIN_TRIPLES, is_literal, literal_triples
+from fewlink.core.errors import FewlinkError
+from fewlink.graph.literals import MIN_SHARE, MIN_TRIPLES, is_literal
 
-NAMES = [b"ann", b"bob", b"7", b"1.5", b"2001-02-03", b"yes", b"oslo", b"007"]
+NAMES = ["ann", "bob", "7", "1.5", "2001-02-03", "yes", "oslo", "007"]
 
 
 @pytest.mark.parametrize(
@@ -73,12 +74,23 @@ triples = st.lists(st.tuples(likely | ids, st.integers(0, 2), st.sampled_from([2
 
 
 @given(triples)
-def test_triples_with_literals_equal_those_of_the_slow_rule(triples: list[tuple[int, int, int]]) -> None:
-    array = np.array(triples, np.int32).reshape(-1, 3)
-    assert literal_triples(NAMES, 3, array).tolist() == slow_literal_triples(triples)
+def test_triples_with_literals_are_left_out_by_the_rule(triples: list[tuple[int, int, int]]) -> None:
+    names = [(NAMES[head], f"r{relation}", NAMES[tail]) for head, relation, tail in triples]
+    kept = [name for name, left_out in zip(names, slow_literal_triples(triples), strict=True) if not left_out]
+    text = "".join("\t".join(name) + "\n" for name in names).encode()
+    try:
+        graph, report = compiled(b"head\trelation\ttail\n" + text)
+    except FewlinkError:
+        assert not kept
+        return
+    assert named(graph) == list(dict.fromkeys(kept))
+    assert report.literals == len(names) - len(kept)
+    in_order = dict.fromkeys(end for head, _, tail in names for end in (head, tail))
+    assert list(graph.entities) == [name for name in in_order if name in {end for h, _, t in kept for end in (h, t)}]
 
 
 def test_one_entity_among_twenty_literals_stays() -> None:
-    names = [b"ann", b"oslo", *(b"%d" % number for number in range(20))]
-    rows = np.array([[0, 0, tail] for tail in range(1, 22)], np.int32)
-    assert literal_triples(names, 1, rows).tolist() == [False] + [True] * 20
+    rows = [("ann", "r", "oslo"), *(("ann", "r", str(number)) for number in range(20))]
+    graph, report = compiled("".join("\t".join(row) + "\n" for row in rows).encode())
+    assert named(graph) == rows[:1]
+    assert report.literals == 20

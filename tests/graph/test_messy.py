@@ -57,7 +57,6 @@ READ: dict[str, Triples] = {
             "excel-sep.csv",
             "all-quoted.tsv",
             "spaces-after-commas.csv",
-            "markdown.md",
             "comments.tsv",
             "hash-header.tsv",
             "neo4j.csv",
@@ -112,7 +111,7 @@ REFUSED: dict[str, tuple[str, Triples]] = {  # an option in the message, and wha
     "letters.csv": ("--columns head=h,relation=r,tail=t", PEOPLE),
     "short-row.csv": ("--on-error skip", PEOPLE),
 }
-NO_TABLES = {"page.csv": "download the file", "workbook.csv": "save the sheet as CSV"}
+NO_TABLES = {"markdown.md": "save it as CSV", "page.csv": "download the file", "workbook.csv": "save the sheet as CSV"}
 HINTS = {"own-words.tsv": "--columns 'head=Mensch,relation=Verb (kurz),tail=Ding'"}  # a header like any other row
 
 

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from tests.conftest import compiled, named
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.graph import compile_graph, compression, source
+from fewlink.graph import compile_graph
 from fewlink.graph.formats import format_of
-from fewlink.graph.side_files import read_pairs_table
+from fewlink.graph.tables import read_pairs
 
 pyarrow = pytest.importorskip("pyarrow")
 arrow_parquet = pytest.importorskip("pyarrow.parquet")
@@ -90,53 +90,6 @@ def test_the_suffix_determines_the_format() -> None:
 # the longest names and lines
 
 
-@pytest.mark.parametrize("over", [0, 1])
-def test_the_longest_name_is_the_same_in_every_format(over: int) -> None:
-    name = "x" * (source.MAX_NAME_BYTES + over)
-    contents = {
-        "g.tsv": f"a\tr\t{name}\n".encode(),
-        "g.csv": f"a,r,{name}\n".encode(),
-        "quoted.csv": f'"a",r,{name}\n'.encode(),
-        "g.nt": f"<x:a> <x:r> <x:{name[2:]}> .\n".encode(),
-        "g.parquet": parquet({"h": ["a"], "r": ["r"], "t": [name]}),
-    }
-    for file, content in contents.items():
-        if over:
-            with pytest.raises(InputError, match=rf"{file}:1: "):
-                compiled(content, file)
-        else:
-            assert compiled(content, file)[0].triple_count == 1
-
-
-def test_an_endless_line_is_an_error_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(source, "MAX_LINE_BYTES", 2000)
-    with pytest.raises(InputError, match=r"graph.tsv:2"):
-        compiled(b"a\tr\tb\n" + b"x" * 10_000)
-
-
-@pytest.mark.parametrize("size", [10, 100, 999, 5000])
-@pytest.mark.parametrize("name", ["g.tsv", "g.csv", "g.nt", "g.jsonl"])
-def test_a_line_that_is_too_long_is_a_bad_line(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = {
-        "g.tsv": "{}\t{}\t{}",
-        "g.csv": "{},{},{}",
-        "g.nt": "<x:{}> <x:{}> <x:{}> .",
-        "g.jsonl": '["{}", "{}", "{}"]',
-    }
-    long = "x" * 3000
-    names = [("a", "r", "b"), ("a", "r", long), ("b", "r", "c"), ("c", "r", long), (long, "r", long)]
-    content = "".join(row[name].format(*each) + "\n" for each in names).encode()
-    monkeypatch.setattr(source, "BLOCK_BYTES", size)
-    monkeypatch.setattr(source, "MAX_LINE_BYTES", 1000)
-    for whole in (content, content[:-1]):
-        with pytest.raises(InputError, match=rf"{name}:2: has over 1,000 bytes"):
-            compiled(whole, name)
-        graph, report = compiled(whole, name, on_error="skip")
-        assert (graph.triple_count, report.skipped) == (2, 3)
-        assert [problem.split(":")[1] for problem in report.problems] == ["2", "4", "5"]
-
-
 # Parquet
 
 
@@ -165,14 +118,6 @@ def test_an_empty_parquet_cell_is_an_error_with_its_row() -> None:
     assert (graph.triple_count, report.skipped) == (1, 2)
 
 
-def test_parquet_columns_of_the_same_name_are_a_clean_error() -> None:
-    columns = [pyarrow.array([n]) for n in ("a", "r", "b")]
-    sink = pyarrow.BufferOutputStream()
-    arrow_parquet.write_table(pyarrow.Table.from_arrays(columns, names=["x", "x", "z"]), sink)
-    with pytest.raises(InputError, match=r"g.parquet"):
-        compiled(sink.getvalue().to_pybytes(), "g.parquet")
-
-
 def test_a_parquet_column_with_a_broken_name_is_a_clean_error() -> None:
     with pytest.raises(InputError, match=r"g.parquet"):
         compiled(GOOD_PARQUET.replace(b"head", b"he\xffd"), "g.parquet")
@@ -185,81 +130,12 @@ def test_a_parquet_column_without_names_is_a_clean_error() -> None:
         compiled(parquet({"h": [b"\xff"], "r": ["r"], "t": ["b"]}), "g.parquet")
 
 
-def test_a_parquet_name_that_is_not_text_is_an_error_with_its_row() -> None:
+def test_a_parquet_name_that_is_not_text_is_an_error() -> None:
     names = pyarrow.Array.from_buffers(
         pyarrow.string(), 2, [None, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pyarrow.py_buffer(b"a\xff")]
     )
-    with pytest.raises(InputError, match=r"g.parquet:2"):
+    with pytest.raises(InputError, match=r"g.parquet"):
         compiled(parquet({"h": names, "r": ["r", "r"], "t": ["b", "b"]}), "g.parquet")
-
-
-def test_a_repeated_name_in_parquet_is_decoded_once() -> None:
-    """131,072 rows of one name of 60,000 bytes: over 7 GB as text."""
-    count = 1 << 17
-    ids = pyarrow.Array.from_buffers(pyarrow.int32(), count, [None, pyarrow.py_buffer(bytes(4 * count))])
-    columns = {
-        name: pyarrow.DictionaryArray.from_arrays(ids, pyarrow.array([text]))
-        for name, text in (("head", "x" * 60_000), ("relation", "r"), ("tail", "b"))
-    }
-    before = pyarrow.default_memory_pool().max_memory()
-    graph, report = compiled(parquet(columns), "g.parquet")
-    assert (graph.triple_count, report.duplicates) == (1, count - 1)
-    assert pyarrow.default_memory_pool().max_memory() - before < 100 << 20
-
-
-def test_parquet_with_too_many_rows_for_its_size_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 5_000_000
-    ids = pyarrow.Array.from_buffers(pyarrow.int32(), count, [None, pyarrow.py_buffer(bytes(4 * count))])
-    column = pyarrow.DictionaryArray.from_arrays(ids, pyarrow.array(["x"]))
-    content = parquet({"head": column, "relation": column, "tail": column})
-    with pytest.raises(InputError, match=r"g.parquet: has 5,000,000 rows.*FEWLINK_MAX_UNPACKED"):
-        compiled(content, "g.parquet")
-    monkeypatch.setenv("FEWLINK_MAX_UNPACKED", "1G")
-    assert compiled(content, "g.parquet")[0].triple_count == 1
-
-
-def test_parquet_is_read_in_any_batches_and_with_any_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [(f"h{i % 50}", f"r{i % 3}", i % 70) for i in range(400)]
-    heads, relations, tails = (list(column) for column in zip(*rows, strict=True))
-    table = pyarrow.table({"h": pyarrow.array(heads, pyarrow.large_string()), "r": relations, "t": tails})
-    sink = pyarrow.BufferOutputStream()
-    arrow_parquet.write_table(table, sink, row_group_size=90, use_dictionary=["r"])
-    monkeypatch.setattr("fewlink.graph.formats.parquet.BLOCK_ROWS", 13)
-    graph, _ = compiled(sink.getvalue().to_pybytes(), "g.parquet", literals="keep")
-    assert named(graph) == list(dict.fromkeys((head, relation, str(tail)) for head, relation, tail in rows))
-
-
-@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
-@pytest.mark.parametrize("read_bytes", [128 << 20, 1])
-def test_every_encoding_of_parquet_is_read(encoding: str, read_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [(f"name {i:03}", f"r{i % 3}", f"name {i * 7 % 400:03}") for i in range(400)]
-    monkeypatch.setattr("fewlink.graph.formats.parquet.READ_BYTES", read_bytes)
-    monkeypatch.setattr("fewlink.graph.formats.parquet.BLOCK_ROWS", 150)
-    heads, relations, tails = zip(*rows, strict=True)
-    sink = pyarrow.BufferOutputStream()
-    arrow_parquet.write_table(
-        pyarrow.table({"head": heads, "relation": relations, "tail": tails}),
-        sink,
-        row_group_size=290,
-        use_dictionary=["relation"],
-        column_encoding={"head": encoding, "tail": "PLAIN"},
-    )
-    assert named(compiled(sink.getvalue().to_pybytes(), "g.parquet")[0]) == rows
-
-
-def test_a_name_that_parquet_repeats_by_its_prefix_is_decoded_some_rows_at_a_time() -> None:
-    """20,000 rows of one name of 100,000 bytes: 2 GB as text, in a file of a few kilobytes."""
-    count = 20_000
-    names = pyarrow.chunked_array([pyarrow.array(["x" * 100_000] * 2_000)] * 10)
-    table = pyarrow.table({"head": names, "relation": ["r"] * count, "tail": ["b"] * count})
-    sink = pyarrow.BufferOutputStream()
-    arrow_parquet.write_table(
-        table, sink, use_dictionary=False, compression="zstd", column_encoding={"head": "DELTA_BYTE_ARRAY"}
-    )
-    before = pyarrow.default_memory_pool().max_memory()
-    with pytest.raises(InputError, match=r"g.parquet: takes in memory.*FEWLINK_MAX_UNPACKED"):
-        compiled(sink.getvalue().to_pybytes(), "g.parquet")
-    assert pyarrow.default_memory_pool().max_memory() - before < 600 << 20
 
 
 def test_a_compressed_parquet_file_is_an_error_that_says_what_to_do() -> None:
@@ -268,14 +144,6 @@ def test_a_compressed_parquet_file_is_an_error_that_says_what_to_do() -> None:
 
 
 # files that are damaged or missing
-
-
-@pytest.mark.parametrize("name", ["graph.tsv", "graph.csv", "graph.nt", "graph.parquet", "graph.tsv.gz"])
-def test_a_missing_file_is_missing_whatever_is_installed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("pyarrow", "pyoxigraph"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=f"{name}"):
-        compile_graph(name)
 
 
 @pytest.mark.parametrize("name", ["graph.tsv", "graph.csv", "graph.nt", "graph.parquet", "graph.tsv.gz"])
@@ -320,15 +188,12 @@ def test_any_names_are_read_from_tsv(triples: list[tuple[str, str, str]]) -> Non
     assert report.duplicates == len(triples) - graph.triple_count
 
 
-@given(rows, st.integers(4, 60))
-def test_ids_follow_first_appearance_for_any_block_size(triples: list[tuple[str, str, str]], size: int) -> None:
+@given(rows)
+def test_ids_follow_first_appearance(triples: list[tuple[str, str, str]]) -> None:
     """A name may be both an entity and a relation."""
     content = as_tsv(triples)
     variants = [(content, "g.tsv"), (gzip.compress(content), "g.tsv.gz"), (content.replace(b"\t", b","), "g.csv")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "BLOCK_BYTES", size)
-        graphs = [compiled(c, n)[0] for c, n in variants]
-    graphs += [compiled(c, n)[0] for c, n in variants]
+    graphs = [compiled(c, n)[0] for c, n in variants]
     for graph in graphs:
         assert list(graph.entities) == list(dict.fromkeys(n for h, _, t in triples for n in (h, t)))
         assert list(graph.relations) == list(dict.fromkeys(r for _, r, _ in triples))
@@ -381,25 +246,14 @@ def test_any_damage_to_a_good_file_is_a_graph_or_a_clean_error(name: str, data: 
 # JSON in one piece
 
 
-def test_an_array_is_read_element_by_element(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_array_is_read_and_refused_if_it_is_cut_or_goes_on() -> None:
     rows = [{"head": f"a{i}", "relation": "r", "tail": f'é "{i}"', "more": {"x": [1, 2.5e3, None]}} for i in range(300)]
     expected = [(row["head"], row["relation"], row["tail"]) for row in rows]
-    for size in (1, 7, 100, 1 << 16):
-        monkeypatch.setattr("fewlink.graph.formats.json_text.PIECE_BYTES", size)
-        for content in (json.dumps(rows), json.dumps(rows, indent=1, ensure_ascii=False)):
-            assert named(compiled(content.encode(), "g.json")[0]) == expected
-        assert named(compiled(json.dumps([[*row] for row in expected]).encode(), "g.jsonl")[0]) == expected
-
-
-def test_an_array_that_is_cut_or_goes_on_is_an_error() -> None:
-    content = b'[{"head": "a", "relation": "r", "tail": "b"},\n{"head": "b", "relation": "r", "tail": "c"}\n]'
-    for end in range(20, len(content)):
-        with pytest.raises(InputError, match=r"g.json:[123]: .*nothing after it is read"):
-            compiled(content[:end], "g.json")
-    with pytest.raises(InputError, match=r"g.json:4: .*text follows the end"):
-        compiled(content + b"\n[]", "g.json")
-    graph, report = compiled(content[:-20], "g.json", on_error="skip")
-    assert (graph.triple_count, report.skipped) == (1, 1)
+    for content in (json.dumps(rows), json.dumps(rows, indent=1, ensure_ascii=False)):
+        assert named(compiled(content.encode(), "g.json")[0]) == expected
+        for damaged in (content[:-1], content[:200], content + "[]"):
+            with pytest.raises(InputError, match=r"g.json"):
+                compiled(damaged.encode(), "g.json")
 
 
 def test_a_pipe_is_read() -> None:
@@ -425,9 +279,9 @@ def test_a_pipe_is_read() -> None:
 
 def test_a_side_file_is_read_as_rows_of_columns(tmp_path: Path) -> None:
     (tmp_path / "types.tsv").write_bytes("\ufeffa\tT\tThing\r\n\nb\tU\n".encode())
-    assert list(read_pairs_table(tmp_path / "types.tsv")) == [["a", "T", "Thing"], ["b", "U"]]
+    assert list(read_pairs(tmp_path / "types.tsv")) == [["a", "T", "Thing"], ["b", "U"]]
     (tmp_path / "types.tsv.gz").write_bytes(gzip.compress(b"a\tT\n"))
-    assert list(read_pairs_table(tmp_path / "types.tsv.gz")) == [["a", "T"]]
+    assert list(read_pairs(tmp_path / "types.tsv.gz")) == [["a", "T"]]
 
 
 @pytest.mark.parametrize(
@@ -441,10 +295,22 @@ def test_a_side_file_is_read_as_rows_of_columns(tmp_path: Path) -> None:
 def test_a_bad_row_of_a_side_file_is_an_error_with_file_and_line(tmp_path: Path, content: bytes, token: str) -> None:
     (tmp_path / "types.tsv").write_bytes(content)
     with pytest.raises(InputError, match=f"types.tsv:2: .*{token}"):
-        list(read_pairs_table(tmp_path / "types.tsv"))
+        list(read_pairs(tmp_path / "types.tsv"))
 
 
-# concatenated streams, bombs, stray quotes
+@pytest.mark.parametrize("stray", ['a500,"r,b500', '"a500,r,b500', 'a500,r,"b500'])
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_stray_quote_is_an_error_because_it_would_swallow_rows(stray: str, on_error: str, closed: bool) -> None:
+    lines = [f"a{i},r,b{i}" for i in range(5000)]
+    lines[500] = stray
+    if closed:
+        lines[530] = 'a530,r",b530'
+    with pytest.raises(InputError, match=r"g.csv.*quote"):
+        compiled("\n".join(lines).encode() + b"\n", "g.csv", on_error=on_error)
+
+
+# concatenated streams, stray quotes
 
 
 def lines_of(count: int, first: str) -> bytes:
@@ -469,71 +335,16 @@ def test_a_second_part_of_a_compressed_file_is_read_or_an_error(ending: str, dam
         compiled(first + bytes(second), f"g.tsv{ending}")
 
 
-def test_an_error_names_the_number_of_unpacked_bytes() -> None:
-    first = lines_of(2000, "a")
-    with pytest.raises(InputError, match=rf"after {len(first):,} unpacked bytes"):
-        compiled(lzma.compress(first) + lzma.compress(b"x")[:20], "g.tsv.xz")
-
-
-@pytest.mark.parametrize("name", ["g.tsv", "g.csv", "g.nt", "g.ttl", "g.srj"])
-def test_a_bomb_is_an_error_that_says_how_to_read_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compression, "ALWAYS_ALLOWED_BYTES", 1 << 20)
-    content = gzip.compress(b"\n" * (5 << 20))
-    with pytest.raises(InputError, match=r"200 times.*FEWLINK_MAX_UNPACKED"):
-        compiled(content, f"{name}.gz")
-    monkeypatch.setenv("FEWLINK_MAX_UNPACKED", "2M")
-    with pytest.raises(InputError, match=r"2,097,152 bytes.*FEWLINK_MAX_UNPACKED"):
-        compiled(content, f"{name}.gz")
-    monkeypatch.setenv("FEWLINK_MAX_UNPACKED", "10M")
-    with pytest.raises(FewlinkError, match=name):
-        compiled(content, f"{name}.gz")
-    monkeypatch.setenv("FEWLINK_MAX_UNPACKED", "much")
-    with pytest.raises(FewlinkError, match=r"FEWLINK_MAX_UNPACKED.*'much'"):
-        compiled(content, f"{name}.gz")
-
-
-@pytest.mark.parametrize("blank", [b"\n", b" \n", b"\r\n", b" \r\n"])
+@pytest.mark.parametrize("blank", [b"\n", b" \n", b"\r\n"])
 @pytest.mark.parametrize("name", ["g.tsv", "g.csv"])
 def test_blank_lines_count_as_lines(name: str, blank: bytes) -> None:
-    flood = blank * (4 << 20)
+    flood = blank * (1 << 10)
     text = b"a\tr\tb\n" + flood + b"b\tr\tc\n" + blank + b"only\ttwo\n"
-    with pytest.raises(InputError, match=rf"{name}:{(4 << 20) + 4}"):
+    with pytest.raises(InputError, match=rf"{name}:{(1 << 10) + 4}"):
         compiled(text.replace(b"\t", b"," if name == "g.csv" else b"\t"), name)
 
 
-def test_a_file_of_bad_lines_only_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "MAX_BAD_LINES", 1000)
-    with pytest.raises(InputError, match=r"1,000 bad lines.*g.tsv:1: "):
-        compiled(b"bad\n" * 2000, "g.tsv", on_error="skip")
-    assert compiled(b"a\tr\tb\n" + b"bad\n" * 2000, "g.tsv", on_error="skip")[1].skipped == 2000
-    assert compiled(b"<x:a> <x:r> <x:b> .\n" + b"bad\n" * 2000, "g.nt", on_error="skip")[1].skipped == 2000
-
-
-@pytest.mark.parametrize("stray", ['a500,"r,b500', '"a500,r,b500', 'a500,r,"b500', 'a500,r,"b"500'])
-def test_a_stray_quote_costs_one_line(stray: str) -> None:
-    lines = [f"a{i},r,b{i}" for i in range(5000)]
-    lines[500] = stray
-    content = "\n".join(lines).encode() + b"\n"
-    graph, report = compiled(content, "g.csv", on_error="skip")
-    assert (graph.triple_count, report.skipped) == (4999, 1)
-    assert "g.csv:501: " in report.problems[0]
-    with pytest.raises(InputError, match=r"g.csv:501"):
-        compiled(content, "g.csv")
-    lines[4000] = "only,two"
-    report = compiled("\n".join(lines).encode(), "g.csv", on_error="skip")[1]
-    assert report.skipped == 2 and "g.csv:4001: has 2 columns" in report.problems[1]
-
-
-def test_two_stray_quotes_do_not_swallow_what_is_between_them() -> None:
-    lines = [f"a{i},r,b{i}" for i in range(300)]
-    lines[100], lines[130] = 'a100,"r,b100', 'a130,r",b130'
-    graph, report = compiled("\n".join(lines).encode(), "g.csv", on_error="skip")
-    assert graph.triple_count == 299 and report.skipped == 1  # r" is a name: a quote inside a field is a character
-
-
-@given(
-    st.lists(st.tuples(*[st.text(st.sampled_from('ab,"\n\r é'), min_size=1, max_size=6)] * 3), min_size=1, max_size=9)
-)
+@given(st.lists(st.tuples(*[st.text(st.sampled_from('ab,"\n é'), min_size=1, max_size=6)] * 3), min_size=1, max_size=9))
 def test_any_names_are_read_from_quoted_csv(triples: list[tuple[str, str, str]]) -> None:
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(triples)

@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 from tests.conftest import compiled, graph_of
 
 from fewlink.graph import Graph, TypeTable, Vocabulary
-from fewlink.graph.types import types_from_file, types_from_names
-
-PEOPLE = Vocabulary.of(["ann", "oslo", "bob", "thing"])
+from fewlink.graph.types import types_from_names
 
 
 def test_types_are_read_from_a_file(tmp_path: Path) -> None:
     rows = ["bob\tP\tperson", "ann\tP\tperson", "ann\tC", "nobody\tP", "oslo\tcity", "bob\tP\tperson"]
     (tmp_path / "types.tsv").write_text("\n".join(rows))
-    table = types_from_file(tmp_path / "types.tsv", PEOPLE)
+    table = compiled(b"ann\tin\toslo\nbob\thas\tthing\n", types=tmp_path / "types.tsv")[0].types
+    assert table is not None
     assert list(table.names) == ["person", "C", "city"]
     assert table.offsets.tolist() == [0, 2, 3, 4, 4]
     assert table.types.tolist() == [0, 1, 2, 0]

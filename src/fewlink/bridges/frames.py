@@ -12,8 +12,7 @@ from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.graph.columns import usual_columns
 from fewlink.graph.graph import readable
-from fewlink.graph.labels import labels_of
-from fewlink.graph.vocabulary import Interner
+from fewlink.graph.vocabulary import Interner, labels_of
 from fewlink.linker import Linker, Predictions
 from fewlink.linker.names import Names as EntityNames
 from fewlink.linker.predictions import COLUMNS

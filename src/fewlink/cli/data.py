@@ -136,7 +136,7 @@ def compile_(
     options.check_triples(*files)
     from fewlink.core.memory import size_in_bytes
     from fewlink.graph import CompileReport
-    from fewlink.graph.out_of_core import compile_to_folder
+    from fewlink.graph.compile import compile_to_folder
 
     report = CompileReport()
     limit = size_in_bytes(memory, "--memory")

@@ -19,7 +19,7 @@ from fewlink.core.files import write_bytes
 from fewlink.curation import stix
 from fewlink.curation.store import Event, Project, ProjectFile
 from fewlink.graph import Graph
-from fewlink.graph.formats.stix import Bundle, is_bundle, read_bundle
+from fewlink.graph.stix import Bundle, is_bundle, read_bundle
 from fewlink.graph.vocabulary import FEWLINK_IRI_PREFIXES
 
 JSON_FORMAT = "fewlink-project/2"

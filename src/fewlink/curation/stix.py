@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fewlink.core.errors import FewlinkError, UnknownName, did_you_mean
-from fewlink.graph.formats.stix import CAPEC_KIND, KINDS, Bundle
+from fewlink.graph.stix import CAPEC_KIND, KINDS, Bundle
 
 NAMESPACE = uuid.UUID("3142d46c-2289-5e59-9278-44eb5bd8ee53")  # fewlink's own: STIX reserves another one, section 2.9
 TYPES = {kind: type for type, kind in KINDS.items()} | {CAPEC_KIND: "attack-pattern"}

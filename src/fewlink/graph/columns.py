@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fewlink.core.errors import FewlinkError, InputError
+from fewlink.graph.literals import is_literal
 
 ROLES = ("head", "relation", "tail")
 BASE_WORDS = {
@@ -31,6 +33,8 @@ TIERS = {role: _tiers(role) for role in ROLES}
 REST = "rest"  # as the tail: all other columns, whose names are the relations
 HOW = "head=1,relation=2,tail=3"
 MAX_LISTED_COLUMNS = 12
+MIN_ROWS = 3  # that show what a column contains
+IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|urn:\S+")
 
 
 def normal(name: str) -> str:
@@ -141,33 +145,11 @@ class Layout:
     names: tuple[str, ...] = ()  # of all columns, if there is a header
 
     @property
-    def places(self) -> tuple[int, int, int] | None:
-        """The places of head, relation and tail; None if one of them is not a column."""
-        if isinstance(self.relation, int) and self.tail is not None:
-            return self.head, self.relation, self.tail
-        return None
-
-    @property
     def used(self) -> list[int]:
         """The places that are read."""
         if self.tail is None:
             return list(range(self.width))
         return [place for place in (self.head, self.relation, self.tail) if isinstance(place, int)]
-
-    @property
-    def shortest(self) -> int:
-        """The number of columns that a row must have."""
-        return 1 + max(self.used)
-
-    def triples(self, row: Sequence[bytes]) -> Iterator[list[bytes]]:
-        """The triples of a row; empty cells beside the head are left out if each column is a relation."""
-        if self.tail is not None:
-            relation = self.relation.encode() if isinstance(self.relation, str) else row[self.relation or 0]
-            yield [row[self.head], relation, row[self.tail]]
-            return
-        for place, cell in enumerate(row[: self.width]):
-            if place != self.head and cell:
-                yield [row[self.head], self.names[place].encode(), cell]
 
     def column(self, place: int) -> str:
         """The name of a column, or its number from 1."""
@@ -199,7 +181,7 @@ def named_layout(path: Path, names: Sequence[str], columns: Columns | None) -> L
         layout = Layout(3, 0, 1, 2, tuple(names))
     else:
         raise no_roles(path, names)
-    for place in layout.places or ():
+    for place in layout.used if layout.tail is not None else ():
         if names.count(names[place]) > 1:
             raise InputError(path, f"has two columns '{names[place]}': choose by number, such as --columns {HOW}")
     return layout
@@ -265,3 +247,92 @@ def listed(names: Sequence[str] | int) -> str:
         return f"1 to {names}"
     some = ", ".join(f"{number} {name!r}" for number, name in enumerate(names[:MAX_LISTED_COLUMNS], 1))
     return some + (", …" if len(names) > MAX_LISTED_COLUMNS else "")
+
+
+def layout_of(path: Path, rows: list[list[str]], width: int, chosen: Columns | None) -> tuple[Layout, bool]:
+    """Where the rows of a text have head, relation and tail, and whether the first row is a header."""
+    names = [name.strip().lstrip("#").strip() for name in rows[0]]
+    below = [row for row in rows[1:] if len(row) == width]
+    if below and len(names) == width - 1 and len(names) > 2:  # R names its rows, and not their column
+        names = ["", *names]
+    if chosen is not None:
+        words = sum(len(name) > 1 and any(columns_by_role([name])) for name in names)
+        header = chosen.needs_header() or words > (1 if width > 3 else 2)
+        return chosen.layout(path, max(width, len(names)) if header else width, names if header else ()), header
+    if len(names) == width and (layout := _by_header(path, names, below)):
+        return layout, True
+    if width < 3:
+        if width == 2 and all(len(row) == 2 for row in rows):
+            header = bool(columns_by_role(names)[0] and columns_by_role(names)[2])
+            raise no_roles(path, names, header)
+        return PLAIN, False
+    return _by_place(path, rows, names, width), False
+
+
+def _by_header(path: Path, names: list[str], below: list[list[str]]) -> Layout | None:
+    """The layout by the first line, or None if that is a row. Raise if it may be either."""
+    layout = complete_header(path, names)
+    letters = layout is not None and all(len(normal(names[place])) == 1 for place in layout.used)
+    if layout and (not letters or layout.used == [0, 1, 2]):
+        return layout
+    if not layout and len(names) == 3 and _names_variables(names, below):
+        return Layout(3, 0, 1, 2, tuple(names))
+    found = columns_by_role([name if len(name) > 1 else "" for name in names], vague=False)
+    roles = sum(map(bool, found))
+    if letters or roles > 1 or (roles == 1 and len(names) == 3 and _is_alone(names, found, below)):
+        if layout:
+            places: list[int | None] = list(layout.used)
+        else:
+            places = [columns[0] if columns else None for columns in found]
+        if len(names) == 3:
+            raise InputError(
+                path,
+                f"has a first line that may name the columns ({listed(names)}): if so, give {option(names, places)}; "
+                f"if it is a triple, give --columns {HOW}",
+                1,
+            )
+        raise no_roles(path, names)
+    return None
+
+
+def _names_variables(names: list[str], below: list[list[str]]) -> bool:
+    """Whether a row of identifiers stands before rows of IRIs, as in results of a query."""
+    iris = [IRI.fullmatch(name) is not None for name in (below[0][:2] if below else ["", ""])]
+    return all(iris) and all(name.isidentifier() for name in names)
+
+
+def _is_alone(names: list[str], found: list[list[int]], below: list[list[str]]) -> bool:
+    """Whether the relation of the first row does not occur again, and others do."""
+    place = found[1][0] if found[1] else 1
+    relations = Counter(row[place] for row in below)
+    return len(below) >= MIN_ROWS and names[place] not in relations and len(relations) < len(below)
+
+
+def _by_place(path: Path, rows: list[list[str]], names: list[str], width: int) -> Layout:
+    """The layout of rows without a header: the only three columns, or the first three before numbers and dates."""
+    rows = [row for row in rows if len(row) == width]
+    columns = list(zip(*rows, strict=True))
+    if width == 3:
+        if len(rows) > 2 and "" in (*columns[1], *columns[2]) and _may_be_header(columns):  # a row for each entity
+            raise no_roles(path, names)
+        return PLAIN
+    filled = [place for place, column in enumerate(columns) if any(column)]
+    numbered = len(rows) > 1 and list(columns[0]) in ([str(i) for i in range(len(rows))], _from_one(len(rows)))
+    if numbered and len(filled) > 3:
+        filled = filled[1:]
+    if len(filled) == 3 or (
+        len(filled) > 3 and all(is_literal(cell) or not cell for place in filled[3:] for cell in columns[place])
+    ):
+        return Layout(width, filled[0], filled[1], filled[2])
+    raise no_roles(path, names if len(names) == width else rows[0], _may_be_header(columns))
+
+
+def _may_be_header(columns: list[tuple[str, ...]]) -> bool:
+    """Whether the first cells of columns are different names that do not occur again."""
+    return len({first for first, *_ in columns}) == len(columns) and all(
+        first and not is_literal(first) and first not in below for first, *below in columns
+    )
+
+
+def _from_one(count: int) -> list[str]:
+    return [str(i) for i in range(1, count + 1)]

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from fewlink.core.threads import distinct
 from fewlink.graph.groups import Groups, offsets_of, spans
-from fewlink.graph.side_files import read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary, check_ids, check_offsets, load_array
 
 CONVENTION_SHARE = 0.9  # names follow the convention if this share of them is concept:TYPE:name
 RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
-VOCABULARIES = (
-    "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
-    "http://www.w3.org/2000/01/rdf-schema#",
-    "http://www.w3.org/2002/07/owl#",
-    "http://www.w3.org/2004/02/skos/core#",
-)
 
 
 class TypeTable:
@@ -92,12 +84,6 @@ class TypeTable:
         return table
 
 
-def types_from_file(path: Path, entities: Vocabulary) -> TypeTable:
-    """Read types from rows `entity<TAB>type[<TAB>readable type]`, skipping entities that are not in the graph."""
-    rows = ((entities.find(row[0]), row[2] if len(row) > 2 and row[2] else row[1]) for row in read_pairs_table(path))
-    return _table(((entity, kind) for entity, kind in rows if entity is not None), len(entities))
-
-
 def types_from_names(entities: Vocabulary) -> TypeTable | None:
     """Types by the convention `concept:TYPE:name`; None unless nearly all names follow it."""
     sample = [entities[i] for i in range(0, len(entities), max(1, len(entities) // 1000))]
@@ -121,50 +107,3 @@ def _table(pairs: Iterable[tuple[int, str]], count: int) -> TypeTable:
 def _type_in(name: str) -> str | None:
     parts = name.split(":", 2)
     return parts[1] if len(parts) == 3 and parts[0] == "concept" and all(parts) else None
-
-
-def types_from_triples(
-    entities: Vocabulary, relations: Vocabulary, triples: np.ndarray, labels: Vocabulary | None
-) -> TypeTable | None:
-    """The types that triples (n, 3) with rdf:type state, by the names of their classes; None if there are none.
-
-    Classes of RDF's own vocabularies (owl:Thing, skos:Concept, …) are ignored: they do not say what an entity is.
-    """
-    relation = relations.find(RDF_TYPE)
-    if relation is None:
-        return None
-    rows = triples[triples[:, 1] == relation]
-    classes, places = np.unique(rows[:, 2], return_inverse=True)
-    found = class_names(entities, labels, classes)
-    if found is None:
-        return None
-    names, numbers, kept = found
-    chosen = kept[places]
-    return TypeTable.of(names, rows[chosen, 0], numbers[places[chosen]], len(entities))
-
-
-def class_names(
-    entities: Vocabulary, labels: Vocabulary | None, classes: np.ndarray
-) -> tuple[Interner, np.ndarray, np.ndarray] | None:
-    """The names of types, the number of each class (n,), and whether it says what an entity is (n,); None if none does.
-
-    Classes that share a readable name keep their ids.
-    """
-    ids = [entities[kind] for kind in classes.tolist()]
-    kept = np.array([not name.startswith(VOCABULARIES) for name in ids], bool)
-    if not kept.any():
-        return None
-    short = [labels[kind] for kind in classes.tolist()] if labels is not None else ids
-    uses = Counter(short)
-    interner = Interner()
-    numbers = [interner[(text if uses[text] == 1 else name).encode()] for text, name in zip(short, ids, strict=True)]
-    return interner, np.array(numbers, np.int32), kept
-
-
-def described_types(entities: Vocabulary, descriptions: Mapping[bytes, tuple[bytes, bytes]]) -> TypeTable:
-    """The types in descriptions (name and type by id); other entities have none."""
-    kinds = Interner()
-    described = ((entity, descriptions.get(name.encode(), (b"", b""))[1]) for entity, name in enumerate(entities))
-    pairs = [(entity, kinds[kind]) for entity, kind in described if kind]
-    owners, types = np.array(pairs, np.int32).reshape(-1, 2).T
-    return TypeTable.of(kinds, owners, types, len(entities))

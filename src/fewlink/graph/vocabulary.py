@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
 import mmap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 from urllib.parse import unquote
 
 import numpy as np
@@ -86,20 +85,6 @@ class Interner(dict[bytes, int]):
     def ids(self, names: Sequence[bytes]) -> np.ndarray:
         """The ids (n,) int32 of known or new names."""
         return np.fromiter(map(self.__getitem__, names), np.int32, count=len(names))
-
-
-class Block(NamedTuple):
-    """A block of triples: `names` are distinct, in order of appearance; `codes` (n, 3) are indices into them."""
-
-    names: list[bytes]
-    codes: np.ndarray
-
-    @classmethod
-    def of(cls, fields: list[bytes]) -> Block:
-        """Make a block from fields: head, relation, tail, head, relation, …"""
-        interner = Interner()
-        codes = interner.ids(fields).reshape(-1, 3)
-        return cls(list(interner), codes)
 
 
 class Vocabulary:
@@ -208,22 +193,9 @@ class Vocabulary:
         return self.text[begin : int(self.ends[number])].tobytes()
 
 
-def local_name(iri: bytes) -> bytes:
-    """The end of an http IRI, after its last slash or hash; any other name unchanged."""
-    if not iri.startswith((b"http://", b"https://")):
-        return iri
-    return iri[max(iri.rfind(b"/"), iri.rfind(b"#")) + 1 :] or iri
-
-
-def is_text(raw: bytes) -> bool:
-    """Whether bytes are UTF-8."""
-    if raw.isascii():
-        return True
-    try:
-        codecs.utf_8_decode(raw, "strict", True)
-    except UnicodeDecodeError:
-        return False
-    return True
+def labels_of(entities: Vocabulary, relations: Vocabulary, texts: Mapping[str, str]) -> Vocabulary:
+    """Readable names by id; an entity or relation without one keeps its id."""
+    return Vocabulary.of(texts.get(name, name) for vocabulary in (entities, relations) for name in vocabulary)
 
 
 FEWLINK_IRI_PREFIXES = ("urn:fewlink:entity:", "urn:fewlink:relation:")  # of ids that are no IRIs, in exported RDF

@@ -6,21 +6,23 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fewlink.core.words import plural
 from fewlink.graph import CompileReport, Graph, TypeTable, Vocabulary
-from fewlink.graph.compile import read_ids
+from fewlink.graph.compile import check_side_files, labels_query, read_triples, stated_types, types_from_file
 from fewlink.graph.name_index import fold, lines_of, readable, spaced
-from fewlink.graph.side_files import check_side_files, read_pairs_table
 from fewlink.graph.source import GraphSource, some_names
-from fewlink.graph.types import CONVENTION_SHARE, described_types, types_from_file, types_from_names, types_from_triples
-from fewlink.graph.vocabulary import Interner, local_name
+from fewlink.graph.tables import connect
+from fewlink.graph.types import CONVENTION_SHARE, types_from_names
+from fewlink.graph.vocabulary import Interner
 from fewlink.tasks.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.tasks.candidates import likely_tails
 
 MAX_REMARKS = 5  # on new entities
+OLD_RANK = 9  # of the graph's own readable names, after all that are stated
 
 
 @dataclass(frozen=True)
@@ -68,20 +70,20 @@ def append_triples(
     graph = benchmark.graph
     report = report or CompileReport()
     tasks = {task.name: task for members in benchmark.tasks.values() for task in members}
-    entities = _interner(graph.entities)
-    relations = _interner(graph.relations)
-    task_ids = {relations[name.encode()]: name for name in tasks}  # temporary ids for reading the files
-    added = read_ids(source, entities, relations, report)
-    if not len(added):
-        raise report.no_triples(source.paths)
-    relation_names = list(relations)
-    in_graph = [i for i in range(len(relations)) if i not in task_ids]
-    new_id = np.full(len(relations), -1, np.int32)
-    new_id[in_graph] = np.arange(len(in_graph), dtype=np.int32)
-    of_graph = new_id[added[:, 1]] >= 0
-    new = np.stack([added[of_graph, 0], new_id[added[of_graph, 1]], added[of_graph, 2]], 1)
-    graph_relations = [relation_names[i] for i in in_graph]
-    extended = _extended(graph, new, list(entities), graph_relations, source, report)
+    known = len(graph.relations)
+    task_ids = {known + number: name for number, name in enumerate(tasks)}  # temporary ids for reading the files
+    with connect() as engine:
+        read_triples(engine, source, report, (list(graph.entities), [*graph.relations, *tasks]))
+        if not report.triples:
+            raise report.no_triples(source.paths)
+        read = engine.execute("SELECT h, r, t FROM triple ORDER BY p").fetchnumpy()
+        added = np.stack([np.ma.getdata(read[name]) for name in "hrt"], 1)
+        engine.execute(f"DELETE FROM relation WHERE id >= {known} AND id < {known + len(tasks)}")
+        engine.execute(f"UPDATE relation SET id = id - {len(tasks)} WHERE id >= {known}")
+        of_graph = (added[:, 1] < known) | (added[:, 1] >= known + len(tasks))
+        new = added[of_graph]
+        new[:, 1] -= len(tasks) * (new[:, 1] >= known)
+        extended = _extended(engine, graph, new, source, report)
     of_tasks = added[~of_graph]
     extended_tasks = {
         name: _extended_task(extended, tasks[name], of_tasks[of_tasks[:, 1] == i][:, [0, 2]])
@@ -116,80 +118,44 @@ def _namesakes(graph: Graph, new: Sequence[str]) -> dict[str, list[str]]:
     return {name: owners[text] for name, text in texts.items() if text in owners}
 
 
-def _interner(names: Vocabulary) -> Interner:
-    return Interner((name.encode(), number) for number, name in enumerate(names))
-
-
-def _extended(
-    graph: Graph,
-    new: np.ndarray,
-    entities: list[bytes],
-    relations: list[bytes],
-    source: GraphSource,
-    report: CompileReport,
-) -> Graph:
-    """The graph with new triples (n, 3) after the old ones; `report` holds names and types from RDF and STIX."""
-    entity_names = Vocabulary.of(entities)
-    relation_names = Vocabulary.of(relations)
-    check_side_files(entity_names, relation_names, source)
-    labels = _labels(graph, entity_names, relation_names, source.names, report)
-    stated = types_from_triples(entity_names, relation_names, new, labels) if source.types is None else None
-    if stated is None and report.descriptions:
-        stated = described_types(entity_names, report.descriptions)
-    table = _types(graph, entity_names, source.types, stated)
-    triples = np.concatenate([graph.triples(), new]).astype(np.int32)
-    return Graph.of(entity_names, relation_names, triples, types=table, labels=labels)
-
-
-def _labels(
-    graph: Graph,
-    entities: Vocabulary,
-    relations: Vocabulary,
-    path: Path | None,
-    report: CompileReport,
-) -> Vocabulary | None:
-    """Readable names from the files, or else from the graph, or else the ids themselves."""
-    if graph.labels is None and path is None and report.labels is None and not report.descriptions:
-        return None
-    texts = {name.decode(): text.decode() for name, (_, text) in (report.labels or {}).items()}
-    texts.update({name.decode(): text.decode() for name, (text, _) in report.descriptions.items()})
-    if path is not None:
-        texts.update({row[0]: row[1] for row in read_pairs_table(path)})
-    old = list(graph.labels) if graph.labels is not None else [*graph.entities, *graph.relations]
-    labels = []
-    for vocabulary, old_labels in (
-        (entities, old[: len(graph.entities)]),
-        (relations, old[len(graph.entities) :]),
-    ):
-        for number, name in enumerate(vocabulary):
-            if texts.get(name):
-                labels.append(texts[name])
-            elif number < len(old_labels):
-                labels.append(old_labels[number])
-            elif report.labels is not None:  # RDF was read
-                labels.append(local_name(name.encode()).decode())
-            else:
-                labels.append(name)
-    return Vocabulary.of(labels)
-
-
-def _types(graph: Graph, entities: Vocabulary, path: Path | None, stated: TypeTable | None) -> TypeTable | None:
-    """The types of the graph with those of the file, or else those `stated` in triples or STIX, or else in names."""
-    old = graph.types
-    count = len(graph.entities)
-    first = 0  # the first entity whose types are added
-    if path is not None:
-        more: TypeTable | None = types_from_file(path, entities)
-    elif stated is not None:
-        more = stated
+def _extended(engine: Any, graph: Graph, new: np.ndarray, source: GraphSource, report: CompileReport) -> Graph:
+    """The graph with new triples (n, 3) after the old ones, whose names the engine has."""
+    entities = Vocabulary.of(_column(engine, "SELECT name FROM entity ORDER BY id"))
+    relations = Vocabulary.of(_column(engine, "SELECT name FROM relation ORDER BY id"))
+    check_side_files(engine, source)
+    if graph.labels is not None:
+        names = [*graph.entities, *graph.relations]
+        rows = {"name": np.array(names, object), "text": np.array(list(graph.labels), object)}
+        engine.register("old", rows)
+        engine.execute(f"INSERT INTO label SELECT name, {OLD_RANK}, text FROM old")
+    query = labels_query(engine, source, report)
+    labels = Vocabulary.of(_column(engine, query)) if query is not None else None
+    if source.types is not None:
+        stated: TypeTable | None = types_from_file(engine, source.types, len(entities))
     else:
+        stated = stated_types(engine, Graph.of(entities, relations, new, labels=labels))
+    table = _types(graph, entities, stated)
+    triples = np.concatenate([graph.triples(), new]).astype(np.int32)
+    return Graph.of(entities, relations, triples, types=table, labels=labels)
+
+
+def _column(engine: Any, query: str) -> list[str]:
+    return [value for (value,) in engine.execute(query).fetchall()]
+
+
+def _types(graph: Graph, entities: Vocabulary, stated: TypeTable | None) -> TypeTable | None:
+    """The types of the graph with those of a file or `stated` in triples, or else those in the new names."""
+    old = graph.types
+    more = stated
+    first = 0  # the first entity whose types are added
+    if stated is None:
         by_name = types_from_names(entities) if old is not None else None
-        follows = by_name is not None and by_name.typed(np.arange(count)).mean() >= CONVENTION_SHARE
+        first = len(graph.entities)
+        follows = by_name is not None and by_name.typed(np.arange(first)).mean() >= CONVENTION_SHARE
         more = by_name if follows else None
-        first = count
     if old is None:
         return more
-    names = _interner(old.names)
+    names = Interner((name.encode(), number) for number, name in enumerate(old.names))
     owners, types = _entries(old)
     if more is not None:
         more_owners, more_types = _entries(more)

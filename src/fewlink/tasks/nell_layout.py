@@ -24,8 +24,9 @@ import numpy as np
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.files import read_json
 from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
-from fewlink.graph.labels import labels_from
+from fewlink.graph.tables import read_pairs
 from fewlink.graph.types import types_from_names
+from fewlink.graph.vocabulary import labels_of
 from fewlink.tasks.benchmark import SPLITS, Benchmark, Task, sorted_pairs
 from fewlink.tasks.candidates import task_of_pairs
 
@@ -52,8 +53,9 @@ def read_layout(path: Path, name: str | None = None) -> tuple[Benchmark, list[st
     raw = {split: _task_triples(path / f"{split}_tasks.json") for split in SPLITS}
     graph = _with_task_entities(graph, raw)
     texts = [file for file in (path / "entity2text.txt", path / "relation2text.txt") if file.exists()]
-    labels = labels_from(graph.entities, graph.relations, texts)
-    graph = dataclasses.replace(graph, labels=labels)
+    if texts:
+        names = {row[0]: row[1] for file in texts for row in read_pairs(file)}
+        graph = dataclasses.replace(graph, labels=labels_of(graph.entities, graph.relations, names))
     remarks = report.remarks()
     index = graph.entities.index()
     tasks = {split: [_task(graph, index, n, rows, remarks) for n, rows in raw[split].items()] for split in SPLITS}

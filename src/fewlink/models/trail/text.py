@@ -10,7 +10,7 @@ import numpy as np
 
 from fewlink.core.errors import InputError, MissingExtra
 from fewlink.graph import Graph
-from fewlink.graph.side_files import check_describes, read_pairs_table
+from fewlink.graph.tables import read_pairs
 
 AT_ONCE = 4_096  # texts that are encoded together
 SENTENCE_TRANSFORMERS = ("modules.json", "config_sentence_transformers.json")  # files that its models have
@@ -39,9 +39,11 @@ def text_vectors(model: TextModel, graph: Graph, descriptions: Mapping[int, str]
 
 def read_descriptions(path: Path, graph: Graph) -> dict[int, str]:
     """Descriptions of entities: an id, a tab and a text per line; entities that the graph lacks are left out."""
-    check_describes(path, graph.entities, graph.relations, "an id, a tab and a description")
-    rows = ((graph.entities.find(row[0]), " ".join(row[1:]).strip()) for row in read_pairs_table(path))
-    return {entity: text for entity, text in rows if entity is not None}
+    rows = ((graph.entities.find(row[0]), " ".join(row[1:]).strip()) for row in read_pairs(path))
+    found = {entity: text for entity, text in rows if entity is not None}
+    if not found:
+        raise InputError(path, "describes no entity of the graph: each line must be an id, a tab and a description")
+    return found
 
 
 def open_text_model(folder: str | Path) -> TextModel:

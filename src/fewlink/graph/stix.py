@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fewlink.core.errors import InputError, unique_keys
-from fewlink.graph.compression import COMPRESSIONS, decompressed, reading_source
-from fewlink.graph.source import Source, blocks_of
-from fewlink.graph.vocabulary import Block
+from fewlink.graph.plain import COMPRESSIONS, opened
+from fewlink.graph.tables import Reader
 
 SUFFIX = ".json"
 KINDS = {"attack-pattern": "technique", "intrusion-set": "group", "course-of-action": "mitigation"}
@@ -30,19 +29,21 @@ MAX_LISTED_IDS = 3
 Triple = tuple[str, str, str]
 
 
-def read_stix(source: Source, file: IO[bytes]) -> Iterator[Block]:
-    """Read a STIX bundle; the names and types of its entities go to the report."""
-    source.reject_columns()
-    report = source.report
-    bundle = read_bundle(source.path, lambda problem: source.bad(problem, None))
-    source.facts.notes += bundle.remarks()
-    for name, text in bundle.names.items():
-        report.descriptions[_utf8(name)] = _utf8(text), _utf8(bundle.kinds[name])
-    yield from blocks_of(source, ((None, [_utf8(name) for name in triple]) for triple in bundle.triples))
+def read_stix(reader: Reader) -> None:
+    """Read a STIX bundle, with the names and types of its entities."""
+    reader.reject_columns()
+    bundle = read_bundle(reader.path, lambda problem: reader.bad(problem, None))
+    reader.facts.notes += bundle.remarks()
+    for triple in bundle.triples:
+        if not all(triple):
+            reader.bad(f"links '{triple[0]}' to '{triple[2]}' by '{triple[1]}', one of which has no name", None)
+    reader.add_fields([_utf8(name) for triple in bundle.triples if all(triple) for name in triple])
+    reader.add_labels([(_utf8(name), 0, _utf8(text)) for name, text in bundle.names.items()])
+    reader.add_kinds([(_utf8(name), _utf8(kind)) for name, kind in bundle.kinds.items()])
 
 
-def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "replace")  # JSON may hold a lone surrogate
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()  # JSON may hold a lone surrogate
 
 
 @dataclass
@@ -84,7 +85,7 @@ def is_bundle(path: Path) -> bool:
 
 def _read(path: Path, size: int = -1) -> bytes:
     """The first `size` bytes of a file, or all of them, decompressed."""
-    with reading_source(path), path.open("rb") as raw, decompressed(path, raw) as file:
+    with opened(path) as file:
         return file.read(size)
 
 
