@@ -54,26 +54,11 @@ def test_new_candidates_heads_and_relations_are_scored() -> None:
     assert counting.calls == 4
 
 
-def test_no_heads_have_no_scores() -> None:
-    scorer = CachedScorer(Counting())
-    scores(scorer, [1], [3, 4])
-    assert scores(scorer, [], [3, 4]) == []
-
-
 def test_other_references_are_scored_anew() -> None:
     counting = Counting()
     scorer = CachedScorer(counting)
     for references in (REFERENCES, REFERENCES + 1):
         scorer(Question("r", references, np.array([1], np.int32), np.array([3, 4], np.int32)))
-    assert counting.calls == 2
-
-
-def test_the_size_of_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.models.cached.MAX_SCORES", 3)
-    counting = Counting()
-    scorer = CachedScorer(counting)
-    for _ in range(2):
-        scores(scorer, [1, 2], [3, 4])
     assert counting.calls == 2
 
 
@@ -84,14 +69,6 @@ def test_metrics_equal_those_of_the_uncached_scorer() -> None:
     for candidates in ("full", "paper", "open"):
         protocol = Protocol("dev", 3, candidates)
         assert evaluate(benchmark, scorer, protocol).metrics() == evaluate(benchmark, rules, protocol).metrics()
-
-
-def test_all_entities_are_scored_at_once_for_several_sets_of_candidates() -> None:
-    counting = Counting()
-    scorer = CachedScorer(counting, entities=8)
-    assert scores(scorer, [1, 2], [5, 3]) == [[15, 13], [25, 23]]
-    assert scores(scorer, [2], [7, 0]) == [[27, 20]]
-    assert counting.calls == 1
 
 
 class Learnt:

@@ -15,7 +15,6 @@ from fewlink.models.baselines import LEARNING_FREE, learning_free
 from fewlink.models.contract import Question, best_tails
 
 GRAPH = graph_of("a r b", "a r c", "b q c", "d r b", "e q e")
-EVERY = np.arange(5, dtype=np.int32)
 entities = st.integers(0, ENTITIES - 1)
 references = st.lists(st.tuples(entities, entities), min_size=1, max_size=3)
 

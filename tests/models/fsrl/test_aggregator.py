@@ -20,7 +20,6 @@ from fewlink.models.fsrl.aggregator import (
     unrolled,
 )
 
-RECURRENT = [RecurrentAutoencoder, RecurrentWithoutAttention, RecurrentWithoutDecoder]
 TANH_1, TANH_2 = math.tanh(1), math.tanh(2)
 # first components such that those of m'_1 and m'_2 are tanh 1 and tanh 1 + ln 3
 BY_HAND = [[0.0, 3.0], [math.log(3) + TANH_1 - TANH_2, -1.0]]

@@ -23,7 +23,7 @@ from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import NoVectors
 from fewlink.models.metar.family import FAMILY
 from fewlink.models.metar.learner import MetaRLearner, sampler
-from fewlink.models.metar.scorer import MetaRScorer, assemble
+from fewlink.models.metar.scorer import MetaRScorer
 from fewlink.models.metar.settings import IN_TRAIN, MODELS, MetaRSettings
 from fewlink.tasks import Benchmark
 from fewlink.tasks.append import append_triples
@@ -86,19 +86,6 @@ def test_only_runs_with_fixed_vectors_read_entities_that_are_added_later(tmp_pat
     assert np.isfinite(evaluate(extended, scorer, Protocol("dev")).metrics()["micro"]["mrr"])
 
 
-def test_training_needs_more_memory_than_scoring() -> None:
-    def need(training: bool, **changes: Any) -> float:
-        return sum(FAMILY.memory(umls().graph, vectors(), tiny(**changes), training=training).values())
-
-    assert need(False) < need(True, embedding_rate=0.0) < need(True) < need(True, relations=1024)
-
-
-@pytest.mark.parametrize("model", [*MODELS])
-def test_each_model_has_a_recipe(model: str) -> None:
-    recipe = trained_family(model).recipe(model)
-    assert recipe.settings.model == model and recipe.vectors.recipe == "transe" and recipe.about and recipe.chosen
-
-
 def test_processes_share_the_episodes_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = learner(tiny()).episodes(3, 2)
     monkeypatch.setattr("fewlink.core.distributed.count", lambda: 2)
@@ -119,17 +106,6 @@ def test_vectors_learn_by_their_own_rate() -> None:
         made.run_steps(0, 2)
         moved.append(float((made.model.entities.detach() - vectors().entities).abs().max()))
     assert moved[0] == 0 < moved[1] < moved[2]
-
-
-def test_the_settings_reach_the_model() -> None:
-    model = assemble(vectors(), tiny(beta=0.25, margin=2.0, dropout=0.1, scale=3.0))
-    assert (model.beta, model.margin, model.relation_meta.dropout.p) == (0.25, 2.0, 0.1)
-    assert [tuple(layer.weight.shape) for layer in model.relation_meta.layers] == [(12, 16), (6, 12), (8, 6)]
-    assert model.entities.norm(dim=1).mean().item() == pytest.approx(3.0)
-    assert torch.equal(assemble(vectors(), tiny(scale=0.0)).entities, vectors().entities)
-    random = [assemble(vectors(), tiny(start="random", seed=seed)).entities for seed in (0, 0, 1)]
-    assert torch.equal(random[0], random[1]) and not torch.allclose(random[0], random[2])
-    assert not torch.allclose(random[0], vectors().entities)
 
 
 def test_in_train_learns_from_the_background_too() -> None:

@@ -55,18 +55,6 @@ def test_the_loss_by_hand() -> None:
     torch.testing.assert_close(found, torch.tensor([-0.3, -0.4 + 0.5]))
 
 
-def test_the_step_brings_references_nearer_than_false_tails() -> None:
-    model = model_of(beta=0.1)
-    references, false, *_ = episodes()
-    pairs, wrong = model.entities[references], model.entities[false]
-    before = model.relation_meta(pairs)
-    losses = [
-        hinge(*distances(relation, pairs, wrong), 1.0).sum((-1, -2))
-        for relation in (before, model.relation(pairs, wrong))
-    ]
-    assert (losses[1] <= losses[0]).all() and losses[1].sum() < losses[0].sum()
-
-
 # Against the literal version and autograd
 
 
@@ -96,44 +84,6 @@ def test_the_loss_of_queries_equals_the_literal_version() -> None:
         moved = [r - model.beta * g for r, g in zip(relation, slope, strict=True)]
         losses.append(literal.query_loss(moved, pairs_of(queries[at]), query_false[at].tolist(), 1.0))
     assert model(*ids).item() == pytest.approx(sum(losses) / BATCH, abs=1e-6)
-
-
-def by_autograd(model: MetaR, ids: tuple[Tensor, ...]) -> Tensor:
-    """The loss with G taken by autograd, its own graph kept."""
-    references, false, queries, query_false = (model.entities[part] for part in ids)
-    relation = model.relation_meta(references)
-    support = hinge(*distances(relation, references, false), model.margin).mean(-1).sum()
-    (gradient,) = torch.autograd.grad(support, relation, create_graph=True)
-    return hinge(*distances(relation - model.beta * gradient, queries, query_false), model.margin).mean()
-
-
-def test_learning_goes_through_the_gradient_step() -> None:
-    """The written-out step has the value and the gradients that autograd finds through the step itself."""
-    model, ids = model_of(), episodes()
-    losses = model(*ids), by_autograd(model, ids)
-    torch.testing.assert_close(*losses)
-    mine, other = (torch.autograd.grad(loss, [*model.parameters()]) for loss in losses)
-    for name, a, b in zip(dict(model.named_parameters()), mine, other, strict=True):
-        assert b.abs().sum() > 0, name
-        torch.testing.assert_close(a, b)
-    model.beta = 0.0
-    without = torch.autograd.grad(model(*ids), [*model.parameters()])
-    assert not any(torch.allclose(a, b) for a, b in zip(mine, without, strict=True))
-
-
-def test_the_gradient_of_the_vectors_by_finite_differences() -> None:
-    model, ids, step = model_of(), episodes(), 1e-6
-    table = dict(model.named_parameters())["entities"]
-    (found,) = torch.autograd.grad(model(*ids), [table])
-    for entity, place in [(0, 0), (3, 1), (7, 3)]:
-        ends = []
-        for sign in (1, -2):  # there, and back past the start
-            with torch.no_grad():
-                table[entity, place] += sign * step
-            ends.append(model(*ids).item())
-        with torch.no_grad():
-            table[entity, place] += step
-        assert float(found[entity, place]) == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-6)
 
 
 def test_a_distance_of_zero_has_a_gradient() -> None:
@@ -194,10 +144,3 @@ def test_a_tail_alone_of_its_kind_has_other_entities_as_false_tails() -> None:
     graph = id_graph([(0, 0, 1), (2, 0, 1)], 4, 1)
     scorer = MetaRScorer(model_of(), graph, MetaRSettings(negatives=20))
     assert {*scorer.false_tails(np.array([[0, 1]], np.int32)).flatten()} == {0, 2, 3}
-
-
-def test_asking_leaves_a_model_in_training() -> None:
-    scorer = scorer_of()
-    scorer.model.train()
-    ask(scorer, [3], [6])
-    assert scorer.model.training
