@@ -20,7 +20,7 @@ from fewlink.models.embeddings.interactions import Interaction, interaction
 
 FORMAT = "fewlink-embeddings/1"
 CONFIG = {"model", "norm", "dim", "entities", "relations", "graph", "fingerprint", "settings", "measured"}
-REMEDY = "pretrain or import the vectors again"
+REMEDY = "train the vectors again"
 
 
 def rows(table: Tensor, ids: Tensor) -> Tensor:
@@ -111,23 +111,18 @@ class Embeddings:
         fingerprint: str,
         *,
         graph: str = "",
-        entity_names: Sequence[str] | None = None,
         relation_names: Sequence[str] | None = None,
     ) -> None:
         """Write the folder atomically. `fingerprint` identifies the graph's vocabulary; `graph` is its name.
 
-        With names, the folder also has `entities.json` and `relations.json`.
+        With names of the relations, the folder also has `relations.json`.
         """
-        expected = {"entities": len(self.entities), "relations": len(self.relations) // 2}
-        names = {"entities": entity_names, "relations": relation_names}
-        for what, listed in names.items():
-            if listed is not None and len(listed) != expected[what]:
-                raise FewlinkError(f"there are {len(listed)} names for {expected[what]} {what}")
         config = {
             "model": self.model,
             "norm": self.norm,
             "dim": self.dim,
-            **expected,
+            "entities": len(self.entities),
+            "relations": len(self.relations) // 2,
             "graph": graph,
             "fingerprint": fingerprint,
             "settings": self.settings,
@@ -137,9 +132,8 @@ class Embeddings:
             save_tensors({"entities": self.entities, "relations": self.relations}, path / "weights.safetensors")
             write_json(path / "config.json", config)
             (path / "trace.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in self.trace), "utf-8")
-            for what, listed in names.items():
-                if listed is not None:
-                    write_json(path / f"{what}.json", list(listed))
+            if relation_names is not None:
+                write_json(path / "relations.json", list(relation_names))
 
     @classmethod
     def open(cls, folder: Path, fingerprint: str | None = None) -> Embeddings:
