@@ -187,6 +187,8 @@ def test_the_wheel_holds_every_file_of_the_package(built: Path) -> None:
         "static/LICENSE-cytoscape.txt",
         "builtin/umls.tsv.gz",
         "builtin/attack.tsv.xz",
+        "builtin/attack/manifest.json",
+        "builtin/umls/manifest.json",
         "builtin/trail.safetensors",
         "builtin/words.npz",
         "builtin/LICENSE-words.txt",

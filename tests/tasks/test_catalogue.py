@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.graph import compile_graph
 from fewlink.graph.source import GraphSource
 from fewlink.tasks import SPLITS, open_benchmark
+from fewlink.tasks.carving import CarveSettings, carve
 from fewlink.tasks.catalogue import (
     CATALOGUE,
     attack_dates,
@@ -233,3 +235,9 @@ def test_a_table_is_opened_with_the_columns_that_the_user_chooses(fewlink: Fewli
     checked = fewlink("data", "check", table, "--columns", "head=end1,relation=kind,tail=end2", "--json")
     assert checked.code == 0 and '"triples": 10' in checked.out
     assert fewlink("ask", "umls", "--columns", "1,2,3", "--relation", "treats", "--head", "x").code == 2
+
+
+def test_the_shipped_umls_is_what_its_triples_carve_to() -> None:
+    triples = Path(str(files("fewlink"))) / "builtin" / "umls.tsv.gz"
+    carved, _ = carve(compile_graph(triples, literals="keep"), "umls", CarveSettings(dev_share=0.2, test_share=0.3))
+    assert open_benchmark("umls").fingerprint == carved.fingerprint

@@ -5,9 +5,8 @@ from __future__ import annotations
 import lzma
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.resources import as_file, files
+from importlib.resources import files
 from pathlib import Path
 
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra, check_file, choose, did_you_mean, read_file
@@ -234,12 +233,7 @@ def _holds(folder: Path, benchmark: Benchmark) -> bool:
 
 def attack_graph() -> Graph:
     """ATT&CK and CAPEC: groups, campaigns, malware, tools, techniques, mitigations, attack patterns and more."""
-    builtin = files("fewlink") / "builtin"
-    with ExitStack() as stack:
-        path = stack.enter_context(as_file(builtin / "attack.tsv.xz"))
-        names = stack.enter_context(as_file(builtin / "attack.names.tsv.xz"))
-        types = stack.enter_context(as_file(builtin / "attack.types.tsv.xz"))
-        return compile_graph([path], types=types, names=names, literals="keep")
+    return Graph.open(_shipped("attack"))
 
 
 def attack_dates() -> list[str]:
@@ -258,10 +252,12 @@ def open_attack_few() -> Benchmark:
 
 def open_umls() -> Benchmark:
     """UMLS, with about half of its relations carved into tasks."""
-    with as_file(files("fewlink") / "builtin" / "umls.tsv.gz") as path:
-        graph = compile_graph([path], literals="keep")
-    benchmark, _ = carve(graph, "umls", CarveSettings(dev_share=0.2, test_share=0.3))
-    return benchmark
+    return Benchmark.open(_shipped("umls"))
+
+
+def _shipped(name: str) -> Path:
+    """The folder of a built-in graph, which benchmarks/ship_graphs.py compiles."""
+    return Path(str(files("fewlink"))) / "builtin" / name
 
 
 BUILT_IN: dict[str, Callable[[], Benchmark]] = {"umls": open_umls, "attack-few": open_attack_few}
