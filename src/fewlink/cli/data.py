@@ -343,13 +343,15 @@ def from_neo4j(
 @app.command("to-neo4j")
 def to_neo4j(
     server: Neo4jOptions,
-    links: Path = typer.Argument(..., metavar="FILE", help="File of accepted triples, as the page exports them."),
+    links: Path = typer.Argument(
+        ..., metavar="FILE", help="Accepted triples, such as the .nt of fewlink project export."
+    ),
 ) -> None:
     """Write accepted triples to Neo4j as relationships between existing nodes. Existing relationships stay as they are.
 
     New relationships have the property source: "fewlink".
 
-    Example: `fewlink data to-neo4j neo4j://localhost accepted.tsv`
+    Example: `fewlink data to-neo4j neo4j://localhost accepted.nt`
     """
     from fewlink.bridges.neo4j_graph import connected, write_links
     from fewlink.graph.compile import read_names_of

@@ -133,11 +133,6 @@ def export_project(
         help="File to write. Its suffix gives the format: .csv, .nt, .qs, .stix.json or .json.",
     ),
     project: str = PROJECT,
-    format: str = typer.Option(
-        None,
-        metavar="FORMAT",
-        help="The format: csv, nt, quickstatements, stix or json, whatever the suffix.",
-    ),
     relation: str = typer.Option(
         None,
         metavar="NAME",
@@ -153,12 +148,12 @@ def export_project(
 
     Example: `fewlink project export attack.decisions --out accepted.stix.json --relation uses`
     """
-    from fewlink.core.errors import InputError, choose
+    from fewlink.core.errors import InputError
     from fewlink.curation.exports import FORMATS, Described, format_of, write_export
     from fewlink.curation.store import ProjectFile
 
-    chosen = format or format_of(out)
-    wants_graph = choose("format", chosen, FORMATS).described
+    chosen = format_of(out)
+    wants_graph = FORMATS[chosen].described
     if out.exists():
         raise InputError(out, "exists already: remove it, or choose another file")
     source = graph.name(file)
