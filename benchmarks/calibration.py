@@ -52,7 +52,7 @@ from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
 from fewlink.linker.trust import Trust, measure_trust
 from fewlink.models.contract import Question, Scorer
-from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import Shipped, read_weights
 from fewlink.tasks.candidates import open_candidates

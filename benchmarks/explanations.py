@@ -29,8 +29,8 @@ import numpy as np
 
 from fewlink.graph import Graph
 from fewlink.models.contract import Question, Reasons, best_tails
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.network import TrailNetwork
-from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import read_weights, shipped
 from fewlink.tasks import Benchmark, open_benchmark

@@ -51,10 +51,9 @@ from fewlink.graph import Graph, compile_graph
 from fewlink.graph.source import GraphSource
 from fewlink.models.cached import CachedScorer
 from fewlink.models.contract import Question
-from fewlink.models.trail.episodes import Batch, EpisodeSource
-from fewlink.models.trail.learner import TrailLearner
+from fewlink.models.trail.features import ReadGraph
+from fewlink.models.trail.learn import Batch, EpisodeSource, TrailLearner
 from fewlink.models.trail.network import Shape
-from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, write_weights

@@ -26,11 +26,10 @@ from torch import Tensor
 from fewlink.core.memory import hardware
 from fewlink.graph import Graph
 from fewlink.models.contract import Question
-from fewlink.models.trail.episodes import bands_of
-from fewlink.models.trail.learner import TrailLearner, network_of
+from fewlink.models.trail.features import ReadGraph
+from fewlink.models.trail.learn import TrailLearner, bands_of, network_of
 from fewlink.models.trail.network import HEAD, TrailNetwork
 from fewlink.models.trail.propagate import Edges, head_places, marked, propagate
-from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import EdgeTable

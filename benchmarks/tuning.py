@@ -32,7 +32,7 @@ from fewlink.fitting.tuning import NeighbourhoodLearner, trail_scorer, tuning_se
 from fewlink.graph import compile_graph
 from fewlink.models.contract import Scorer
 from fewlink.models.trail.family import graphs_of
-from fewlink.models.trail.learner import TrailLearner
+from fewlink.models.trail.learn import TrailLearner
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks import Benchmark
 

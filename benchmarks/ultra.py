@@ -24,7 +24,7 @@ from torch import Tensor
 from fewlink.graph import Graph
 from fewlink.models.contract import Question
 from fewlink.models.published import PUBLISHED
-from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.ultra.network import Encoded, PublishedNetwork, Tasks, UltraNetwork
 from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.tasks import open_benchmark

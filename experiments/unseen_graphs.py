@@ -66,10 +66,10 @@ from fewlink.models.embeddings.family import EmbeddingScorer
 from fewlink.models.embeddings.trainer import train
 from fewlink.models.published import PUBLISHED
 from fewlink.models.run import RunConfig
-from fewlink.models.trail.learner import network_of
+from fewlink.models.trail.features import ReadGraph
+from fewlink.models.trail.learn import network_of
 from fewlink.models.trail.names import NAME_RELATIONS
 from fewlink.models.trail.network import TrailNetwork
-from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, shipped

@@ -32,7 +32,7 @@ from fewlink.linker import Linker
 from fewlink.models.baselines import learning_free
 from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Question
-from fewlink.models.trail.learner import TrailLearner
+from fewlink.models.trail.learn import TrailLearner
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks import Benchmark, open_benchmark, training_graph

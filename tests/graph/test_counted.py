@@ -14,8 +14,8 @@ from tests.conftest import id_graph
 from fewlink.graph import Graph, components, counted
 from fewlink.graph.components import joined
 from fewlink.models.contract import Question
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.nearby import Near
-from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.shipped import shipped_scorer
 from fewlink.propagation.edges import edge_fans, graph_part
 from fewlink.tasks import candidates

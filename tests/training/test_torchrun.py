@@ -21,7 +21,7 @@ SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 from fewlink.__main__ import main
-from fewlink.models.trail.learner import TrailLearner
+from fewlink.models.trail.learn import TrailLearner
 
 alive, whole = Path(__file__).with_name("alive"), TrailLearner.step
 

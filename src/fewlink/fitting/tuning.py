@@ -18,9 +18,8 @@ from fewlink.core.threads import torch_threads
 from fewlink.models.checkpoints import State, load_last, recover, save_last
 from fewlink.models.contract import Scorer
 from fewlink.models.family import NoVectors, RunState
-from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.family import FAMILY, graphs_of
-from fewlink.models.trail.learner import TrailLearner
+from fewlink.models.trail.learn import Batch, TrailLearner
 from fewlink.models.trail.network import Tasks
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import graph_part

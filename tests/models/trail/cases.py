@@ -11,9 +11,8 @@ from tests.conftest import id_graph
 from torch import Tensor, nn
 
 from fewlink.graph import Graph
+from fewlink.models.trail.features import ReadGraph, read_references, stacked
 from fewlink.models.trail.network import Shape, Tasks, TrailNetwork
-from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trail.references import read_references, stacked
 
 LONELY = 0  # the entity without edges in every random graph; also what padding refers to
 ENTITIES = 9

@@ -12,7 +12,8 @@ from tests.conftest import benchmark_of, id_graph
 from tests.training.runs import umls
 
 from fewlink.graph import Graph
-from fewlink.models.trail.episodes import (
+from fewlink.models.trail.features import ReadGraph
+from fewlink.models.trail.learn import (
     HIDDEN,
     SMALLEST,
     Batch,
@@ -21,7 +22,6 @@ from fewlink.models.trail.episodes import (
     RelationPairs,
     relation_pairs,
 )
-from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.tasks.training_graph import known_graph
 

@@ -22,8 +22,8 @@ from fewlink.models.contract import (
     capabilities,
 )
 from fewlink.models.embeddings import Embeddings
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.mixture import MixedRelationScorer, MixedScorer, Mixture
-from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 
 ENTITIES, RELATIONS, DIM = 25, 4, 6

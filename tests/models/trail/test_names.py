@@ -12,6 +12,7 @@ from tests.conftest import graph_of
 from fewlink.graph import Graph
 from fewlink.graph.vocabulary import Vocabulary
 from fewlink.models.trail import names as module
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.names import (
     NAME_RELATIONS,
     contain_pairs,
@@ -21,7 +22,6 @@ from fewlink.models.trail.names import (
     same_pairs,
     with_name_relations,
 )
-from fewlink.models.trail.read_graph import ReadGraph
 
 
 def groups(*names: str) -> dict[str, list[int]]:

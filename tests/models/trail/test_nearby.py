@@ -9,8 +9,8 @@ from tests.conftest import id_graph
 from tests.models.trail.cases import network_of, random_graph
 from tests.models.trail.test_scorer import SHAPE, by_network, on_parts, question_of, scorer_of
 
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.nearby import LEAST, Near, Surroundings, Worth
-from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.propagation.edges import EdgeTable
 

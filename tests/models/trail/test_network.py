@@ -26,6 +26,7 @@ from tests.models.trail.literal import LiteralGraph, LiteralNetwork, LiteralTask
 from torch import Tensor
 
 from fewlink.graph import Graph
+from fewlink.models.trail.features import SAMPLE, ReadGraph, References, distinct_pairs, read_references, read_walks
 from fewlink.models.trail.network import (
     HEAD,
     REFERENCES,
@@ -37,9 +38,6 @@ from fewlink.models.trail.network import (
     relation_features,
 )
 from fewlink.models.trail.propagate import Edges, head_places, marked, propagate
-from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trail.references import SAMPLE, References, distinct_pairs, read_references
-from fewlink.models.trail.walks import read_walks
 
 some_seeds = pytest.mark.parametrize("seed", range(3))
 some_sizes = pytest.mark.parametrize("relations", [1, 3])

@@ -12,9 +12,8 @@ import torch
 from tests.models.trail.cases import network_of, random_graph
 
 from fewlink.models.contract import Question
+from fewlink.models.trail.features import ReadGraph, distinct_pairs, read_references
 from fewlink.models.trail.network import Shape, Tasks
-from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trail.references import distinct_pairs, read_references
 from fewlink.models.trail.scorer import TrailScorer
 
 SHAPE = Shape(width=16, layers=4, relation_layers=2)

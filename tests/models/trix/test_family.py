@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from tests.conftest import Fewlink
 from tests.models.trail.cases import random_graph
-from tests.models.trail.test_learner import brief, question
+from tests.models.trail.test_learn import brief, question
 from tests.models.trix.test_network import SMALL, network_of
 from tests.models.ultra.test_family import by_network, question_of
 from tests.models.ultra.test_family import weights_file as ultra_file
@@ -24,7 +24,7 @@ from fewlink.models import checkpoint_models
 from fewlink.models.contract import Question
 from fewlink.models.family import NoVectors
 from fewlink.models.published import PUBLISHED, model_of
-from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trix.family import FAMILY
 from fewlink.models.trix.network import Shape
 from fewlink.models.trix.settings import TrixSettings

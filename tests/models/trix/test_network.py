@@ -25,7 +25,7 @@ from tests.models.ultra.test_network import (
 from torch import Tensor
 
 from fewlink.core.errors import InputError
-from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trix import ends as ends_module
 from fewlink.models.trix.ends import Bags, Ends
 from fewlink.models.trix.family import FAMILY

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from tests.conftest import Fewlink
 from tests.models.trail.cases import random_graph
-from tests.models.trail.test_learner import brief, question
+from tests.models.trail.test_learn import brief, question
 from tests.models.ultra.test_network import SMALL, network_of
 from tests.training.runs import lines_of, saved, timeless
 
@@ -24,8 +24,8 @@ from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import checkpoint_models
 from fewlink.models.contract import Question
 from fewlink.models.family import NoVectors
-from fewlink.models.trail.episodes import Batch
-from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.features import ReadGraph
+from fewlink.models.trail.learn import Batch
 from fewlink.models.ultra.family import FAMILY
 from fewlink.models.ultra.learner import PublishedLearner
 from fewlink.models.ultra.network import Shape, Tasks

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fewlink.core.errors import InputError
 from fewlink.graph import Graph
-from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.ultra.checkpoint import NetworkT, convert
 from fewlink.models.ultra.family import FAMILY
 from fewlink.models.ultra.network import PublishedNetwork, Shape, Tasks, UltraNetwork, shared_heads

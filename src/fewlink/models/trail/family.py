@@ -14,11 +14,10 @@ from fewlink.core.files import exists
 from fewlink.core.memory import PROGRAM, Parts
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared, TrainedFamily
-from fewlink.models.trail.episodes import SMALLEST, relation_pairs
-from fewlink.models.trail.learner import TrailLearner, network_of
+from fewlink.models.trail.features import ReadGraph
+from fewlink.models.trail.learn import SMALLEST, TrailLearner, network_of, relation_pairs
 from fewlink.models.trail.mixture import MixedScorer, Mixture
 from fewlink.models.trail.names import MOST_NAMES
-from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import MAX_WHOLE_EDGES, PART_EDGES, TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped, shipped_scorer

@@ -29,11 +29,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from fewlink.models.trail.features import FACTS, WALK_FEATURES, ReadGraph, References, Walks, read_walks
 from fewlink.models.trail.names import COSINES, FLAGS, name_cosines
 from fewlink.models.trail.propagate import Edges, Layer, Weights, head_places, marked, propagate
-from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trail.references import FACTS, References
-from fewlink.models.trail.walks import WALK_FEATURES, Walks, read_walks
 from fewlink.propagation.product import Norms, widened
 
 RELATION_FEATURES = WALK_FEATURES + 2 + 5 + 1 + FLAGS + 1  # walks, around, sizes, shots, flags of names, is new

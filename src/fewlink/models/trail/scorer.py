@@ -18,7 +18,17 @@ from fewlink.core.threads import parallel_map, torch_threads
 from fewlink.graph.components import joined
 from fewlink.models.cached import Remembered, apart
 from fewlink.models.contract import Capabilities, Question, Reasons
-from fewlink.models.trail.explanation import EVIDENCE, Pair, explain, left_out, likeness_of_names
+from fewlink.models.trail.explain import EVIDENCE, Pair, explain, left_out, likeness_of_names
+from fewlink.models.trail.features import (
+    SAMPLE,
+    ReadGraph,
+    References,
+    Walks,
+    padded,
+    read_references,
+    read_walks,
+    stacked,
+)
 from fewlink.models.trail.nearby import Near, Surroundings, Worth, scores_near
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.propagate import (
@@ -33,9 +43,6 @@ from fewlink.models.trail.propagate import (
     reached_by,
     rows_to,
 )
-from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trail.references import SAMPLE, References, padded, read_references, stacked
-from fewlink.models.trail.walks import Walks, read_walks
 from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
 from fewlink.propagation.product import ExtraEdges
 

@@ -21,14 +21,13 @@ from fewlink.core.errors import InputError, wrong_format
 from fewlink.core.files import write_bytes
 from fewlink.graph import Graph
 from fewlink.models.trail.built_in import built_in_file
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.network import Shape, TrailNetwork
-from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 
 NAME = "trail"  # in titles and answers
 FORMAT = "fewlink-trail/2"
 METADATA = "fewlink"  # one entry of metadata: several have no order
-OF_0_2 = "fewlink-trail/1"
 BUILT_IN = "trail.safetensors"
 
 
@@ -75,8 +74,6 @@ def read_weights(content: bytes, name: str) -> Shipped:
         found = facts.get("format")
     except (SafetensorError, ValueError, AttributeError) as error:  # AttributeError: JSON of another kind
         raise _damaged(name, error) from None
-    if found == OF_0_2:
-        raise InputError(name, "has weights of fewlink 0.2, which this version cannot run: train again")
     if found != FORMAT:
         raise wrong_format(Path(name), found, FORMAT, "install fewlink again")
     known = {key: value for key, value in facts.items() if key != "format"}

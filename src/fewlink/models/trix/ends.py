@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.ultra.network import Tasks, with_new_relation
 from fewlink.propagation.edges import EdgeOrder
 from fewlink.propagation.product import bag_sums

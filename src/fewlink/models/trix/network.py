@@ -36,7 +36,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trix.ends import Ends
 from fewlink.models.ultra.network import (
     Encoded,

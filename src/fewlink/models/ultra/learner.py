@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fewlink.graph import Graph
-from fewlink.models.trail.episodes import Batch
-from fewlink.models.trail.learner import TrailLearner
+from fewlink.models.trail.learn import Batch, TrailLearner
 from fewlink.models.ultra.network import PublishedNetwork, Tasks
 from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.models.ultra.settings import UltraSettings

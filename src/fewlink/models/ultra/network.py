@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, relu
 
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.network import mlp
-from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.propagation.product import Norms, relation_sums, relational_product
 
 EDGE_KINDS = 4  # between relations: shared heads, shared tails, head–tail, tail–head

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fewlink.core.threads import parallel_map, torch_threads
 from fewlink.models.contract import Question
-from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.ultra.network import Encoded, PublishedNetwork, Tasks
 
 HEADS = 4  # scored at once on a CPU

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.conftest import graph_of, id_graph
 
 from fewlink.graph import Graph
-from fewlink.models.trail.read_graph import ReadGraph
-from fewlink.models.trail.rules import joining, paths_by_rule
+from fewlink.models.trail.explain import joining, paths_by_rule
+from fewlink.models.trail.features import ReadGraph
 
 FAMILY = graph_of(
     *("ann father bob", "bob father carl", "dan father eric", "eric father fred", "gus father hal", "hal father ian"),
@@ -75,7 +75,7 @@ def test_rules_are_all_paths_of_two_hops(edges: list[tuple[int, int, int]]) -> N
 
 
 def test_an_entity_with_very_many_edges_has_no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.models.trail.rules.MAX_EDGES", 3)
+    monkeypatch.setattr("fewlink.models.trail.explain.MAX_EDGES", 3)
     assert asked(FAMILY, ("ann", "carl"), head="gus", tail="ian") == ["father father by hal"]
     assert FAMILY.degrees_of(FAMILY.entities.id("male")) > 3
     assert not asked(FAMILY, ("ann", "male"), head="gus", tail="male")

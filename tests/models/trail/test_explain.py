@@ -16,7 +16,7 @@ from torch.nn.functional import layer_norm, relu
 
 from fewlink.graph import Graph
 from fewlink.models.contract import ExplainingScorer, Question, Reasons, best_tails
-from fewlink.models.trail.explanation import (
+from fewlink.models.trail.explain import (
     EVIDENCE,
     MOST_HOPS,
     Pair,
@@ -25,9 +25,9 @@ from fewlink.models.trail.explanation import (
     path_along,
     removal_of,
 )
+from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.network import HEAD, Shape, TrailNetwork
 from fewlink.models.trail.propagate import EPS
-from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks import open_benchmark
@@ -253,7 +253,7 @@ def test_paths_from_the_head_come_before_those_of_references_that_may_share_thei
 def test_a_path_along_relations_that_join_the_references_is_measured_in_any_case(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fewlink.models.trail.explanation.find_paths", lambda *_: [])
+    monkeypatch.setattr("fewlink.models.trail.explain.find_paths", lambda *_: [])
     reasons = explained("dan", "norway", ("ann", "italy"), ("bob", "france"))
     assert named(CITIES, reasons) == ["dan born oslo in norway"]
     assert reasons.paths[0][1] > 1

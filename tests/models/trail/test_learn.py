@@ -27,9 +27,8 @@ from fewlink.graph import Graph
 from fewlink.models import trained_family
 from fewlink.models.contract import Question
 from fewlink.models.family import NoVectors, RunState
-from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.family import FAMILY, graphs_of
-from fewlink.models.trail.learner import RAW, TrailLearner
+from fewlink.models.trail.learn import RAW, Batch, TrailLearner
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.tasks import Benchmark
@@ -370,7 +369,7 @@ import torch
 torch.set_num_threads(1)
 os.fsync = lambda handle: None
 from fewlink.core import distributed
-from tests.models.trail.test_learner import SMOOTH, tiny, train
+from tests.models.trail.test_learn import SMOOTH, tiny, train
 
 torch.optim.AdamW = SMOOTH
 with distributed.processes("cpu"):
