@@ -56,8 +56,8 @@ print(f"Saying Windows each time would be right for {windows}.")
 
 print(f"\nWhy does it say that {EXPLAINED[0]} runs on {EXPLAINED[1]}? Because of these facts in ATT&CK:\n")
 paths = linker.explain(REFERENCES, *EXPLAINED).paths
-examples = max(path.like or 0 for path in paths)
-for path in [path for path in paths if path.like == examples][:3]:
+examples = max(path.alike or 0 for path in paths)
+for path in [path for path in paths if path.alike == examples][:3]:
     print(f"    {path}")
 print(f"\n    Chains like these also lead from {examples} of the {len(REFERENCES)} examples to their platforms.")
 

@@ -1,9 +1,8 @@
 """Compare TRAIL, with the weights that come with fewlink, with learning-free scorers on the built-in benchmark umls."""
 
-from fewlink.models.baselines.learning_free import LEARNING_FREE
-
 import fewlink
 from fewlink.cli.terminal import print_table
+from fewlink.models.baselines import LEARNING_FREE
 
 benchmark = fewlink.open_benchmark("umls")
 graph = benchmark.graph

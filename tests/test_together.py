@@ -33,7 +33,7 @@ def test_a_corrected_score_does_not_depend_on_the_other_candidates(linker: fewli
 def test_reasons_have_the_score_of_their_row(linker: fewlink.Linker) -> None:
     for row in linker.predict(REFERENCES, ["alga"], 2, rejected=REJECTED, explain="full"):
         assert row.reasons is not None and row.reasons.score == pytest.approx(row.score, abs=1e-3)
-        assert "decisions" in row.reasons.shares
+        assert "rejected pairs" in row.reasons.parts
 
 
 def test_completion_continues_only_the_same_question(linker: fewlink.Linker, tmp_path: Path) -> None:
