@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -240,7 +239,7 @@ def main() -> None:
 
     def stored() -> list[BetweenRecord]:
         every = experiment.store.read(BetweenRecord)
-        return [record for record in every if record.benchmark == Path(experiment.name).name and record.model in models]
+        return [record for record in every if record.benchmark == experiment.stored_as and record.model in models]
 
     seeds: dict[str, set[int]] = {model: set() for model in models}
     for record in stored():

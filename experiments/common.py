@@ -112,12 +112,17 @@ class Experiment:
         return open_benchmark(self.name)
 
     @functools.cached_property
+    def stored_as(self) -> str:
+        """The name of the benchmark in records; that of a folder is in its manifest."""
+        return self.benchmark.name if Path(self.name).exists() else self.name
+
+    @functools.cached_property
     def is_here(self) -> bool:
         """Whether the benchmark is on this machine; without it, stored records are shown, and that is said."""
         try:
             _ = self.benchmark
         except FewlinkError as problem:
-            if not select(self.store.records, benchmark=self.name):
+            if not select(self.store.records, benchmark=self.stored_as):
                 raise
             tell(f"nothing is measured, these are the stored records: {problem}")
             return False
@@ -156,7 +161,7 @@ class Experiment:
         found = [
             record
             for record in self.store.records
-            if record.benchmark == Path(self.name).name
+            if record.benchmark == self.stored_as
             and (record.model in models and record.split in splits and record.shots in shots)
             and (record.candidates in candidates and record.references == "first" and record.seed < self.seeds)
         ]
@@ -167,7 +172,7 @@ class Experiment:
         stored = {
             (record.split, record.shots, record.candidates, record.seed)
             for record in self.store.records
-            if (record.benchmark, record.model, record.references) == (Path(self.name).name, model, "first")
+            if (record.benchmark, record.model, record.references) == (self.stored_as, model, "first")
         }
         missing = {seed: [each for each in wanted if (*each, seed) not in stored] for seed in seeds}
         missing = {seed: protocols for seed, protocols in missing.items() if protocols}

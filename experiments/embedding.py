@@ -129,7 +129,7 @@ def main() -> None:
     relations = given.relations or (TINY_RELATIONS if experiment.tiny else RELATIONS)
 
     def stored() -> list[PairMap]:
-        found = [each for each in experiment.store.read(PairMap) if each.benchmark == Path(experiment.name).name]
+        found = [each for each in experiment.store.read(PairMap) if each.benchmark == experiment.stored_as]
         return [each for each in found if each.model in models and each.relation in relations]
 
     finished = {(each.model, each.relation) for each in stored()}

@@ -13,7 +13,6 @@ import itertools
 import statistics
 import tomllib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -153,7 +152,7 @@ def main() -> None:
         return
     if experiment.tiny:
         experiment.records(experiment.chosen(TINY_MODELS), splits=["test"], candidates=CANDIDATES, shots=SHOTS)
-        print_tables([table(experiment.store, Path(experiment.name).name)])
+        print_tables([table(experiment.store, experiment.stored_as)])
         return
     chosen = experiment.chosen(names())
     print_tables(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -125,3 +126,15 @@ def test_what_the_leaderboard_lacks_comes_with_a_command() -> None:
     assert {"trail", "fsrl", "ultra-50g"} <= {*names}
     lines = list(leaderboard.todo(RecordStore(RESULTS / "umls")))
     assert lines and all(": fewlink " in line or ": python " in line for line in lines)
+
+
+def test_the_scripts_that_documents_name_exist() -> None:
+    root = RESULTS.parent
+    pages = [root / "README.md", *(root / "docs").rglob("*.md")]
+    named = {
+        script
+        for page in pages
+        for script in re.findall(r"(?:experiments|benchmarks)/\w+\.py", page.read_text("utf-8"))
+    }
+    assert "experiments/overall.py" in named
+    assert not [script for script in named if not (root / script).is_file()]
