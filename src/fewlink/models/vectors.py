@@ -47,46 +47,22 @@ def pretrain(
 
     Interrupted training continues from its last saved epoch.
     """
-    data = training_triples(benchmark, with_train_tasks=with_train_tasks, shots=with_references)
-    return train_into(
-        Path(out),
-        benchmark,
-        data.triples,
-        data.relations,
-        settings or recipe("complex", EmbeddingSettings).settings,
-        facts={
-            "with_train_tasks": with_train_tasks,
-            **({"with_references": with_references} if with_references else {}),
-        },
-        protected=~data.background,
-        on_epoch=on_epoch,
-    )
-
-
-def train_into(
-    folder: Path,
-    benchmark: Benchmark,
-    triples: np.ndarray,
-    relations: list[str],
-    settings: EmbeddingSettings,
-    *,
-    facts: Mapping[str, Any],
-    protected: np.ndarray | None = None,
-    on_epoch: Reporter | None = None,
-) -> Embeddings:
-    """Train vectors of a benchmark's entities and of these relations into a folder, or continue interrupted training.
-
-    Shapes: `triples` (n, 3); `protected` (n,) bool, triples that are never held out.
-    """
     from fewlink.models.embeddings.trainer import train
 
+    folder = Path(out)
+    settings = settings or recipe("complex", EmbeddingSettings).settings
+    facts = {"benchmark": benchmark.fingerprint, "source": benchmark.source, "with_train_tasks": with_train_tasks}
+    if with_references:
+        facts["with_references"] = with_references
+    data = training_triples(benchmark, with_train_tasks=with_train_tasks, shots=with_references)
+    sizes = len(benchmark.graph.entities), len(data.relations)
     state = folder.with_name(f".{folder.name}.state.safetensors")
-    sizes = len(benchmark.graph.entities), len(relations)
     busy = f"{folder} is being trained by another process: wait for it, or choose another folder"
     with locked(folder, busy):
-        vectors = train(triples, *sizes, settings, resume=state, on_epoch=on_epoch, protected=protected)
-        vectors.facts.update(benchmark=benchmark.fingerprint, **facts)
-        vectors.save(folder, benchmark.graph.fingerprint, graph=benchmark.name, relation_names=relations)
+        held_in = ~data.background  # early stopping holds out triples of the background only
+        vectors = train(data.triples, *sizes, settings, resume=state, on_epoch=on_epoch, protected=held_in)
+        vectors.facts.update(facts)
+        vectors.save(folder, benchmark.graph.fingerprint, graph=benchmark.name, relation_names=data.relations)
         state.unlink(missing_ok=True)
     return vectors
 

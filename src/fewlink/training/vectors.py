@@ -15,9 +15,8 @@ from fewlink.models.embeddings import Embeddings, EmbeddingSettings
 from fewlink.models.embeddings.family import EmbeddingScorer
 from fewlink.models.embeddings.table import FORMAT
 from fewlink.models.family import Reporter
-from fewlink.models.vectors import train_into, trained_already
+from fewlink.models.vectors import pretrain, trained_already
 from fewlink.tasks import Benchmark, open_benchmark
-from fewlink.tasks.training_graph import training_triples
 from fewlink.training.trainer import RunResult
 
 
@@ -46,17 +45,8 @@ def train_vectors(
     begin = time.monotonic()
     facts = {"with_train_tasks": shots > 0, "with_references": shots, "source": benchmark.source}
     if not trained_already(folder, benchmark, settings, facts):
-        data = training_triples(benchmark, with_train_tasks=shots > 0, shots=shots)
-        train_into(
-            folder,
-            benchmark,
-            data.triples,
-            data.relations,
-            settings,
-            facts=facts,
-            protected=~data.background,
-            on_epoch=on_epoch(settings.model) if on_epoch else None,
-        )
+        reporter = on_epoch(settings.model) if on_epoch else None
+        pretrain(benchmark, settings, out=folder, with_train_tasks=shots > 0, with_references=shots, on_epoch=reporter)
     trained = open_trained(folder, benchmark, settings.device)
     figures = evaluate(benchmark, trained.scorer, Protocol("dev", shots)).metrics()["micro"] if shots else {}
     epochs = trained.config["measured"]["epochs"]
