@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,14 +48,13 @@ def from_pandas(
     entity ids to a type or several.
     """
     by_name = {str(column): column for column in frame.columns}
-    columns = _columns([str(column) for column in frame.columns], head, relation, tail)
 
     def values(column: str) -> list[Any]:
         series = frame[by_name[column]]
         return list(series.astype(object).where(series.notna(), None))
 
-    names = _names_in(columns, by_name, values) if names is None else names
-    return _linker(graph_of(_rows(columns, *map(values, columns)), names, types), "frame", device)
+    columns = _columns([str(column) for column in frame.columns], head, relation, tail)
+    return _linker(_graph_of_columns(columns, [*by_name], values, names, types), "frame", device)
 
 
 def from_polars(
@@ -72,28 +70,51 @@ def from_polars(
     """A linker on the triples of a polars data frame, lazy or not; see `from_pandas`."""
     present = frame.collect_schema().names()
     columns = _columns(present, head, relation, tail)
-    needed = [*columns, *(column for column in map(_name_column, columns) if column in present)]
+    needed = [name for column in columns for name in (column, f"{column}_name") if name in present]
     table = frame.lazy().select(list(dict.fromkeys(needed))).collect()
 
     def values(column: str) -> list[Any]:
         return list(table.get_column(column).to_list())
 
-    names = _names_in(columns, present, values) if names is None else names
-    return _linker(graph_of(_rows(columns, *map(values, columns)), names, types), "frame", device)
+    return _linker(_graph_of_columns(columns, present, values, names, types), "frame", device)
 
 
-def _name_column(column: str) -> str:
-    return f"{column}_name"
+def _columns(names: Sequence[str], *chosen: str | None) -> list[str]:
+    """The columns of head, relation and tail: the chosen ones, columns with usual names, or the only three."""
+    for column in chosen:
+        if column is not None and column not in names:
+            raise FewlinkError(f"the frame has no column '{column}': its columns are {', '.join(names)}")
+    found = [choice or usual for choice, usual in zip(chosen, usual_columns(names), strict=True)]
+    if None in found and len(names) == 3 and not any(chosen):
+        found = list(names)
+    for end, column in zip(ENDS, found, strict=True):
+        if column is None:
+            raise FewlinkError(f"the frame has columns {', '.join(names)}: name the {end} with {end}='COLUMN'")
+        if names.count(column) > 1:
+            raise FewlinkError(f"the frame has several columns '{column}': rename all but one of them")
+    return [column for column in found if column is not None]
 
 
-def _names_in(columns: Sequence[str], present: Collection[str], values: Callable[[str], list[Any]]) -> dict[str, str]:
-    """The readable names by id that a frame has beside the columns of head, relation and tail."""
-    names: dict[str, str] = {}
-    for column in columns:
-        if _name_column(column) in present:
-            pairs = zip(values(column), values(_name_column(column)), strict=True)
-            names |= {str(key): str(name) for key, name in pairs if key is not None and name is not None}
-    return _told(names)
+def _graph_of_columns(
+    columns: Sequence[str],
+    present: Collection[str],
+    values: Callable[[str], list[Any]],
+    names: Names | None,
+    types: Types | None,
+) -> Graph:
+    """The graph of three columns, with the readable names that stand beside them unless others are given."""
+    cells = [["" if value is None else str(value) for value in values(column)] for column in columns]
+    for column, texts in zip(columns, cells, strict=True):
+        if "" in texts:
+            raise FewlinkError(f"row {texts.index(''):,} has an empty {column}: drop rows with empty cells")
+    if names is None:
+        told: dict[str, str] = {}
+        for column, texts in zip(columns, cells, strict=True):
+            if f"{column}_name" in present:
+                shown = values(f"{column}_name")
+                told |= {key: str(name) for key, name in zip(texts, shown, strict=True) if name is not None}
+        names = _told(told)
+    return graph_of(zip(*cells, strict=True), names, types)
 
 
 def _told(names: Names) -> dict[str, str]:
@@ -130,18 +151,19 @@ def from_networkx(
 
 def _types_in(data: Mapping[str, Any], attribute: str) -> list[Any]:
     """The types of a node: those of the attribute, and of the same with `_2`, `_3`, …"""
-    keys = itertools.chain([attribute], (f"{attribute}_{number}" for number in itertools.count(2)))
     types: list[Any] = []
-    for key in keys:
-        value: Any = data.get(key)
-        if value is None:
-            break
-        types += [value] if _is_one(value) else value
+    key = attribute
+    number = 1
+    while data.get(key) is not None:
+        types += _several(data[key])
+        number += 1
+        key = f"{attribute}_{number}"
     return types
 
 
-def _is_one(value: object) -> bool:
-    return isinstance(value, str) or not isinstance(value, Iterable)
+def _several(value: Any) -> Iterable[Any]:
+    """A collection as it is; any other value, a text above all, alone."""
+    return [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
 
 
 def _edges(graph: networkx.DiGraph, relation: str) -> Iterator[Triple]:
@@ -251,7 +273,7 @@ def _type_table(entities: Vocabulary, types: Types) -> TypeTable:
         number = entities.find(entity)
         if number is None:
             continue
-        for type_name in [value] if _is_one(value) else value:
+        for type_name in _several(value):
             owners.append(number)
             members.append(type_names[str(type_name).encode()])
     return TypeTable.of(type_names, np.array(owners, np.int32), np.array(members, np.int32), len(entities))
@@ -273,32 +295,6 @@ def triples_of(source: Linker | Graph) -> dict[str, list[str]]:
         columns["relation_name"] = [graph.relation_name(i) for i in relations]
         columns["tail_name"] = [graph.name(i) for i in tails]
     return columns
-
-
-def _columns(names: Sequence[str], *chosen: str | None) -> list[str]:
-    """The columns of head, relation and tail: the chosen ones, columns with usual names, or the only three."""
-    for column in chosen:
-        if column is not None and column not in names:
-            raise FewlinkError(f"the frame has no column '{column}': its columns are {', '.join(names)}")
-    usual = usual_columns(names)
-    columns = [choice or default for choice, default in zip(chosen, usual, strict=True)]
-    if None in columns and len(names) == 3 and not any(chosen):
-        columns = list(names)
-    for end, column in zip(ENDS, columns, strict=True):
-        if column is not None and names.count(column) > 1:
-            raise FewlinkError(f"the frame has several columns '{column}': rename all but one of them")
-        if column is None:
-            raise FewlinkError(f"the frame has columns {', '.join(names)}: name the {end} with {end}='COLUMN'")
-    return [column for column in columns if column is not None]
-
-
-def _rows(columns: Sequence[str], *values: Iterable[Any]) -> Iterator[Triple]:
-    """Yield the triples as strings; raise for an empty cell."""
-    for number, row in enumerate(zip(*values, strict=True)):
-        texts = ["" if value is None else str(value) for value in row]
-        if "" in texts:
-            raise FewlinkError(f"row {number:,} has an empty {columns[texts.index('')]}: drop rows with empty cells")
-        yield texts[0], texts[1], texts[2]
 
 
 def _linker(graph: Graph, name: str, device: str) -> Linker:
