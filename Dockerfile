@@ -25,7 +25,7 @@ LABEL org.opencontainers.image.title="fewlink" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/fewlink /opt/fewlink
 RUN install --directory --owner=10001 --group=10001 /data
-ENV PATH=/opt/fewlink/bin:$PATH HOME=/data PYTHONDONTWRITEBYTECODE=1 MALLOC_ARENA_MAX=2
+ENV PATH=/opt/fewlink/bin:$PATH HOME=/data PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 WORKDIR /data
 VOLUME /data

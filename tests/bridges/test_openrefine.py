@@ -14,12 +14,12 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.bridges import schemas
-from tests.conftest import benchmark_of, graph_of, task_of
+from tests.conftest import benchmark_of, graph_of
 from tests.server.servers import Known, small
 from typer.testing import CliRunner
 
 from fewlink.bridges import openrefine
-from fewlink.bridges.reconciliation import MatchQuery, Reconciler
+from fewlink.bridges.reconciliation import Reconciler
 from fewlink.cli import app
 from fewlink.core.errors import FewlinkError, UnknownName
 from fewlink.graph import Graph, TypeTable, Vocabulary
@@ -168,7 +168,7 @@ def test_relations_of_projects_are_properties(tmp_path: Path) -> None:
         number = client.get("/projects").json()["projects"][0]["number"]
         wrong = {"decisions": [{"decision": "rejected", "head": "cy", "tail": cell["id"]}]}
         assert client.post(f"/projects/{number}/decisions", json=wrong).status_code == 200
-        lost = {"text": "cy\tlost\trejected\n", "format": "tsv"}  # an entity that the graph lacks
+        lost = {"text": "cy,lost,rejected\n", "format": "csv"}  # an entity that the graph lacks
         assert client.post(f"/projects/{number}/import", json=lost).status_code == 200
         for of in ("likes", "likes (probability)"):
             cells = extended(client, ["cy"], {"id": of, "settings": {"limit": 5}})["rows"]["cy"][of]
@@ -284,13 +284,6 @@ def test_names_are_not_markup_in_a_preview() -> None:
     assert "<b>" not in page and "&lt;b&gt;" in page
 
 
-def test_a_task_relation_is_a_property_with_its_known_pairs() -> None:
-    graph = graph_of("ann lives oslo", "bob lives rome")
-    linker = Linker(benchmark_of(graph, test=[task_of([(0, 3)], [1, 3], name="visited")]), Known())
-    assert Reconciler(linker).properties()["visited"].tails(0) == [3]
-    assert Reconciler(linker).match(MatchQuery(query="ann"))[0]["match"]
-
-
 def test_references_of_the_command_are_triples(tmp_path: Path) -> None:
     from fewlink.linker.names import parse_triple
 
@@ -312,12 +305,3 @@ def test_pages_of_other_sites_cannot_send_queries_to_a_local_server() -> None:
         assert answer.status_code == 403
         for headers in ({}, {"Origin": "http://127.0.0.1:3333", "Sec-Fetch-Site": "same-site"}):
             assert client.post("/reconcile", data=queries, headers=headers).status_code == 200
-
-
-def test_a_token_is_encoded_in_the_addresses_of_the_manifest() -> None:
-    with serving(token="a&b=c d/ü") as client:
-        manifest = client.get("/reconcile", params={"token": "a&b=c d/ü"}).json()
-        assert manifest["name"] != "fewlink"
-        entity = manifest["suggest"]["entity"]
-        assert client.get(entity["service_url"] + entity["service_path"] + "&prefix=a").status_code == 200
-        assert client.get(manifest["preview"]["url"].replace("{{id}}", "ann")).status_code == 200

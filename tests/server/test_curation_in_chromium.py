@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.linker.linkers import umls
 from tests.server.browser import Browser
-from tests.server.servers import PAIRS, namesakes, on_a_port
+from tests.server.servers import PAIRS, on_a_port
 
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
@@ -204,66 +204,6 @@ def test_the_project_says_what_was_right_and_warns_of_one_tail(browser: Browser,
     assert "3 others" in browser.text("#spread") or "·" in browser.text("#spread")
 
 
-def test_a_project_of_a_relation_of_the_graph_goes_on_in_another_browser(
-    browser: Browser, project: tuple[str, Path]
-) -> None:
-    address, path = project
-    with ProjectFile(path) as file:
-        file.add_project("interacts_with")
-        file.decide(2, [("accepted", "virus", "cell", None)], "ann")
-    browser.open(f"{address}/health")
-    browser.run("localStorage.clear()")
-    browser.open(f"{address}/")
-    browser.until(lambda: len(browser.texts("#start-projects-list li")) == 2)
-    browser.click("#start-projects-list li:last-child button")
-    browser.until(lambda: counts(browser) == ["0", "1", "0"])
-    assert browser.run("return document.querySelector('#relation').value") == "interacts_with"
-    assert browser.run("return document.querySelector('[name=mode]:checked').value") == "many"
-    assert browser.text("#found") == "Press Find pairs to see suggestions."
-    browser.run("document.querySelector('[name=mode][value=heads]').click()")
-    assert browser.text("#found") == "Enter a head to find tails for and press Rank tails."
-    browser.run("document.querySelector('[name=mode][value=many]').click()")
-    browser.click("#rank")
-    browser.until(lambda: browser.texts(".row"))
-
-
-def test_entities_that_share_a_name_are_shown_with_their_ids(browser: Browser, tmp_path: Path) -> None:
-    path = tmp_path / "decisions"
-    with ProjectFile(path) as file:
-        file.add_project("lives")
-
-    def shown(selector: str) -> list[str]:
-        return [" ".join(text.split()) for text in browser.texts(selector)]
-
-    with on_a_port(make_app(namesakes(), project=path)) as (address, _):
-        browser.open(f"{address}/health")
-        browser.run("localStorage.clear(); localStorage.setItem('fewlink:who', 'ann')")
-        browser.open(f"{address}/")
-        browser.until(lambda: browser.texts("[aria-label='Complete lives']"))
-        browser.click("[aria-label='Complete lives']")
-        browser.until(lambda: browser.texts(".row"))
-        rows = ["Bob bob_1 → Oslo", "Bob bob_1 → Paris paris_1", "Bob bob_2 → Paris paris_1", "Cy → Oslo"]
-        assert {*rows} <= {*shown(".row .name")}
-        browser.click(".row[data-head=bob_1][data-tail=oslo] .yes")
-        browser.until(lambda: shown("#accepted-list li > span"))
-        assert shown("#accepted-list li > span") == ["Bob bob_1 → Oslo"]
-        assert browser.text("#status") == "Accepted: Bob (bob_1) → Oslo."
-        browser.click("#history-open")
-        browser.until(lambda: browser.texts("#history-list li"))
-        assert "accepted Bob (bob_1) → Oslo" in browser.text("#history-list li")
-        browser.press("Escape")
-        browser.run("document.querySelector('[name=view][value=decide]').click()")
-        browser.until(lambda: card(browser))
-        seen: list[str] = []
-        for _ in range(3):
-            browser.until(lambda before=seen[-1:]: shown("#card h3") not in ([], before))
-            seen += shown("#card h3")
-            browser.press("s")
-        for title in seen:
-            assert ("Bob" in title) == ("bob_" in title) and ("Paris" in title) == ("paris_" in title)
-        assert any("bob_" in title for title in seen)
-
-
 def test_two_curators_see_each_others_decisions_and_conflicts(
     browser: Browser, other: Browser, project: tuple[str, Path]
 ) -> None:
@@ -312,53 +252,6 @@ def start(path: Path, port: int = 0) -> tuple[subprocess.Popen[str], str]:
     address = re.search(r"http://[0-9.:]+", process.stderr.readline())
     assert address
     return process, address[0]
-
-
-@pytest.mark.long  # test_projects.py kills a server without browsers
-def test_a_killed_server_loses_nothing_of_two_browsers(browser: Browser, other: Browser, tmp_path: Path) -> None:
-    path = tmp_path / "umls.decisions"
-    with ProjectFile(path) as file:
-        file.add_project("interacts", [(head, tail) for head, tail in PAIRS])
-    process, address = start(path)
-    curators = {"ann": browser, "bob": other}
-    try:
-        for who, one in curators.items():
-            visit(one, address, who, heads='["alga", "bacterium", "animal", "plant"]')
-            one.until(lambda one=one: len(one.texts(".row")) == 40, 60)
-        # each curator decides on row after row, as fast as the page takes it, and notes what the page shows as stored
-        decide = """window.stored = []; const all = [...document.querySelectorAll('.row')];
-            const own = () => [...document.querySelectorAll(arguments[0] === 'a' ? '.row.yes' : '.row.no')];
-            const note = () => { window.stored = own().map(row => [row.dataset.head, row.dataset.tail]); };
-            new MutationObserver(note).observe(document.querySelector('#found'), {subtree: true, attributes: true});
-            all.filter((_, place) => place % 2 === (arguments[0] === 'a' ? 0 : 1)).forEach((row, place) =>
-                setTimeout(() => row.querySelector(arguments[0] === 'a' ? '.yes' : '.no').click(), 60 * place))"""
-        browser.run(decide, "a")
-        other.run(decide, "r")
-        stored = "return window.stored"
-        browser.until(lambda: len(browser.run(stored)) >= 5 and len(other.run(stored)) >= 5, 60)
-        process.kill()
-        process.wait()
-        # requests under way fail, and both pages say so
-        for one in curators.values():
-            one.until(lambda one=one: not one.run("return document.querySelector('#offline').hidden"), 60)
-        shown = {"accepted": browser.run(stored), "rejected": other.run(stored)}
-        kept = {kind: [list(one[:2]) for one in pairs] for kind, pairs in decided(path).items()}
-        for kind, pairs in shown.items():
-            assert len(pairs) >= 5 and all(pair in kept[kind] for pair in pairs)  # what was shown as stored is stored
-        again, _ = start(path, int(address.rpartition(":")[2]))
-        try:
-            for one in curators.values():  # both pages go on without a reload, with the decisions of both
-                one.until(lambda one=one: one.run("return document.querySelector('#offline').hidden"), 60)
-                # clicks that were still waiting may be stored now: the page shows what the file holds
-                one.until(lambda one=one: counts(one)[1:] == [str(len(pairs)) for pairs in decided(path).values()], 60)
-            for kind, pairs in decided(path).items():
-                assert all(pair in [list(one[:2]) for one in pairs] for pair in kept[kind])
-        finally:
-            again.kill()
-            again.communicate()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 PREDICT = """const [references, rejected] = arguments;

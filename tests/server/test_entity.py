@@ -11,7 +11,6 @@ from tests.server.servers import Known, asking, small
 from fewlink.graph import Graph, TypeTable
 from fewlink.linker import Linker
 from fewlink.server import schema
-from fewlink.server.lookups import groups_of
 
 
 def neighbours(linker: Linker, **query: Any) -> Any:
@@ -40,15 +39,6 @@ def test_neighbours_are_grouped_by_relation_and_direction() -> None:
         "count": 1,
         "neighbours": [{"id": "rome", "name": "rome", "kind": "city"}],
     }
-
-
-def test_the_groups_hold_every_edge_once() -> None:
-    graph = hub().graph
-    for entity in range(len(graph.entities)):
-        edges = slice(*graph.offsets[entity : entity + 2].tolist())
-        literal = [*zip(graph.relation_ids[edges].tolist(), graph.tail_ids[edges].tolist(), strict=True)]
-        grouped = [(relation, other) for relation, others in groups_of(graph, entity) for other in others.tolist()]
-        assert grouped == literal
 
 
 def test_neighbours_with_the_most_edges_come_first_and_pages_hold_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,10 +93,10 @@ def test_references_are_completed_ranked_explained_decided_and_exported(window: 
     assert seen == [["row yes", False], ["row no", True], ["row", False], ["row", False]]  # rejected ones vanish
     assert window.texts("#accepted-list li span") == [f"alga → {expected[0].tail_name}"]
 
-    save_as(window, "tsv")
+    save_as(window, "csv")
     offered = window.run("return [...document.querySelectorAll('#export-format option')].map(o => o.value)")
     assert offered == list(FORMATS)
-    header, *lines = [line.split("\t") for line in downloaded(window, "tsv").read_text().splitlines()]
+    header, *lines = csv.reader(downloaded(window, "csv").read_text("utf-8-sig").splitlines())
     assert tuple(header) == COLUMNS
     row = ["alga", "alga", "grows in <b>", expected[0].tail, expected[0].tail_name, "accepted"]
     assert row in [line[:6] for line in lines]
@@ -153,23 +154,6 @@ def test_the_query_and_ranking_survive_a_reload(window: Browser, address: str) -
     assert window.until(lambda: window.texts(".shares dt"))
 
 
-def test_pasted_columns_become_rows_and_pasted_lines_heads(window: Browser) -> None:
-    paste = """const data = new DataTransfer(); data.setData("text", arguments[1]);
-        document.querySelector(arguments[0]).dispatchEvent(new ClipboardEvent("paste", {clipboardData: data, bubbles: true, cancelable: true}))"""  # noqa: E501
-    window.run(paste, "#references input", "virus\tcell\r\nfungus\tplant\r\n\r\nalga\tcell\r\n")
-    assert value(window, "#references input") == ["virus", "cell", "fungus", "plant", "alga", "cell", "", ""]
-    window.run(paste, "#head", "fungus\nbacterium\n")
-    assert window.texts("#heads li") == ["fungus×", "bacterium×"]
-    window.click("#rank")
-    assert len(window.until(lambda: names(window))) == 20
-    assert window.texts(".group h3") == ["fungus", "bacterium"]
-    pairs = [("virus", "cell"), ("fungus", "plant"), ("alga", "cell")]
-    best = max(trail().predict(pairs, ["fungus", "bacterium"]), key=lambda row: row.score)
-    assert f"{best.head_name} → {best.tail_name}" in window.text("#status")
-    badge = "const [row] = document.querySelector('.row .badge').closest('.row').children; return row.textContent"
-    assert len(window.texts(".row .badge")) == 1 and best.tail_name in window.run(badge)
-
-
 def test_an_unknown_name_is_marked_and_corrected_with_one_key(window: Browser) -> None:
     window.focus("#references input")
     window.type("virus")
@@ -192,37 +176,6 @@ def test_an_unknown_name_is_marked_and_corrected_with_one_key(window: Browser) -
 
 
 MANY = "document.querySelector('[name=mode][value=many]').click();"
-EVERY = """const kind = document.querySelector('#many'); kind.value = 'all';
-    kind.dispatchEvent(new Event('input', {bubbles: true}))"""
-
-
-def test_all_pairs_of_many_heads_are_paged_through(window: Browser) -> None:
-    window.click("#example")
-    window.until(lambda: names(window))
-    window.run(MANY)
-    assert window.text("#rank") == "Find pairs"
-    window.click("#rank")
-    window.until(lambda: "pairs of" in window.text("#status"))
-    window.until(lambda: window.run("return document.querySelector('#progress').hidden"))
-    count = int(window.text("#status").split()[0].replace(",", ""))
-    assert count > 100 and window.text("#page-text") == f"1 to 50 of {count} pairs"
-    seen = window.texts(".row .name")
-    ranks = window.texts(".row .rank")
-    assert ranks == [str(number) for number in range(1, 51)]
-    while not window.run("return document.querySelector('#page-next').disabled"):
-        window.click("#page-next")
-        seen += window.texts(".row .name")
-    assert len(seen) == len(set(seen)) == count
-    assert window.text("#page-text").endswith(f"to {count} of {count} pairs")
-    body = "return [...document.querySelectorAll('.row')].map(row => row.dataset.head)"
-    head = window.run(body)[0]
-    window.run(
-        "const field = document.querySelector('#filter-text'); field.value = arguments[0];"
-        "field.dispatchEvent(new Event('input', {bubbles: true}))",
-        head,
-    )
-    window.until(lambda: head in window.run(body))  # from another page
-    assert f"of {count} shown" in window.text("#filter-count")
 
 
 def test_heads_are_found_for_a_tail(window: Browser) -> None:
@@ -273,15 +226,6 @@ def test_a_ranking_of_many_heads_can_be_stopped_and_continued_after_a_reload(win
     window.click("#stop")
     window.until(lambda: window.run("return document.querySelector('#progress').hidden"))
     assert "of 48 heads" not in window.text("#status")
-
-
-TRUST = """const real = window.fetch; window.fetch = async (path, options) => {
-    const answer = await real(path, options);
-    if (path !== "predict") return answer;
-    const content = await answer.json();
-    content.predictions.forEach((row, i) => { row.probability = arguments[0].low ? null : 1 / (i + 2); });
-    if (arguments[0].low !== null) content.trust = arguments[0];
-    return new Response(JSON.stringify(content), {status: 200}); }"""
 
 
 def test_the_interface_is_described_and_can_be_tried(browser: Browser, address: str) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +12,10 @@ from tests.server.servers import PAIRS, Known, asking, fsrl, namesakes, small, t
 
 from fewlink.graph import Vocabulary
 from fewlink.linker import Linker, Predictions
-from fewlink.linker.complete import plausible_heads
 from fewlink.linker.probability import ROUGH
 from fewlink.linker.trust import MAX_IN_TURN
 from fewlink.models.contract import capabilities
-from fewlink.server import lookups, schema
+from fewlink.server import schema
 from fewlink.tasks import SPLITS, Benchmark
 
 
@@ -108,13 +105,6 @@ def test_candidates_by_type_list_and_keyword() -> None:
         assert rows_of(without)[0]["tail"] == "oslo"
 
 
-def test_answers_have_notes() -> None:
-    query = {"references": [["ann", "rome"], ["Ann", "rome"]], "heads": ["ann", "bob", "bob"], "candidates": ["rome"]}
-    with asking(small()) as client:
-        notes = client.post("/predict", json=query).json()["notes"]
-    assert len(notes) == 3 and "'ann' → 'rome'" in notes[0] and "'bob'" in notes[1] and "'ann'" in notes[2]
-
-
 def test_the_example_is_a_relation_of_the_benchmark() -> None:
     with asking(trail()) as client:
         first, second = (client.get("/example", params={"number": number}).json() for number in (0, 1))
@@ -126,21 +116,6 @@ def test_the_example_is_a_relation_of_the_benchmark() -> None:
     lone = small()
     with asking(Linker(lone.benchmark, lone.scorer, shots=9)) as client:
         assert client.get("/example").status_code == 422
-
-
-def test_the_example_of_the_readme_comes_first_where_the_graph_has_its_entities() -> None:
-    rows = ("APT38 uses x", "TeamTNT uses x", "y runs Windows", "y runs Containers", "Sandworm_Team uses y")
-    linker = Linker(benchmark_of(graph_of(*rows)), Known(), shots=1)
-    with asking(linker) as client:
-        first, second, third = (client.get("/example", params={"number": number}).json() for number in (0, 1, 2))
-    assert first["relation"] == lookups.README_RELATION and not first["in_graph"]
-    assert [[end["name"] for end in pair] for pair in first["references"]] == list(map(list, lookups.README_REFERENCES))
-    assert [head["name"] for head in first["heads"]] == lookups.README_HEADS
-    assert (second["relation"], second["in_graph"], third["relation"]) == ("uses", True, "runs")
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    for head, tail in lookups.README_REFERENCES:
-        assert f"--reference '{head} => {tail}'" in readme
-    assert f"--head '{lookups.README_HEADS[0]}'" in readme
 
 
 def test_relations_are_listed_with_an_example_and_how_complete_they_look() -> None:
@@ -218,30 +193,6 @@ def test_a_graph_is_served_without_a_run() -> None:
         assert [row["tail"] for row in best["predictions"]] == [row.tail for row in in_python]
 
 
-def test_any_number_of_references_is_read() -> None:
-    linker = Linker.shipped(trail().benchmark)
-    entities = [linker.graph.entities[number] for number in range(60)]
-    pairs = list(itertools.islice(itertools.permutations(entities, 2), 3_000))
-    with asking(linker) as client:
-        answer = rows_of(client.post("/predict", json={"references": pairs, "heads": ["bird", "fish"], "k": 3}))
-        in_python = linker.predict(pairs, ["bird", "fish"], 3)
-        assert [(row["head"], row["tail"]) for row in answer] == [(row.head, row.tail) for row in in_python]
-        named = {"references": [["bird", "cell"]], "relation": "affects", "heads": ["virus"], "k": 3}
-        in_python = linker.predict([("bird", "cell")], ["virus"], 3, relation="affects")
-        rows = rows_of(client.post("/predict", json=named))
-        assert [row["score"] for row in rows] == pytest.approx([row.score for row in in_python], abs=1e-4)
-        pair = {"head": "virus", "tail": rows[0]["tail"]}
-        reasons = client.post("/explain", json={"relation": "affects", **pair}).json()
-        schema.ExplainAnswer(**reasons)
-        assert len(linker.references_of("affects")) > len(reasons["references"]) == 32
-
-
-def test_a_linker_without_calibration_has_no_trust() -> None:
-    with asking(small()) as client:
-        answer = client.post("/predict", json={"references": [["ann", "oslo"]], "heads": ["bob"]}).json()
-    assert answer["trust"] is None and {row["probability"] for row in answer["predictions"]} == {None}
-
-
 def test_every_endpoint_is_in_the_schema() -> None:
     with asking(small()) as client:
         openapi = client.get("/openapi.json").json()
@@ -279,20 +230,6 @@ def test_many_heads_are_ranked_some_at_a_time_those_without_a_tail_first() -> No
         assert {*heads[0]} == {"bob", "cy"} and heads[3] == []  # of the kind of the reference's head, without a tail
         persons = [ranked(heads_of_type="open", first=first, count=1).json() for first in range(4)]
         assert [part["predictions"][0]["head"] if part["heads"] else "" for part in persons] == ["bob", "cy", "ann", ""]
-
-
-def test_open_heads_are_those_of_complete() -> None:
-    graph = graph_of("ann lives oslo", "ann knows bob", "dan knows bob", "eve lives rome", "eve likes dan")
-    linker = Linker(benchmark_of(graph), Known())
-    asked = {"heads_of_type": "open", "k": 50}
-    with asking(linker) as client:
-        for query in ({"relation": "lives"}, {"references": [["ann", "oslo"]]}):
-            answer = client.post("/predict", json={**query, **asked}).json()
-            references = linker.find_references(query.get("references"), query.get("relation"))
-            heads = [graph.entities[head] for head in plausible_heads(graph, references).tolist()]
-            assert answer["heads_in_all"] == len(heads) and {row["head"] for row in answer["predictions"]} <= set(heads)
-            everybody = client.post("/predict", json={**query, **asked, "heads_of_type": "all"}).json()
-            assert everybody["heads_in_all"] == len(graph.entities)
 
 
 def test_hints_distinguish_entities_of_one_name() -> None:

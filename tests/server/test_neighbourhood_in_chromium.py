@@ -31,10 +31,6 @@ PLACE = """const canvas = document.querySelector('.canvas'), box = canvas.getBou
     return [box.left + x, box.top + y]"""
 
 
-HEIGHTS = """return document.querySelector('.canvas')._cyreg.cy.nodes().filter(
-    node => node.position('x') === arguments[0]).map(node => node.position('y'))"""
-
-
 class Walked(Known):
     """Explains every pair by a path over entity 1."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import http.client
-import itertools
 import json
 import re
 import subprocess
@@ -16,18 +15,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from tests.linker.linkers import umls
-from tests.server.servers import PAIRS, asking, namesakes, small
+from tests.server.servers import PAIRS, asking, small
 
 from fewlink.core.errors import InputError
 from fewlink.curation.exports import COLUMNS, FORMATS
 from fewlink.curation.store import ProjectFile
 from fewlink.graph.source import GraphSource
 from fewlink.linker import Linker
-from fewlink.linker.probability import adjustment
 from fewlink.linker.query import Query
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
@@ -100,26 +97,6 @@ def test_decisions_are_kept_by_id_with_conflicts_and_names(client: TestClient, t
     listed = client.get(f"/projects/{number}/decisions?kind=accepted").json()["decisions"]
     assert [row["who"] for row in listed] == ["ann"]
     assert [event["kind"] for event in client.get(f"/projects/{number}/log").json()["log"]][-1] == "undo"
-
-
-def test_decisions_and_suggestions_say_which_names_other_entities_have(tmp_path: Path) -> None:
-    app = make_app(namesakes(), project=tmp_path / "decisions")
-    with TestClient(app, base_url="http://127.0.0.1") as client:
-        number = client.post("/projects", json={"name": "lives"}).json()["number"]
-        body = {"relation": "lives", "heads": ["bob_1", "cy"]}
-        suggested = client.post(f"/projects/{number}/next", json=body).json()["suggestions"]
-        assert len(suggested) == 4
-        for one in suggested:
-            assert one["head_name_shared"] == (one["head"] == "bob_1")
-            assert one["tail_name_shared"] == (one["tail"] == "paris_1")
-        answer = decide(client, number, "ann", ("accepted", "bob_1", "oslo"), ("accepted", "cy", "paris_1"))
-        for rows in (answer["decisions"], client.get(f"/projects/{number}/log").json()["log"]):
-            shared = [(row["head_name_shared"], row["tail_name_shared"]) for row in rows]
-            assert shared == [(True, False), (False, True)]
-        tails = answer["project"]["progress"]["tails"]
-        assert {one["tail"]: one["tail_name_shared"] for one in tails} == {"oslo": False, "paris_1": True}
-        undone = client.post(f"/projects/{number}/undo", json={"who": "ann"}).json()["undone"]
-        assert (undone["head_name_shared"], undone["tail_name_shared"]) == (False, True)
 
 
 def test_several_decisions_are_undone_at_once_or_not_at_all(client: TestClient) -> None:
@@ -293,15 +270,6 @@ def test_a_server_that_stops_leaves_one_file(linker: Linker, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["umls.decisions"]
 
 
-def test_rejected_pairs_of_a_prediction(client: TestClient) -> None:
-    body = {"references": PAIRS, "heads": ["alga"], "k": 50, "rejected": [["alga", "plant"]]}
-    answer = client.post("/predict", json=body).json()
-    assert "plant" not in [row["tail"] for row in answer["predictions"]]
-    assert any("rejected" in note for note in answer["notes"])
-    unknown = client.post("/predict", json={**body, "rejected": [["alga", "plants"]]})
-    assert (unknown.status_code, unknown.json()["error"]["field"]) == (404, "rejected.0.1")
-
-
 @pytest.mark.slow
 def test_a_killed_server_loses_nothing_of_two_curators(tmp_path: Path) -> None:
     path = tmp_path / "umls.decisions"
@@ -392,60 +360,6 @@ def test_decisions_adjust_probabilities_from_the_base_probabilities(client: Test
     assert client.post("/predict", json={**query, "project": 99}).status_code == 404
 
 
-def test_heads_that_have_a_tail_are_adjusted_apart(client: TestClient) -> None:
-    number = made(client)
-    query = {"references": MAKES, "heads": ["pathologic_function", "tissue"], "k": 4, "project": number}
-    first = client.post("/predict", json=query).json()["predictions"][0]
-    decision = {"head": first["head"], "tail": first["tail"], "decision": "accepted"}
-    body = {"decisions": [{**decision, "probability": first["base_probability"]}]}
-    assert client.post(f"/projects/{number}/decisions", json=body).status_code == 200
-    adjusted = adjustment([(first["base_probability"], True, False)])
-    assert adjusted is not None and first["head"] == "pathologic_function"
-    for row in client.post("/predict", json=query).json()["predictions"]:
-        answered = np.array([row["head"] == "pathologic_function"])
-        expected = adjusted(np.array([row["base_probability"]]), answered)[0]
-        assert row["probability"] == pytest.approx(expected), row
-
-
-def test_a_project_of_accepted_pairs_only_has_next_pairs(client: TestClient) -> None:
-    number = client.post("/projects", json={"name": "new", "references": []}).json()["number"]
-    refused = client.post(f"/projects/{number}/next", json={"heads": ["alga"]})
-    assert refused.status_code == 422
-    decide(client, number, "ann", *(("accepted", *pair) for pair in PAIRS))  # fewer than REFERENCE_STEP
-    answer = client.post(f"/projects/{number}/next", json={"heads": ["alga"]}).json()
-    assert answer["read"] == PAIRS and answer["suggestions"]
-
-
-def test_a_project_on_a_relation_of_the_graph_has_next_pairs(client: TestClient, linker: Linker) -> None:
-    number = client.post("/projects", json={"name": "new", "references": []}).json()["number"]
-    body = {"heads": ["alga", "virus"], "relation": "affects"}
-    answer = client.post(f"/projects/{number}/next", json=body).json()
-    known = linker.references_of("affects")
-    assert (answer["references"], answer["read"]) == (len(known), [])
-    assert answer["suggestions"] and not {(row["head"], row["tail"]) for row in answer["suggestions"]} & set(known)
-
-
-def test_every_accepted_pair_is_a_reference(client: TestClient, linker: Linker) -> None:
-    number = started(client)
-    entities = [linker.graph.entities[place] for place in range(40)]
-    pairs = list(itertools.islice(itertools.permutations(entities, 2), 203))
-    decide(client, number, "ann", *(("accepted", *pair) for pair in pairs))
-    answer = client.post(f"/projects/{number}/next", json={"heads": ["virus"]}).json()
-    assert answer["references"] == 202 and answer["read"] == [*PAIRS, *map(list, pairs[:200])]
-
-
-def test_decided_tails_make_room_for_further_ones(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.projects.SUGGESTED_TAILS", 3)
-    number = started(client)
-    body = {"heads": ["alga"], "k": 20}
-    seen: set[str] = set()
-    for _ in range(3):
-        tails = {row["tail"] for row in client.post(f"/projects/{number}/next", json=body).json()["suggestions"]}
-        assert len(tails) == 3 and not tails & seen
-        decide(client, number, "ann", *(("rejected", "alga", tail) for tail in sorted(tails)))
-        seen |= tails
-
-
 def test_the_next_pairs_have_probabilities_too(client: TestClient) -> None:
     number = made(client)
     body = {"heads": ["pathologic_function", "tissue"], "k": 8}
@@ -468,13 +382,6 @@ def test_a_probability_outside_0_and_1_is_refused(client: TestClient, chance: ob
     number = started(client)
     decision = {"head": "alga", "tail": "cell", "decision": "accepted", "probability": chance}
     assert client.post(f"/projects/{number}/decisions", json={"decisions": [decision]}).status_code == 422
-
-
-def test_next_pairs_without_evidence_have_no_probability(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Linker, "probabilities", lambda self, query, pairs, trust: (np.zeros(len(pairs)),) * 2)
-    body = {"heads": ["tissue"], "k": 3}
-    rows = client.post(f"/projects/{made(client)}/next", json=body).json()["suggestions"]
-    assert len(rows) == 3 and {(row["probability"], row["base_probability"]) for row in rows} == {(None, None)}
 
 
 def test_constraints_hold_for_the_next_pairs(client: TestClient) -> None:

@@ -190,11 +190,11 @@ def export(page: Page, user: Mouse) -> list[dict[str, str]]:
     user.press("#export-open")
     page.wait_for_selector("#export[open]")
     page.wait_for_selector("#export-format option", state="attached")
-    assert page.input_value("#export-format") == "tsv"
+    assert page.input_value("#export-format") == "csv"
     with page.expect_download() as download:
         user.press("#export-form .primary")
-    with download.value.path().open() as file:
-        return list(csv.DictReader(file, delimiter="\t"))
+    with download.value.path().open(encoding="utf-8-sig") as file:
+        return list(csv.DictReader(file))
 
 
 def ask_heads(page: Page, user: Mouse) -> None:

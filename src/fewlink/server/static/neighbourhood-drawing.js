@@ -7,11 +7,9 @@ const WIDE = { column: 230, label: 165, sides: 2 };
 const NARROW = { column: 135, label: 125, sides: 1 };
 const NARROW_WIDTH = 620; // pixels
 const ROW = 30;
-const GAP = 12; // between relations
 const UNDER = 22; // below a node whose label is under it
 const CENTER_LABEL = 1.4; // times the width of the other labels
 const EDGE_LETTERS = 22;
-const LETTER = 7; // pixels, of a node's label
 const MARGIN = 18;
 const ZOOMS = { least: 0.3, readable: 0.6, most: 3 };
 
@@ -232,7 +230,6 @@ export class Drawing {
           "text-rotation": "autorotate",
         },
       },
-      { selector: "edge.beside", style: { "target-label": "", label: "data(label)" } },
       { selector: "edge.loop", style: { "curve-style": "bezier" } },
       {
         selector: "edge.path",
@@ -290,8 +287,7 @@ export class Drawing {
   }
 }
 
-// The tree in which each node hangs from the one that reaches it first: {children, parents, joined}. Children of the
-// centre that edges join are beside each other; `joined` has the first of them for each.
+// The tree in which each node hangs from the one that reaches it first: {children, parents}.
 function treeOf({ center, nodes, edges, more }) {
   const neighbours = new Map([...nodes.keys()].map((id) => [id, []]));
   for (const { from, to } of edges) {
@@ -311,14 +307,6 @@ function treeOf({ center, nodes, edges, more }) {
       waiting.push(other);
     }
   }
-  const joined = new Map();
-  const join = (id, first) => {
-    if (parents.get(id) !== center || joined.has(id)) return;
-    joined.set(id, first);
-    for (const other of neighbours.get(id)) join(other, first);
-  };
-  for (const id of children.get(center)) join(id, id);
-  children.set(center, [...joined.keys()]);
   // a node for more neighbours follows the last one of its relation
   more.forEach(({ group }, i) => {
     const own = children.get(center);
@@ -328,23 +316,17 @@ function treeOf({ center, nodes, edges, more }) {
     children.set(id, []);
     parents.set(id, center);
   });
-  return { children, parents, joined };
+  return { children, parents };
 }
 
 const moreId = (i) => `\nmore ${i}`;
 
+const isBranch = ({ from, to }, parents) => parents.get(to) === from || parents.get(from) === to;
+
 // Places {x, y, side} by id: children in rows beside their parent, to both sides of the centre, or to one. The label of
 // a node is beside it at the side away from the centre, or below it if lines go on there: side 0.
-function arrange({ children, parents, joined }, { center, edges, more }, { column, sides: count }) {
-  const labels = new Map();
-  for (const { from, to, steps } of edges) {
-    if (from === center) labels.set(to, labelOf(steps));
-    if (to === center) labels.set(from, labelOf(turned(steps)));
-  }
-  more.forEach(({ step }, i) => labels.set(moreId(i), step ? labelOf([step]) : ""));
-  const across = edges.filter(
-    ({ from, to }) => parents.get(from) !== to && parents.get(to) !== from,
-  );
+function arrange({ children, parents }, { center, edges }, { column, sides: count }) {
+  const across = edges.filter((edge) => !isBranch(edge, parents));
   const goesOn = (id) =>
     children.get(id).length > 0 || across.some(({ from, to }) => from === id || to === id);
   const heights = new Map();
@@ -359,14 +341,16 @@ function arrange({ children, parents, joined }, { center, edges, more }, { colum
   const sides = [[], []];
   let filled = 0;
   for (const id of all) {
-    const first = count === 1 || filled < total / 2 || sides[0].includes(joined.get(id));
-    sides[first ? 0 : 1].push(id);
+    sides[count === 1 || filled < total / 2 ? 0 : 1].push(id);
     filled += heights.get(id);
   }
   const places = new Map();
   const put = (id, depth, side, top) => {
-    const y = top + heights.get(id) / 2;
-    places.set(id, { x: side * depth * column, y, side: goesOn(id) ? 0 : side });
+    places.set(id, {
+      x: side * depth * column,
+      y: top + heights.get(id) / 2,
+      side: goesOn(id) ? 0 : side,
+    });
     let at = top;
     for (const child of children.get(id)) {
       put(child, depth + 1, side, at);
@@ -374,43 +358,15 @@ function arrange({ children, parents, joined }, { center, edges, more }, { colum
     }
   };
   sides.forEach((ids, i) => {
-    let top = 0;
-    let last = null;
+    let top = -ids.reduce((sum, id) => sum + heights.get(id), 0) / 2;
     for (const id of ids) {
-      if (last !== null && labels.get(id) !== last) top += GAP;
       put(id, 1, i ? -1 : 1, top);
       top += heights.get(id);
-      last = labels.get(id);
     }
-    const middle = top / 2;
-    const shift = (id) => {
-      places.get(id).y -= middle;
-      children.get(id).forEach(shift);
-    };
-    ids.forEach(shift);
   });
   const top = Math.min(0, ...[...places.values()].map(({ y }) => y));
   places.set(center, { x: 0, y: count === 1 ? top : 0, side: 0 });
-  centerShared(across, parents, places);
   return places;
-}
-
-// Moves a node that several nodes of the column before lead to halfway between them, or to the next free row.
-function centerShared(across, parents, places) {
-  const taken = (x, y) =>
-    [...places.values()].some((one) => one.x === x && Math.abs(one.y - y) < ROW);
-  for (const [id, place] of [...places]) {
-    const leads = across.flatMap(({ from, to }) => ({ [from]: [to], [to]: [from] })[id] ?? []);
-    const before = [parents.get(id), ...leads].map((other) => places.get(other));
-    if (!leads.length || before.some((other) => !other || Math.abs(other.x) >= Math.abs(place.x))) {
-      continue;
-    }
-    const heights = before.map(({ y }) => y);
-    let y = (Math.min(...heights) + Math.max(...heights)) / 2;
-    places.delete(id);
-    while (taken(place.x, y)) y += ROW;
-    places.set(id, { x: place.x, y, side: Math.sign(place.x) });
-  }
 }
 
 const turned = (steps) => steps.map((step) => ({ ...step, inverse: !step.inverse }));
@@ -430,31 +386,18 @@ function elementsOf({ center, nodes, edges, more }, { parents }, places) {
     const data = { id, label: text, more: i, side: places.get(id).side, shape: "", colour: 0 };
     drawn.push({ group: "nodes", data, position: { ...places.get(id) }, classes: ["more"] });
   });
-  const isBranch = ({ from, to }) => parents.get(to) === from || parents.get(from) === to;
-  const isBeside = ({ from, to }) => from !== to && places.get(from)?.x === places.get(to)?.x;
-  const farEnd = ({ from, to }) =>
-    Math.abs(places.get(from)?.x) > Math.abs(places.get(to)?.x) ? from : to;
-  const across = edges.filter((edge) => !isBranch(edge) && !isBeside(edge));
-  const shared = new Set(across.map(farEnd)); // reached by several lines
   const lines = edges
     .filter(({ from, to }) => places.has(from) && places.has(to))
     .map((edge) => {
       const { from, to, steps, kind } = edge;
       if (from === to) return line(from, to, steps, [kind, "loop"]);
-      if (isBeside(edge)) return line(from, to, steps, [kind, "beside"]);
-      if (shared.has(farEnd(edge))) return line(from, to, steps, [kind, "across"]);
+      if (!isBranch(edge, parents)) return line(from, to, steps, [kind, "across"]);
       return parents.get(from) === to
         ? line(to, from, turned(steps), [kind])
         : line(from, to, steps, [kind]);
     });
   more.forEach(({ step }, i) => lines.push(line(center, moreId(i), step ? [step] : [], ["open"])));
   return [...drawn, ...lines];
-
-  // Half the width of the longer name below two nodes, and a margin.
-  function besideLabels(...ids) {
-    const letters = Math.max(...ids.map((id) => nodes.get(id)?.name.length ?? 0));
-    return 16 + LETTER * Math.min(letters, EDGE_LETTERS) * 0.5;
-  }
 
   function line(source, target, steps, classes) {
     const label = shortened(labelOf(steps), EDGE_LETTERS);
@@ -465,28 +408,22 @@ function elementsOf({ center, nodes, edges, more }, { parents }, places) {
       offset: 16 + 3 * label.length,
       forward: steps.some(({ inverse }) => !inverse),
       backward: steps.some(({ inverse }) => inverse),
-      ...curve(places.get(source), places.get(target), besideLabels(source, target)),
+      ...curve(places.get(source), places.get(target)),
     };
     return { group: "edges", data, classes: classes.filter(Boolean) };
   }
 }
 
-// Two control points that make a curve leave its source and reach its target horizontally. Within a column, it goes
-// around the nodes between them, at the side away from the centre; `room` is the width of their labels there.
-function curve(from, to, room) {
+// Two control points that make a curve leave its source and reach its target horizontally.
+function curve(from, to) {
   const [x, y] = [to.x - from.x, to.y - from.y];
-  const around = Math.sign(from.x) * (room + 0.8 * Math.max(0, Math.abs(y) - ROW - UNDER));
   const length = Math.hypot(x, y) || 1;
-  const weightOf = ([u, v]) => (u * x + v * y) / length ** 2;
-  const distanceOf = ([u, v]) => (v * x - u * y) / length;
-  const points = x
-    ? [
-        [x * 0.3, 0],
-        [x * 0.55, y],
-      ]
-    : [
-        [around, y * 0.15],
-        [around, y * 0.85],
-      ];
-  return { weights: points.map(weightOf), distances: points.map(distanceOf) };
+  const points = [
+    [x * 0.3, 0],
+    [x * 0.55, y],
+  ];
+  return {
+    weights: points.map(([u, v]) => (u * x + v * y) / length ** 2),
+    distances: points.map(([u, v]) => (v * x - u * y) / length),
+  };
 }
