@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fewlink.core.threads import SharedCores, distinct, parallel_map, prefetch, prefetch_indexed
+from fewlink.core.threads import distinct, parallel_map, prefetch, prefetch_indexed
 
 
 def test_prefetched_items_come_in_order() -> None:
@@ -43,25 +43,6 @@ def test_later_threads_have_the_earlier_number_of_torch_threads(two_threads: Non
     parallel_map(abs, [-1, -2])
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(torch.get_num_threads).result() == 2
-
-
-def test_a_thread_that_begins_while_another_computes_has_one_torch_thread(two_threads: None) -> None:
-    cores, begun, done = SharedCores(), threading.Event(), threading.Event()
-
-    def second() -> tuple[int, int]:
-        begun.wait(60)
-        with cores.use():
-            during = torch.get_num_threads()
-        done.set()
-        return during, torch.get_num_threads()
-
-    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(2,)) as pool:
-        found = pool.submit(second)
-        with cores.use():
-            begun.set()
-            assert done.wait(60) and torch.get_num_threads() == 2
-        assert found.result() == (1, 2)
-        assert pool.submit(second).result() == (2, 2), "alone again"
 
 
 def test_an_error_in_a_parallel_map_is_raised(two_threads: None) -> None:

@@ -1,4 +1,4 @@
-"""Threads: prefetching, a parallel map, sorting without blocking, shared cores, and the number of torch's threads."""
+"""Threads: prefetching, a parallel map, sorting without blocking, and the number of torch's threads."""
 
 from __future__ import annotations
 
@@ -56,27 +56,6 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-class SharedCores:
-    """The cores that several threads compute on: one that begins while another computes has a single torch thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._computing = 0
-
-    @contextlib.contextmanager
-    def use(self) -> Iterator[None]:
-        """Compute inside the block."""
-        with self._lock:
-            self._computing += 1
-            alone = self._computing == 1
-        try:
-            with contextlib.nullcontext() if alone else torch_threads(1):
-                yield
-        finally:
-            with self._lock:
-                self._computing -= 1
 
 
 def parallel_map(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
