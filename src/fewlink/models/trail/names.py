@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fewlink.graph import Graph
+from fewlink.graph.name_index import lines_of, readable
 from fewlink.models.trail.built_in import built_in_file
 from fewlink.propagation.product import widened
 
@@ -85,12 +86,13 @@ def _entity_names(graph: Graph) -> EntityNames | None:
     count = len(graph.entities)
     if count > MOST_NAMES:
         return None
+    names = readable(lines_of(graph.labels or graph.entities, 0, count)).split("\n")
     sample = range(0, count, max(1, count // SAMPLE))
-    with_kind = sum(":" in graph.name(entity) for entity in sample) >= KIND * len(sample)
+    with_kind = sum(":" in names[entity] for entity in sample) >= KIND * len(sample)
     numbered = sum(graph.entities[entity].startswith("concept:") for entity in sample) >= KIND * len(sample)
 
     def name(entity: int) -> str:
-        text = graph.name(entity)
+        text = names[entity]
         text = text.rpartition(":")[2] if with_kind else text
         return _NUMBERED.sub("", text) if numbered else text
 
