@@ -21,11 +21,6 @@ from fewlink.training import open_run
 from fewlink.training.trainer import train_run
 
 
-def test_small_needs_are_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    memory.ensure("a little", {"all of it": 10.0})
-    assert capsys.readouterr().err == ""
-
-
 def test_large_needs_are_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 9_000_000_000)
     memory.ensure("training", {"vectors": 1.5e9, "neighbours": 1e9})
@@ -40,26 +35,6 @@ def test_insufficient_memory_is_an_error_that_names_the_purposes(monkeypatch: py
     message = str(error.value)
     assert all(token in message for token in ("training", "3.0 GB", "0.2 GB", "use a smaller dim"))
     assert "2.0 GB for neighbours, 1.0 GB for vectors, 30 MB for edges" in message
-
-
-def test_unknown_free_memory_raises_no_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(memory, "free_bytes", lambda device: None)
-    memory.ensure("training", {"vectors": 1e15})
-    assert "1000000.0 GB" in capsys.readouterr().err
-
-
-def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "CGROUP", tmp_path)
-    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
-    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
-    assert memory.free_bytes() == 8000 * 1024
-    for name, text in (("memory.max", "5000000"), ("memory.current", "3000000"), ("memory.stat", "inactive_file 500")):
-        (tmp_path / name).write_text(text)
-    assert memory.free_bytes() == 2_000_500
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory.free_bytes() == 8000 * 1024
 
 
 def test_pretraining_raises_before_it_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,11 +64,6 @@ def test_a_gpu_needs_memory_for_the_tables_and_the_host_as_without_it() -> None:
     assert on_host == EmbeddingSettings(dim=50, negatives=1024, batch_size=4096).needs(10**6, 10, 10**6)
     assert on_gpu["vectors"] == on_host["vectors"] and on_gpu["triples"] == 20 * 10**6 < on_host["triples"]
     assert on_gpu["a step"] == 3 * 4 * 4096 * 1024 + 8 * 4 * 4096 * 2 * 50
-
-
-def test_keeping_freed_memory_changes_no_result() -> None:
-    memory.keep_freed()
-    assert bytes(1 << 26)[-1] == 0
 
 
 def test_training_and_opening_raise_if_memory_is_insufficient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
