@@ -66,7 +66,8 @@ def locked(path: Path, busy: str = "") -> Iterator[None]:
     """Exclude other writers of a file or folder; the lock file lies beside it.
 
     While another process holds the lock, wait and, after a second, print a line; or raise the message `busy` at once.
-    The lock ends with the process, however it ends. A thread that holds the lock may take it again.
+    The lock ends with the process, however it ends; what its writer has left is then removed. A thread that holds the
+    lock may take it again.
     """
     from filelock import FileLock, Timeout
 
@@ -85,6 +86,8 @@ def locked(path: Path, busy: str = "") -> Iterator[None]:
             print(f"waiting for another process to finish writing {path}", file=sys.stderr, flush=True)
             lock.acquire()
     try:
+        if lock.lock_counter == 1:
+            _recover(path)
         yield
     finally:
         if lock.lock_counter == 1:
@@ -100,7 +103,6 @@ def replaced_file(path: Path) -> Iterator[Path]:
     with writing(path), locked(path):
         folder = beside(path, "new")
         draft = folder / "draft"  # in a folder, which also holds what SQLite writes beside it
-        remove(folder)
         folder.mkdir()
         try:
             yield draft
@@ -201,7 +203,6 @@ def new_folder(path: Path, format: str, facts: dict[str, Any]) -> Iterator[Path]
     if Path.cwd().is_relative_to(path):
         raise FewlinkError(f"{path} is or contains the working folder and would be replaced: choose another folder")
     with writing(path), locked(path):
-        _recover(path)
         if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or is_folder_of(path, format))):
             raise FewlinkError(f"{path} exists and is not a {format} folder: remove it or choose another folder")
         draft = beside(path, "new")
