@@ -17,7 +17,7 @@ from fewlink.core.errors import FewlinkError, InputError, read_file
 from fewlink.core.files import locked, with_sha256, without_sha256, write_bytes
 from fewlink.core.memory import command_line, hardware
 from fewlink.core.recipes import PER_RUN_SETTINGS
-from fewlink.evaluation.ranks import QueryRanks, write_ranks
+from fewlink.evaluation.ranks import QueryRanks, ranks_file, write_ranks
 
 if TYPE_CHECKING:
     from fewlink.evaluation.evaluator import Evaluation
@@ -184,7 +184,7 @@ class RecordStore:
         """
         self.__dict__.pop("places", None)
         path = self.path_of(result)
-        with locked(path):
+        with locked(path), locked(ranks_file(path)):
             stored = read_lines(type(result), path) if path.exists() else []
             results = {each.key: each for each in stored}
             before = results.get(result.key)
