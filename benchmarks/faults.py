@@ -338,17 +338,19 @@ def forked(folder: Path, work: Callable[[], Any]) -> tuple[int, str]:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """All files and folders below a folder, with a hash of each file's content."""
+    """All files and folders below a folder, with a hash of each file's content.
+
+    Lock files are left out: they are empty, and one may stay until the next writer.
+    """
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for path in sorted(folder.rglob("*"))
+        if not (path.name.startswith(".") and path.suffix == ".lock")
     }
 
 
 def hidden(names: Iterable[str]) -> list[str]:
-    """Hidden files and folders, but for lock files, which are empty and stay until the next writer."""
-    found = [name for name in names if any(part.startswith(".") for part in Path(name).parts)]
-    return [name for name in found if not name.endswith(".lock")]
+    return [name for name in names if any(part.startswith(".") for part in Path(name).parts)]
 
 
 def check(

@@ -50,22 +50,6 @@ def test_pretraining_on_a_missing_gpu_is_a_clear_error() -> None:
         train_vectors(data.triples, 135, len(data.relations), EmbeddingSettings(epochs=1, device="cuda:97"))
 
 
-def test_the_memory_of_an_epoch_follows_from_the_sizes() -> None:
-    settings = EmbeddingSettings(dim=50, held_out=0.0)
-    small, large = (sum(settings.needs(entities, 10, 1000).values()) for entities in (10**6, 2 * 10**6))
-    assert large - small == 10**6 * 50 * 4 * 2
-    stopping = sum(settings.replace(held_out=0.01).needs(10**6, 10, 1000).values())
-    assert stopping - small == pytest.approx(10**6 * 50 * 4, rel=0.01)
-
-
-def test_a_gpu_needs_memory_for_the_tables_and_the_host_as_without_it() -> None:
-    settings = EmbeddingSettings(dim=50, negatives=1024, batch_size=4096, device="cuda")
-    on_host, on_gpu = (settings.needs(10**6, 10, 10**6, device=device) for device in ("cpu", "cuda"))
-    assert on_host == EmbeddingSettings(dim=50, negatives=1024, batch_size=4096).needs(10**6, 10, 10**6)
-    assert on_gpu["vectors"] == on_host["vectors"] and on_gpu["triples"] == 20 * 10**6 < on_host["triples"]
-    assert on_gpu["a step"] == 3 * 4 * 4096 * 1024 + 8 * 4 * 4096 * 2 * 50
-
-
 def test_training_and_opening_raise_if_memory_is_insufficient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     umls, settings = open_benchmark("umls"), FewShotSettings(model="fsrl", steps=1, evaluate_every=1)
     vectors = pretrain(umls, EmbeddingSettings(dim=8, epochs=1), out=tmp_path / "vectors")

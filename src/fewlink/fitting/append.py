@@ -12,7 +12,7 @@ from fewlink.graph import CompileReport
 from fewlink.graph.source import GraphSource
 from fewlink.linker import saving
 from fewlink.models.checkpoints import load_best
-from fewlink.models.folder import locked_run
+from fewlink.models.folder import DEPLOYED, locked_run
 from fewlink.models.run import Deployed, RunConfig, is_run, vectors_of
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.append import AppendReport, append_triples
@@ -51,7 +51,7 @@ def append(
     source = GraphSource.of(files, types=types, names=names, columns=columns, on_error=on_error, literals=literals)
     if is_run(place):
         saving.check_not_saved(place)
-        with locked_run(place):
+        with locked_run(place), locked(place / DEPLOYED):
             family = RunConfig.read(place).family
             deployed = Deployed.open(place)
             if deployed is None:
