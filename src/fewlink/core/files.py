@@ -251,7 +251,7 @@ def read_folder(path: Path, format: str, load: Callable[[Path, dict[str, Any]], 
         place = place_of(path)
         return load(place, _checked(place, format))
 
-    return while_unchanged(path, lambda: identity(place_of(path) / MANIFEST), load_checked)
+    return while_unchanged(path, lambda: version_of(path), load_checked)
 
 
 def open_folder(path: Path, format: str) -> dict[str, Any]:
@@ -281,6 +281,12 @@ def while_unchanged(path: Path, version: Callable[[], Any], load: Callable[[], T
         if time.monotonic() > end:
             raise InputError(path, f"was replaced repeatedly for {MAX_READ_SECONDS:.0f} s: try again later")
         time.sleep(RETRY_SECONDS)
+
+
+def version_of(folder: Path) -> Any:
+    """What changes when a folder is replaced: where it is read, and its manifest there."""
+    place = place_of(folder)
+    return place, identity(place / MANIFEST)
 
 
 def identity(file: Path) -> tuple[int, int, int, int] | None:

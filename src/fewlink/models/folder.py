@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from fewlink.core.errors import InputError
 from fewlink.core.files import (
-    MANIFEST,
     exists,
     identity,
     locked,
     place_of,
     read_json,
+    version_of,
     while_unchanged,
     with_sha256,
     without_sha256,
@@ -113,7 +113,7 @@ def read_consistently(run: Path, load: Callable[[], T]) -> T:
 
 def _version(run: Path) -> list[Any]:
     """A value that changes with the configuration and the best weights."""
-    version: list[Any] = [identity(run / CONFIG), identity(place_of(run / BEST) / MANIFEST)]
+    version: list[Any] = [identity(run / CONFIG), version_of(run / BEST)]
     with contextlib.suppress(InputError, AttributeError):
         version.append(read_json(place_of(run / LAST) / STATE).get("best_step"))
     return version
