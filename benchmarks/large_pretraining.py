@@ -18,7 +18,7 @@ import torch
 
 from fewlink.core.memory import hardware
 from fewlink.models.embeddings import EmbeddingSettings
-from fewlink.models.embeddings.batches import Batch
+from fewlink.models.embeddings.batches import EmbeddingBatch
 from fewlink.models.embeddings.losses import softmax
 from fewlink.models.embeddings.trainer import EmbeddingTrainer
 from fewlink.tasks import open_benchmark
@@ -38,7 +38,7 @@ def speed(trainer: EmbeddingTrainer, seconds: float) -> float:
     return done / (time.perf_counter() - start)
 
 
-def limit(trainer: EmbeddingTrainer, batch: Batch, copied: float) -> float:
+def limit(trainer: EmbeddingTrainer, batch: EmbeddingBatch, copied: float) -> float:
     """Triples per second if a step were only its three products, at their measured speed, and the fewest bytes.
 
     The bytes: scores are read and written by a softmax between the products; each gathered row is read and written, and
@@ -71,7 +71,7 @@ def kernels(trainer: EmbeddingTrainer) -> dict[str, float]:
     return gpu_kernels(replay, AT_ONCE)
 
 
-def phases(trainer: EmbeddingTrainer, batch: Batch) -> list[dict[str, Any]]:
+def phases(trainer: EmbeddingTrainer, batch: EmbeddingBatch) -> list[dict[str, Any]]:
     """The phases of a step that only move memory: bytes per second, and the share of the rate of a copy."""
     table = trainer.tables.vectors["entities"]
     row = table.shape[1] * table.element_size()

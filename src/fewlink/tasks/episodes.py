@@ -276,7 +276,7 @@ class EpisodeBatch(NamedTuple):
     pairs: Tensor
 
 
-class Layout:
+class EpisodeLayout:
     """The positions of an episode's entities. They are the same in every step, so that a step needs only the ids.
 
     An episode has its references, its queries, and the false tails of the queries.

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewlink.models.embeddings import EmbeddingSettings
-from fewlink.models.embeddings.batches import Batch, Batches, batches_of
+from fewlink.models.embeddings.batches import Batches, EmbeddingBatch, batches_of
 from fewlink.models.embeddings.losses import EXCLUDED
 from fewlink.models.embeddings.trainer import EmbeddingTrainer
 
 TRIPLES = torch.tensor([[0, 0, 1], [2, 1, 3], [4, 0, 5], [1, 1, 1]])
 
 
-def examples(batch: Batch) -> list[tuple[int, int, int]]:
+def examples(batch: EmbeddingBatch) -> list[tuple[int, int, int]]:
     size = len(batch)
     relations = batch.relations.repeat_interleave(batch.counts)
     return list(

@@ -90,7 +90,7 @@ REFERENCES: dict[type[nn.Module], tuple[Callable[..., nn.Module], Mapping[str, s
     encoders.ProjectedMean: (variants.ProjectedMeanEncoder, {"W": "projection"}),
     encoders.ReleasedNeighbours: (variants.ReleasedEncoder, {"W": "projection", "u": "u"}),
     encoders.OwnAndNeighbours: (variants.OwnAndNeighboursEncoder, {**ATTENTION, "V": "own"}),
-    matchers.FeedForward: (variants.FeedForward, {"W_1": "inner", "W_2": "outer", "a": "a", "b": "b"}),
+    matchers.FeedForward: (variants.FeedForwardBlock, {"W_1": "inner", "W_2": "outer", "a": "a", "b": "b"}),
     aggregators.RecurrentAutoencoder: (
         reference.RecurrentAutoencoderAggregator,
         {**ENCODER, **DECODER, **WEIGHED},
@@ -102,7 +102,7 @@ REFERENCES: dict[type[nn.Module], tuple[Callable[..., nn.Module], Mapping[str, s
     aggregators.ReleasedReferences: (variants.ReleasedAggregator, {**ENCODER, "rnn_decoder": "decoder"}),
     matchers.RecurrentMatching: (reference.MatchingProcessor, {}),
     matchers.ZeroStartMatching: (variants.ReleasedMatcher, {}),
-    matchers.InnerProduct: (variants.InnerProduct, {}),
+    matchers.InnerProduct: (variants.InnerProductMatcher, {}),
 }
 
 

@@ -14,7 +14,7 @@ from fewlink.models.embeddings.losses import EXCLUDED
 from fewlink.models.embeddings.settings import EmbeddingSettings
 
 
-class Answers(NamedTuple):
+class TrueTails(NamedTuple):
     """The tails of B examples: the number of each example (B,), all tails (A,), and the example of each tail (A,)."""
 
     counts: Tensor
@@ -23,7 +23,7 @@ class Answers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Batch:
+class EmbeddingBatch:
     """B examples sorted by relation, and the entities and relations whose rows they touch.
 
     entities    (M,)    rows to gather: B heads, B tails, then the negatives (none in one-vs-all);
@@ -51,7 +51,7 @@ class Batch:
     penalty: Tensor
     size: int
     filled: tuple[Tensor, Tensor] | None = None
-    answers: Answers | None = None
+    answers: TrueTails | None = None
 
     def __len__(self) -> int:
         return len(self.penalty)
@@ -82,7 +82,7 @@ class Batches:
     def __len__(self) -> int:
         return -(-self.examples // self.settings.batch_size)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Iterator[EmbeddingBatch]:
         """Yield the batches of an epoch, which have every example once."""
         order = self.order(epoch).to(self.triples.device)
         for index, examples in enumerate(order.split(self.settings.batch_size)):
@@ -104,7 +104,7 @@ class Batches:
         drawn = random.choice(self.entities, count, replace=False, shuffle=False)
         return torch.from_numpy(drawn).sort().values
 
-    def arrange(self, examples: Tensor, negatives: Tensor, *, fixed: bool = False) -> Batch:
+    def arrange(self, examples: Tensor, negatives: Tensor, *, fixed: bool = False) -> EmbeddingBatch:
         """Make the batch of examples (B,); with `fixed`, no shape depends on a value."""
         size = len(examples)
         examples = examples.long()
@@ -121,13 +121,15 @@ class Batches:
         if not fixed:
             unique, slots = entities.unique(return_inverse=True)
             relations, counts = relation.unique_consecutive(return_counts=True)
-            return Batch(entities, unique, slots, relations, counts, position, penalty, size)
+            return EmbeddingBatch(entities, unique, slots, relations, counts, position, penalty, size)
         ascending, order = entities.sort()
         unique, indices, filled = _padded_unique(ascending, len(ascending))
         slots = torch.empty_like(indices).scatter_(0, order, indices)
         relations, indices, filled_relations = _padded_unique(relation, min(len(relation), 2 * self.relations))
         counts = torch.zeros_like(relations).scatter_add_(0, indices, torch.ones_like(indices))
-        return Batch(entities, unique, slots, relations, counts, position, penalty, size, (filled, filled_relations))
+        return EmbeddingBatch(
+            entities, unique, slots, relations, counts, position, penalty, size, (filled, filled_relations)
+        )
 
     def _true_tails(self, tails: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
         """The positions of tails (B,) in the pool (K,), and their penalties."""
@@ -149,7 +151,7 @@ class QueryBatches(Batches):
         self.ends = self.sizes.cumsum(0)
         return len(self.keys)
 
-    def arrange(self, examples: Tensor, negatives: Tensor, *, fixed: bool = False) -> Batch:
+    def arrange(self, examples: Tensor, negatives: Tensor, *, fixed: bool = False) -> EmbeddingBatch:
         """Make the batch of examples (B,), indices of `keys`. `fixed` is ignored: shapes depend on the tails."""
         examples = examples.long().sort().values  # by relation, then by head
         sizes = self.sizes[examples]
@@ -160,8 +162,8 @@ class QueryBatches(Batches):
         entities = torch.cat([self.keys[examples] % self.entities, tails])
         unique, slots = entities.unique(return_inverse=True)
         none = torch.zeros(len(examples), device=tails.device)
-        answers = Answers(sizes, tails, owners)
-        return Batch(entities, unique, slots, relations, counts, tails[:0], none, len(tails), answers=answers)
+        answers = TrueTails(sizes, tails, owners)
+        return EmbeddingBatch(entities, unique, slots, relations, counts, tails[:0], none, len(tails), answers=answers)
 
 
 def batches_of(regime: str) -> type[Batches]:

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from fewlink.core.threads import prefetch, prefetch_indexed
-from fewlink.models.embeddings.batches import Batch, Batches
+from fewlink.models.embeddings.batches import Batches, EmbeddingBatch
 
 WARM_UP_STEPS = 3  # eager steps before the capture
 STEPS_AT_ONCE = 64  # steps whose negatives are drawn together
 MAX_DRAWN_BYTES = 64 << 20  # of those negatives
 
 Rate = float | Tensor  # of learning; a tensor on the device in a captured step
-Step = Callable[[Batch, Rate], Tensor]
+Step = Callable[[EmbeddingBatch, Rate], Tensor]
 """Updates the tables by a batch at a learning rate; returns the loss, a scalar."""
 
 

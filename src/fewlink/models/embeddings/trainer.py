@@ -21,7 +21,7 @@ from torch import Tensor
 from fewlink.core import memory
 from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, reading
-from fewlink.models.embeddings.batches import Batch, batches_of, torch_generator
+from fewlink.models.embeddings.batches import EmbeddingBatch, batches_of, torch_generator
 from fewlink.models.embeddings.gpu import CUDAGraphEpochs, Rate
 from fewlink.models.embeddings.held_out import HeldOut, choose_held_out
 from fewlink.models.embeddings.interactions import Interaction, interaction
@@ -79,7 +79,7 @@ def train(
 def step_loss(
     rule: Interaction,
     settings: EmbeddingSettings,
-    batch: Batch,
+    batch: EmbeddingBatch,
     rows: Tensor,
     relation_rows: Tensor,
     all_rows: Tensor | None = None,
@@ -104,7 +104,7 @@ def step_loss(
     return value / batch.size, penalty
 
 
-def _n3_of(rule: Interaction, batch: Batch, rows: Tensor, relation_rows: Tensor) -> Tensor:
+def _n3_of(rule: Interaction, batch: EmbeddingBatch, rows: Tensor, relation_rows: Tensor) -> Tensor:
     """The sum of Σ|z|³ of head, relation and tail over a batch; in k-vs-all, over all tails of each example."""
     size = len(batch)
     relations = n3(rule, relation_rows)  # (V,)
@@ -126,7 +126,7 @@ class Tables:
         self.vectors = vectors
         self.squares = {name: torch.zeros_like(table) for name, table in vectors.items()}
 
-    def gather(self, batch: Batch, dense: bool) -> list[Tensor]:
+    def gather(self, batch: EmbeddingBatch, dense: bool) -> list[Tensor]:
         """The rows that the loss of a batch reads: of entities (M, d), relations (V, w) and, if dense, all (E, d)."""
         rows = [
             self.vectors["entities"].index_select(0, batch.entities),
@@ -134,7 +134,7 @@ class Tables:
         ]
         return [*rows, self.vectors["entities"].detach()] if dense else rows
 
-    def update(self, batch: Batch, gradients: Sequence[Tensor], rate: Rate) -> None:
+    def update(self, batch: EmbeddingBatch, gradients: Sequence[Tensor], rate: Rate) -> None:
         """Update the tables by the gradients of the gathered rows."""
         of_rows, of_relations, *of_all = gradients
         if batch.filled is not None:  # padded relations have the gradient of the last
@@ -258,7 +258,7 @@ class EmbeddingTrainer:
         self._check_losses(losses)
         return losses, sampling
 
-    def step(self, batch: Batch, rate: Rate) -> Tensor:
+    def step(self, batch: EmbeddingBatch, rate: Rate) -> Tensor:
         """Update the tables by one batch, and return its loss with the regulariser, a scalar."""
         leaves = [rows.requires_grad_() for rows in self.tables.gather(batch, self.settings.dense)]
         value, penalty = step_loss(self.rule, self.settings, batch, *leaves)

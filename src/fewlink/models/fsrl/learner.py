@@ -27,7 +27,7 @@ from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.one_table import references_seen
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.candidates import competing_tails
-from fewlink.tasks.episodes import EpisodeBatch, EpisodeSampler, Layout, compact
+from fewlink.tasks.episodes import EpisodeBatch, EpisodeLayout, EpisodeSampler, compact
 
 SAMPLED = ("relations", "entities")  # of the neighbours, which each seed draws for itself
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -113,7 +113,9 @@ class FewShotLearner:
         ]
         self.optimizer = torch.optim.Adam(groups, fused=True, capturable=self.on_gpu)
         relations = settings.relations // distributed.count()
-        self.layout = Layout(len(seeds), relations, settings.shots, settings.batch, settings.negatives, self.device)
+        self.layout = EpisodeLayout(
+            len(seeds), relations, settings.shots, settings.batch, settings.negatives, self.device
+        )
         most_steps = STEPS_AT_ONCE["cuda" if self.on_gpu else "cpu"]
         self.steps_at_once = max(1, min(most_steps, self.sampler.at_once // relations))
         self._captured: CapturedStep | None = None

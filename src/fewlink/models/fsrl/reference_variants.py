@@ -55,7 +55,7 @@ class WithoutDecoder(RecurrentAutoencoderAggregator):
         return pairs.new_zeros(())
 
 
-class InnerProduct(nn.Module):
+class InnerProductMatcher(nn.Module):
     """AS3: the "inner-product between query embedding and reference embedding" in place of Eq. 8."""
 
     def __init__(self, w: int, T: int) -> None:
@@ -82,7 +82,7 @@ class AS2c(FSRL):
 
 
 class AS3(FSRL):
-    Matcher = InnerProduct
+    Matcher = InnerProductMatcher
 
 
 # GMatching (Xiong et al., EMNLP 2018)
@@ -169,7 +169,7 @@ class ReleasedMatcher(MatchingProcessor):
         return g @ f_R
 
 
-class FeedForward(nn.Module):
+class FeedForwardBlock(nn.Module):
     """norm(x + W₂ relu(W₁ x + b₁) + b₂) of pairs x (n, w); norm(y) = a (y − mean) / (deviation + 0.001) + b."""
 
     def __init__(self, w: int) -> None:
@@ -190,7 +190,7 @@ class WithFeedForward(FSRL):
 
     def __init__(self, d: int, T: int = 2) -> None:
         super().__init__(d, T)
-        self.feed_forward = FeedForward(2 * d)
+        self.feed_forward = FeedForwardBlock(2 * d)
 
     def pairs(self, ids: Tensor, background: Background) -> Tensor:
         pairs: Tensor = self.feed_forward(super().pairs(ids, background))
