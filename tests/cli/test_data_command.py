@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.conftest import Answer, Fewlink, write_layout
-
-from fewlink import graph
-from fewlink.tasks import nell_layout, open_benchmark
 
 
 def error_line(answer: Answer) -> str:
@@ -117,29 +112,3 @@ def test_data_carve_writes_a_benchmark_that_can_be_evaluated(fewlink: Fewlink, t
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("irreplaceable")
     assert "thesis" in error_line(fewlink(*carve[:4], "thesis", *carve[5:], "--on-error", "skip"))
-
-
-def test_a_benchmark_that_another_process_makes_meanwhile_is_not_replaced(
-    fewlink: Fewlink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layout = write_layout(tmp_path / "tiny")
-    rows = [f"p{i}\tin\tc{i % 4}\n" for i in range(40)]
-    rows += [f"p{i}\tr{k}\tp{(i + k + 1) % 40}\n" for k in range(5) for i in range(10 + k)]
-    (tmp_path / "g.tsv").write_text("".join(rows))
-
-    def after(read: Callable[..., Any], place: str) -> Callable[..., Any]:
-        def read_then_save(*words: Any, **options: Any) -> Any:
-            result = read(*words, **options)
-            open_benchmark("umls").save(tmp_path / place)
-            return result
-
-        return read_then_save
-
-    monkeypatch.setattr("fewlink.tasks.nell_layout.read_layout", after(nell_layout.read_layout, "a"))
-    monkeypatch.setattr("fewlink.graph.compile_graph", after(graph.compile_graph, "b"))
-    assert "a: " in error_line(fewlink("data", "compile", layout, "--out", "a"))
-    carve = ("data", "carve", "g.tsv", "--out", "b", "--smallest", 5, "--largest", 20)
-    assert "b: " in error_line(fewlink(*carve))
-    for place in ("a", "b"):
-        assert open_benchmark(tmp_path / place).name == "umls"
-    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -65,9 +65,15 @@ def list_(json: bool = options.JSON) -> None:
 
 @app.command()
 def get(
-    name: str = typer.Argument(..., help="A name from `fewlink data list`.", autocompletion=options.complete_source),
-    source: Path = typer.Option(None, "--from", help="A folder or archive to read instead of downloading."),
-    out: Path = typer.Option(None, help="Folder for the files of attack; by default, next to the fetched benchmarks."),
+    name: str = typer.Argument(
+        ..., metavar="NAME", help="A name from `fewlink data list`.", autocompletion=options.complete_source
+    ),
+    source: Path = typer.Option(
+        None, "--from", metavar="PATH", help="A folder or archive to read instead of downloading."
+    ),
+    out: Path = typer.Option(
+        None, metavar="FOLDER", help="Folder for the files of attack; by default, next to the fetched benchmarks."
+    ),
 ) -> None:
     """Fetch a benchmark, check it, compile it and store it; or write the built-in graph attack as files.
 
