@@ -191,16 +191,9 @@ def test_entities_that_share_a_name_are_printed_with_their_ids(triples: Path, tm
     assert table.count("the green one (alga)") == 2 and "fish (fish)" not in table
 
 
-def test_the_note_on_a_relation_of_the_graph_names_the_option(triples: Path) -> None:
-    words = ["--reference", "virus => pathologic_function", "--reference", "bacterium => pathologic_function"]
-    notes = run_command("ask", triples, *words, "--head", "alga").output
-    assert "has the relation causes between all references: name it as the relation to skip known pairs" in notes
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([*PAIRS, "--head", "alg"], "unknown head 'alg'; did you mean 'alga'"),
         ([*PAIRS, "--head", "alga", "--types", "nowhere.tsv"], "nowhere.tsv: cannot be read"),
         ([*PAIRS, "--head", "alga", "--bench", "umls"], "leave out bench"),
         (
@@ -208,7 +201,6 @@ def test_the_note_on_a_relation_of_the_graph_names_the_option(triples: Path) -> 
             "no such file, and not one of open, full, all",
         ),
         ([*PAIRS, "--head", "0000"], "unknown head '0000': no entity has this id or name"),
-        (["--head", "alga"], "no references"),
     ],
 )
 def test_wrong_questions_to_a_graph_are_one_line(triples: Path, words: list[str], message: str) -> None:
@@ -247,18 +239,6 @@ def test_missing_links_are_written_to_a_file(tmp_path: Path) -> None:
         run_command("complete", "umls", "--relation", "causes", "--out", out)
     with pytest.raises(FewlinkError, match="--relation"):
         run_command("complete", "umls", "--out", tmp_path / "other.tsv")
-
-
-def test_missing_links_that_are_interrupted_say_what_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fewlink.linker.linker.Linker.settle", stop)
-    out = tmp_path / "missing.tsv"
-    words = ["complete", "umls", *PAIRS, "--out", str(out), "--engine", "processes:1"]
-    result = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert result.exit_code == 130
-    assert f"stopped; {out}.part keeps the finished heads, and the same command continues" in result.stderr
 
 
 def test_only_the_given_options_are_to_be_left_out(run: Path, tmp_path: Path) -> None:

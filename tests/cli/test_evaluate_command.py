@@ -130,11 +130,6 @@ def test_compare_prints_means_difference_and_interval(measured: Fewlink) -> None
     assert "rules 1, popularity 1" in out
 
 
-def test_compare_several_protocols(measured: Fewlink) -> None:
-    out = measured("compare", "rules", "popularity", "--benchmark", "umls", "-k", 1, "-k", 3, "--split", "dev").out
-    assert [line.split()[0] for line in out.splitlines() if "micro " in line] == ["1", "3"]
-
-
 def test_compare_as_json(measured: Fewlink) -> None:
     found = json.loads(measured("compare", "rules", "popularity", "--metric", "hits@10", "--json").out)
     assert (found["models"], found["metric"]) == (["rules", "popularity"], "hits@10")

@@ -99,18 +99,6 @@ def test_a_fit_without_tuning(tmp_path: Path) -> None:
     assert "measuring" not in again.stderr and (tmp_path / "run" / "fit.json").read_bytes() == before
 
 
-def test_a_fit_that_is_stopped_says_that_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
-    monkeypatch.setattr("fewlink.fitting.fit.rank_held_out", stop)
-    result = CliRunner().invoke(app, ["fit", str(graph), "--out", str(run)], catch_exceptions=False)
-    assert result.exit_code == 130 and f"fewlink ask {run}" in result.stderr
-    rows = json.loads(run_command("ask", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
-    assert len(rows) == 8
-
-
 def interrupted(words: list[str], at: str) -> tuple[int, str]:
     """Run the command as a process of its own and send it SIGINT at the first line with this text."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

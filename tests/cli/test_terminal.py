@@ -42,23 +42,6 @@ def test_quiet_applies_to_one_command_and_keeps_errors(fewlink: Fewlink, capsys:
     assert capsys.readouterr().err == "a remark\n"
 
 
-def test_quiet_progress_prints_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
-
-    def work() -> str:
-        with progress.progress("work", 2) as advance:
-            advance(1)
-        progress.tell("a remark")
-        return capsys.readouterr().err
-
-    assert "work  50%" in work()
-    progress.set_quiet(True)
-    try:
-        assert work() == ""
-    finally:
-        progress.set_quiet(False)
-
-
 def test_only_terminals_get_colours_unless_forced() -> None:
     words = ("data", "list")
     plain, coloured = run(*words), run(*words, FORCE_COLOR="1")

@@ -121,14 +121,3 @@ def test_a_file_without_permission_is_one_line(tmp_path: Path, fewlink: Fewlink)
     for words in (("data", "check", "g.tsv"), ("ask", "g.tsv", *ASK), ("project", "list", "g.tsv")):
         answer = fewlink(*words)
         assert answer.code == 2 and "Permission denied" in answer.err and "Traceback" not in answer.err
-
-
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError(36, "too long", "a\x1b")])
-def test_an_error_of_the_system_is_one_line(error: OSError, fewlink: Fewlink, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr("fewlink.cli.terminal.print_json", fail)
-    answer = fewlink("data", "list", "--json")
-    expected = "error: No space left on device" if error.filename is None else "error: a\\x1b: too long"
-    assert answer.code == 2 and answer.err.startswith(expected) and answer.err.count("\n") == 1
