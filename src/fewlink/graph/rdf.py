@@ -177,7 +177,7 @@ class CheckedXml(io.RawIOBase):
     def __init__(self, reader: Reader, file: IO[bytes]) -> None:
         self.path = reader.path
         self.file = file
-        self.parser = xml.parsers.expat.ParserCreate()
+        self.parser = xml.parsers.expat.ParserCreate(namespace_separator=" ")
         self.ended = False
 
     def readable(self) -> bool:
