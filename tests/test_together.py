@@ -8,6 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import fewlink
+from fewlink.bridges import openrefine
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.exports import write_export
 from fewlink.curation.imports import import_text
@@ -49,7 +50,7 @@ def test_completion_continues_only_the_same_question(linker: fewlink.Linker, tmp
 
 
 def test_openrefine_omits_rejected_pairs_and_keeps_known_ones(linker: fewlink.Linker, tmp_path: Path) -> None:
-    app = make_app(linker, ServerSettings(), tmp_path / "decisions", extensions=["fewlink.bridges.openrefine:install"])
+    app = make_app(linker, ServerSettings(), tmp_path / "decisions", extensions=[openrefine.install])
     extend = '{"ids": ["alga"], "properties": [{"id": "hunts"}]}'
     with TestClient(app, base_url="http://127.0.0.1") as client:
         client.post("/projects", json={"name": "hunts", "references": [list(pair) for pair in REFERENCES]})
