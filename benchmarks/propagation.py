@@ -29,7 +29,7 @@ from fewlink.models.contract import Question
 from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.learn import TrailLearner, bands_of, network_of
 from fewlink.models.trail.network import HEAD, TrailNetwork
-from fewlink.models.trail.propagate import Edges, head_places, marked, propagate
+from fewlink.models.trail.propagate import MessageEdges, head_places, marked, propagate
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import EdgeTable
@@ -150,7 +150,7 @@ def questions(graph: Graph, network: TrailNetwork, options: Any) -> list[dict[st
     queries = 1 if options.device == "cpu" else 8
     known = scorer.known_task(references)
     some = torch.from_numpy(heads[:queries].astype(np.int64)).to(options.device)[None]
-    edges = Edges(read.edges, known.local.edges())
+    edges = MessageEdges(read.edges, known.local.edges())
     weights = network.weights(known.local, known.encoded, HEAD)
     marks = network.head_marks(known.encoded, queries)
     begin = marked(head_places(some), marks, read.edges.nodes, 1, queries).to(scorer.dtype)

@@ -25,7 +25,7 @@ from fewlink.graph import Graph
 from fewlink.models.contract import Question
 from fewlink.models.published import PUBLISHED
 from fewlink.models.trail.features import ReadGraph
-from fewlink.models.ultra.network import Encoded, PublishedNetwork, Tasks, UltraNetwork
+from fewlink.models.ultra.network import EncodedRelations, PublishedNetwork, PublishedTasks, UltraNetwork
 from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.training_graph import known_graph
@@ -41,7 +41,7 @@ class Links:
     def __init__(self, network: PublishedNetwork, graph: Graph) -> None:
         self.network, self.graph = network, ReadGraph.of(graph, names=False)
         self.entities, self.relations = torch.zeros(len(graph.entities), 0), torch.zeros(self.graph.relations, 0)
-        self.encoded: dict[int, Encoded] = {}
+        self.encoded: dict[int, EncodedRelations] = {}
 
     @torch.no_grad()
     def score_all(self, heads: Tensor, relations: Tensor) -> Tensor:
@@ -53,7 +53,9 @@ class Links:
                 self.encoded[relation] = self.network.encode_relation(self.graph, relation)
             encoded = self.encoded[relation]
             for rows in (relations == relation).nonzero().flatten().split(HEADS):
-                scores[rows] = self.network.scores(self.graph, Tasks(*nothing, heads[rows][None], everyone), encoded)[0]
+                scores[rows] = self.network.scores(
+                    self.graph, PublishedTasks(*nothing, heads[rows][None], everyone), encoded
+                )[0]
         return scores
 
 
@@ -75,7 +77,9 @@ def links(options: argparse.Namespace) -> None:
 
 
 @torch.no_grad()
-def plain_scores(network: UltraNetwork, graph: ReadGraph, encoded: Encoded, question: Question, head: int) -> Tensor:
+def plain_scores(
+    network: UltraNetwork, graph: ReadGraph, encoded: EncodedRelations, question: Question, head: int
+) -> Tensor:
     """Scores (C,) with a message for each edge."""
     order, (a, b) = graph.edges.by_relation, torch.from_numpy(question.references.astype(np.int64)).T
     heads, tails = torch.cat([order.first.long(), a, b]), torch.cat([order.second.long(), b, a])

@@ -19,7 +19,7 @@ from fewlink.models.contract import ExplainingScorer, Question, Reasons, best_ta
 from fewlink.models.trail.explain import (
     EVIDENCE,
     MOST_HOPS,
-    Pair,
+    ExplainedPair,
     find_paths,
     ordered_paths,
     path_along,
@@ -45,7 +45,7 @@ def umls() -> TrailScorer:
     return scorer_on(known_graph(open_benchmark("umls")))
 
 
-def pair_of(scorer: TrailScorer, references: np.ndarray, head: int, tail: int) -> Pair:
+def pair_of(scorer: TrailScorer, references: np.ndarray, head: int, tail: int) -> ExplainedPair:
     return scorer.pair(scorer.known_task(references), head, tail)
 
 
@@ -53,7 +53,7 @@ def pair_of(scorer: TrailScorer, references: np.ndarray, head: int, tail: int) -
 
 
 def literal_score(
-    pair: Pair,
+    pair: ExplainedPair,
     graph: Graph,
     references: list[tuple[int, int]],
     head: int,
@@ -124,7 +124,7 @@ def test_scores_without_edges_are_those_of_the_literal_network(
         assert lost == pytest.approx(scores[0] - float(left), abs=2e-4)
 
 
-def places(pair: Pair, edges: set[tuple[int, int, int]]) -> np.ndarray:
+def places(pair: ExplainedPair, edges: set[tuple[int, int, int]]) -> np.ndarray:
     """The places of edges in both directions."""
     heads, relations, tails = zip(*sorted(edges), strict=True) if edges else ((), (), ())
     return pair.both_ways(pair.places(heads, relations, tails))

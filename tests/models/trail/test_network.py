@@ -37,7 +37,7 @@ from fewlink.models.trail.network import (
     TrailNetwork,
     relation_features,
 )
-from fewlink.models.trail.propagate import Edges, head_places, marked, propagate
+from fewlink.models.trail.propagate import MessageEdges, head_places, marked, propagate
 
 some_seeds = pytest.mark.parametrize("seed", range(3))
 some_sizes = pytest.mark.parametrize("relations", [1, 3])
@@ -221,7 +221,7 @@ def test_states_are_zero_where_no_path_reaches(layers: int) -> None:
     network, tasks = network_of(Shape(8, layers, 1)), tasks_of([TaskCase([(8, 0)], [], [0], [0])], read)
     with torch.no_grad():
         encoded = network.encode(read, tasks.references, read_walks(read, tasks.references, torch.float32))
-        edges = Edges(read.edges, tasks.references.edges())
+        edges = MessageEdges(read.edges, tasks.references.edges())
         found = []
         for stream, places, marks in (
             (HEAD, head_places(tasks.heads), network.head_marks(encoded, 1)),

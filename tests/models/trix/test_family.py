@@ -26,7 +26,7 @@ from fewlink.models.family import NoVectors
 from fewlink.models.published import PUBLISHED, model_of
 from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trix.family import FAMILY
-from fewlink.models.trix.network import Shape
+from fewlink.models.trix.network import TrixShape
 from fewlink.models.trix.settings import TrixSettings
 from fewlink.models.ultra.learner import PublishedLearner
 from fewlink.models.ultra.scorer import PublishedScorer
@@ -35,7 +35,7 @@ from fewlink.training import RunConfig, open_run
 from fewlink.training.trainer import train_run
 
 KEPT = tempfile.TemporaryDirectory()
-SHAPE = Shape(width=16, layers=4, first_layers=2, relation_layers=3)
+SHAPE = TrixShape(width=16, layers=4, first_layers=2, relation_layers=3)
 TINY: dict[str, Any] = {"steps": 4, "evaluate_every": 2, "relations": 2, "queries": 4, "candidates": 20, **vars(SMALL)}
 
 

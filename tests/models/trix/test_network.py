@@ -29,15 +29,15 @@ from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trix import ends as ends_module
 from fewlink.models.trix.ends import Bags, Ends
 from fewlink.models.trix.family import FAMILY
-from fewlink.models.trix.network import Shape, TrixNetwork
+from fewlink.models.trix.network import TrixNetwork, TrixShape
 from fewlink.models.ultra.checkpoint import convert
-from fewlink.models.ultra.network import Tasks
+from fewlink.models.ultra.network import PublishedTasks
 
 PUBLISHED = Path(os.environ.get("FEWLINK_TRIX") or "entity_prediction.pth")
-SMALL = Shape(width=8, layers=2, first_layers=2, relation_layers=3)
+SMALL = TrixShape(width=8, layers=2, first_layers=2, relation_layers=3)
 
 
-def network_of(shape: Shape = SMALL, seed: int = 0) -> TrixNetwork:
+def network_of(shape: TrixShape = SMALL, seed: int = 0) -> TrixNetwork:
     """A network with every parameter drawn anew."""
     return drawn(TrixNetwork(shape), seed)
 
@@ -63,7 +63,7 @@ def test_scores_and_gradients_are_those_of_the_equations(seed: int, relations: i
 def test_published_weights_give_the_scores_of_the_equations() -> None:
     graph, cases, tasks = example(0)
     network = FAMILY.read(PUBLISHED).network()
-    assert network.shape == Shape() and sum(p.numel() for p in network.parameters()) == 87_138
+    assert network.shape == TrixShape() and sum(p.numel() for p in network.parameters()) == 87_138
     with torch.no_grad():
         scores = network(ReadGraph.of(graph), tasks)
         expected = literal_scores(LiteralTrix(dict(network.named_parameters())), graph, cases)
@@ -77,7 +77,7 @@ def test_a_relation_of_the_graph_can_be_asked_too(seed: int, asked: int, labelle
     graph, network, heads = random_graph(seed), network_of(seed=seed), [2, 5]
     read, twin = ReadGraph.of(graph), LiteralTrix(dict(network.named_parameters()))
     nothing = torch.zeros(1, 0, 2, dtype=torch.long), torch.zeros(1, 0), torch.ones(1, 6)
-    tasks = Tasks(*nothing, torch.tensor([heads]), torch.arange(ENTITIES)[None])
+    tasks = PublishedTasks(*nothing, torch.tensor([heads]), torch.arange(ENTITIES)[None])
     with torch.no_grad():
         scores = network.scores(read, tasks, network.encode_relation(read, asked))[0]
         edges = edges_with(graph, [])

@@ -28,7 +28,7 @@ from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.learn import Batch
 from fewlink.models.ultra.family import FAMILY
 from fewlink.models.ultra.learner import PublishedLearner
-from fewlink.models.ultra.network import Shape, Tasks
+from fewlink.models.ultra.network import PublishedTasks, UltraShape
 from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.models.ultra.settings import UltraSettings
 from fewlink.tasks.training_graph import known_graph
@@ -36,7 +36,7 @@ from fewlink.training import RunConfig, RunResult, open_run
 from fewlink.training.trainer import train_run
 
 KEPT = tempfile.TemporaryDirectory()
-SHAPE = Shape(width=16, layers=4, relation_layers=2)
+SHAPE = UltraShape(width=16, layers=4, relation_layers=2)
 TINY: dict[str, Any] = {"steps": 4, "evaluate_every": 2, "relations": 2, "queries": 4, "candidates": 20, **vars(SMALL)}
 
 
@@ -77,7 +77,7 @@ def by_network(scorer: PublishedScorer, question: Question) -> torch.Tensor:
     )
     visible, weights = torch.ones(1, scorer.graph.relations), torch.ones(1, references.shape[1])
     with torch.no_grad():
-        return scorer.network(scorer.graph, Tasks(references, weights, visible, heads, candidates))[0]
+        return scorer.network(scorer.graph, PublishedTasks(references, weights, visible, heads, candidates))[0]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -21,16 +21,16 @@ from fewlink.graph import Graph
 from fewlink.models.trail.features import ReadGraph
 from fewlink.models.ultra.checkpoint import NetworkT, convert
 from fewlink.models.ultra.family import FAMILY
-from fewlink.models.ultra.network import PublishedNetwork, Shape, Tasks, UltraNetwork, shared_heads
+from fewlink.models.ultra.network import PublishedNetwork, PublishedTasks, UltraNetwork, UltraShape, shared_heads
 
 PUBLISHED = Path(os.environ.get("FEWLINK_ULTRA") or Path(__file__).parents[3] / "shared" / "data" / "ultra")
-SMALL = Shape(width=8, layers=3, relation_layers=2)
+SMALL = UltraShape(width=8, layers=3, relation_layers=2)
 some_seeds = pytest.mark.parametrize("seed", range(3))
 some_sizes = pytest.mark.parametrize("relations", [1, 3])
 published = pytest.mark.skipif(not (PUBLISHED / "ultra_4g.pth").exists(), reason=f"{PUBLISHED} is not there")
 
 
-def network_of(shape: Shape = SMALL, seed: int = 0) -> UltraNetwork:
+def network_of(shape: UltraShape = SMALL, seed: int = 0) -> UltraNetwork:
     """A network with every parameter drawn anew."""
     return drawn(UltraNetwork(shape), seed)
 
@@ -53,7 +53,7 @@ def literal_scores(twin: LiteralUltra, graph: Graph, cases: list[TaskCase]) -> T
     return torch.stack(found)
 
 
-def tasks_of(cases: Sequence[TaskCase], relations: int, size: int = 4) -> Tasks:
+def tasks_of(cases: Sequence[TaskCase], relations: int, size: int = 4) -> PublishedTasks:
     """Cases as one batch, references padded to `size`."""
     references = np.zeros((len(cases), size, 2), np.int64)
     weights, visible = np.zeros((len(cases), size), np.float32), np.ones((len(cases), 2 * relations), np.float32)
@@ -62,11 +62,11 @@ def tasks_of(cases: Sequence[TaskCase], relations: int, size: int = 4) -> Tasks:
         weights[i, : len(case.references)] = 1
         visible[i, list(case.hidden)] = 0
     columns = [torch.tensor([list(getattr(case, name)) for case in cases]) for name in ("heads", "candidates")]
-    return Tasks(*map(torch.from_numpy, (references, weights, visible)), *columns)
+    return PublishedTasks(*map(torch.from_numpy, (references, weights, visible)), *columns)
 
 
 @functools.cache
-def example(seed: int, relations: int = 3) -> tuple[Graph, list[TaskCase], Tasks]:
+def example(seed: int, relations: int = 3) -> tuple[Graph, list[TaskCase], PublishedTasks]:
     cases = random_cases(seed, relations)
     return random_graph(seed, relations), cases, tasks_of(cases, relations)
 
@@ -97,7 +97,7 @@ def test_scores_and_gradients_are_those_of_the_equations(seed: int, relations: i
 def test_published_weights_give_the_scores_of_the_equations(name: str) -> None:
     graph, cases, tasks = example(0)
     network = FAMILY.read(PUBLISHED / f"{name}.pth").network()
-    assert network.shape == Shape() and sum(p.numel() for p in network.parameters()) == 168_705
+    assert network.shape == UltraShape() and sum(p.numel() for p in network.parameters()) == 168_705
     with torch.no_grad():
         scores = network(ReadGraph.of(graph), tasks)
         expected = literal_scores(LiteralUltra(dict(network.named_parameters())), graph, cases)
@@ -110,7 +110,7 @@ def test_a_relation_of_the_graph_can_be_asked_too(seed: int, asked: int, labelle
     """Ordinary link prediction: no new relation, no references."""
     graph, network, head = random_graph(seed), network_of(seed=seed), 2
     read = ReadGraph.of(graph)
-    tasks = Tasks(
+    tasks = PublishedTasks(
         torch.zeros(1, 0, 2, dtype=torch.long),
         torch.zeros(1, 0),
         torch.ones(1, 6),

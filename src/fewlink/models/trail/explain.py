@@ -24,7 +24,7 @@ from fewlink.models.contract import Reasons
 from fewlink.models.trail.features import ReadGraph, References, distinct_pairs
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.propagate import (
-    Edges,
+    MessageEdges,
     Reached,
     Rows,
     Weights,
@@ -73,7 +73,7 @@ class Trace(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class ExplainedPair:
     """A pair of one task, and the layers that its score depends on.
 
     Edges have places: those of the table by target come first, then the references and their inverses. `entities` (n,)
@@ -102,7 +102,7 @@ class Pair:
         head: int,
         tail: int,
         cosines: Tensor | None = None,
-    ) -> Pair:
+    ) -> ExplainedPair:
         """The pair of two entities of a graph, of which a part is read or all; the ends of references are nodes."""
         if part is None:
             table = graph.edges
@@ -111,13 +111,13 @@ class Pair:
             table = part.edges
             entities = part.nodes
             head, tail = part.places(np.array([head, tail])).tolist()
-        edges = Edges(table, references.edges())
+        edges = MessageEdges(table, references.edges())
         rows = rows_to(edges, torch.tensor([tail]), network.shape.layers)
         return cls(network, encoded, graph, table, entities, references, rows, head, tail, cosines)
 
     @functools.cached_property
-    def edges(self) -> Edges:
-        return Edges(self.table, self.references.edges())
+    def edges(self) -> MessageEdges:
+        return MessageEdges(self.table, self.references.edges())
 
     @functools.cached_property
     def ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -227,7 +227,7 @@ class Beginnings(NamedTuple):
 
 
 @torch.no_grad()
-def find_paths(pair: Pair, stream: int, width: int = BEAM) -> list[FoundPath]:
+def find_paths(pair: ExplainedPair, stream: int, width: int = BEAM) -> list[FoundPath]:
     """Simple paths from a mark of a stream to the tail, with their estimated parts of the score, largest first.
 
     The same beginning at different layers has the sum of the gradients. Its estimate is gradient · state.
@@ -246,7 +246,7 @@ def find_paths(pair: Pair, stream: int, width: int = BEAM) -> list[FoundPath]:
     return sorted(found, key=lambda path: -path.part)
 
 
-def _before(pair: Pair, trace: Trace, number: int, beam: Beginnings, width: int) -> Beginnings:
+def _before(pair: ExplainedPair, trace: Trace, number: int, beam: Beginnings, width: int) -> Beginnings:
     """The best beginnings of paths one layer earlier: each stays where it is, or is longer by an edge."""
     step = trace.weights[number]
     nodes = pair.table.nodes
@@ -299,7 +299,7 @@ def _before(pair: Pair, trace: Trace, number: int, beam: Beginnings, width: int)
     return Beginnings(chosen_edges, [nodes_of[walked] for walked in chosen_edges], gradients[kept])
 
 
-def path_along(pair: Pair, nodes: Sequence[int], relations: Sequence[int]) -> FoundPath | None:
+def path_along(pair: ExplainedPair, nodes: Sequence[int], relations: Sequence[int]) -> FoundPath | None:
     """The path through these nodes along these relations; None if a part of the graph lacks one of its edges."""
     edges = [pair.places([a], [relation], [b]) for a, relation, b in zip(nodes, relations, nodes[1:], strict=False)]
     if not all(len(found) for found in edges):
@@ -307,7 +307,7 @@ def path_along(pair: Pair, nodes: Sequence[int], relations: Sequence[int]) -> Fo
     return FoundPath(tuple(nodes), tuple(int(found[0]) for found in edges), 0.0)
 
 
-def paths_along_rules(pair: Pair, references: np.ndarray) -> list[FoundPath]:
+def paths_along_rules(pair: ExplainedPair, references: np.ndarray) -> list[FoundPath]:
     """Paths from the head along relations that join the references, given as entities (K, 2)."""
     head, tail = pair.entity_of([pair.head, pair.tail])
     found = []
@@ -324,7 +324,7 @@ def paths_along_rules(pair: Pair, references: np.ndarray) -> list[FoundPath]:
 
 
 @torch.no_grad()
-def explain(pair: Pair, references: np.ndarray, most: int = 5) -> Reasons:
+def explain(pair: ExplainedPair, references: np.ndarray, most: int = 5) -> Reasons:
     """The reasons for the score of one pair, but for those of single references (K, 2) and names."""
     score = float(pair.score(*pair.states))
     of_head, of_references = (find_paths(pair, stream) for stream in STREAMS)
@@ -353,7 +353,7 @@ def left_out(references: np.ndarray) -> list[np.ndarray]:
     return [np.delete(pairs, place, axis=0) for place in range(len(pairs))] if few else []
 
 
-def shares_of(pair: Pair, score: float) -> dict[str, float]:
+def shares_of(pair: ExplainedPair, score: float) -> dict[str, float]:
     """What the score loses without each stream, and without the likeness of names."""
     of_head, of_references = pair.states
     nothing = torch.zeros_like(of_head)
@@ -367,7 +367,7 @@ def shares_of(pair: Pair, score: float) -> dict[str, float]:
 
 
 @torch.no_grad()
-def likeness_of_names(pair: Pair, score: float) -> tuple[float, float]:
+def likeness_of_names(pair: ExplainedPair, score: float) -> tuple[float, float]:
     """What the score loses if the tail's name is not compared with the head's, or not with the references' tails'."""
     if pair.cosines is None:
         return 0.0, 0.0
@@ -380,7 +380,7 @@ def likeness_of_names(pair: Pair, score: float) -> tuple[float, float]:
 
 
 def candidate_paths(
-    pair: Pair, of_head: Sequence[FoundPath], of_references: Sequence[FoundPath], most: int
+    pair: ExplainedPair, of_head: Sequence[FoundPath], of_references: Sequence[FoundPath], most: int
 ) -> list[FoundPath]:
     """The edges between head and tail, and the best paths from the head and from references: at most `most` each.
 
@@ -406,7 +406,7 @@ def candidate_paths(
     return direct[:most] + best(of_head) + best(from_references)
 
 
-def _unlike(pair: Pair, paths: Sequence[FoundPath]) -> list[FoundPath]:
+def _unlike(pair: ExplainedPair, paths: Sequence[FoundPath]) -> list[FoundPath]:
     """The paths without those along the same relations as `MAX_ALIKE` before them."""
     kinds: Counter[tuple[int, ...]] = Counter()
     kept = []
@@ -418,7 +418,7 @@ def _unlike(pair: Pair, paths: Sequence[FoundPath]) -> list[FoundPath]:
     return kept
 
 
-def ordered_paths(pair: Pair, paths: Sequence[FoundPath], drops: Sequence[float]) -> list[int]:
+def ordered_paths(pair: ExplainedPair, paths: Sequence[FoundPath], drops: Sequence[float]) -> list[int]:
     """Places of the paths that lower the score when they are removed: edges from head to tail, then other paths from
     the head, then those from references; each time those that lower it most first.
 
@@ -441,7 +441,7 @@ def ordered_paths(pair: Pair, paths: Sequence[FoundPath], drops: Sequence[float]
 
 
 def adding_paths(
-    pair: Pair, paths: Sequence[FoundPath], drops: Sequence[float], order: Sequence[int], lost: Sequence[float]
+    pair: ExplainedPair, paths: Sequence[FoundPath], drops: Sequence[float], order: Sequence[int], lost: Sequence[float]
 ) -> list[int]:
     """Those of the ordered paths that lower the score further when the paths before them are removed already.
 
@@ -453,12 +453,12 @@ def adding_paths(
     ]
 
 
-def is_direct(pair: Pair, path: FoundPath) -> bool:
+def is_direct(pair: ExplainedPair, path: FoundPath) -> bool:
     """Whether a path is an edge of the graph, not a reference, from head to tail."""
     return path.nodes == (pair.head, pair.tail) and len(path.edges) == 1 and path.edges[0] < pair.table.edges
 
 
-def removal_of(pair: Pair, paths: Iterable[FoundPath]) -> np.ndarray:
+def removal_of(pair: ExplainedPair, paths: Iterable[FoundPath]) -> np.ndarray:
     """The places of the edges of these paths, and of their inverses."""
     return pair.both_ways(edge for path in paths for edge in path.edges)
 

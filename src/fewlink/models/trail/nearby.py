@@ -22,7 +22,7 @@ from torch.nn.functional import softmax
 from fewlink.graph import Graph
 from fewlink.graph.groups import spans
 from fewlink.models.trail.network import HEAD, Encoded, TrailNetwork
-from fewlink.models.trail.propagate import Edges, Rows, Weights, every_row, propagate, reached_by
+from fewlink.models.trail.propagate import MessageEdges, Rows, Weights, every_row, propagate, reached_by
 from fewlink.propagation.edges import EdgeOrder, RowEdges, Taken, fan_in_of
 
 ROUNDS = 4  # times that the neighbours of reached entities are reached in turn
@@ -214,7 +214,7 @@ class Near(NamedTuple):
 
     def states(self, network: TrailNetwork, encoded: Encoded, wanted: Tensor) -> Tensor:
         """States (m, W) of `wanted` nodes (m,) in the streams of the heads."""
-        edges = Edges(self.edges)
+        edges = MessageEdges(self.edges)
         weights = [
             Weights(layer, torch.cat([relations, new], 1), relations.new_zeros(0, network.shape.width))
             for layer, relations, new in zip(

@@ -31,7 +31,7 @@ from torch.nn.functional import relu
 
 from fewlink.models.trail.features import FACTS, WALK_FEATURES, ReadGraph, References, Walks, read_walks
 from fewlink.models.trail.names import COSINES, FLAGS, name_cosines
-from fewlink.models.trail.propagate import Edges, Layer, Weights, head_places, marked, propagate
+from fewlink.models.trail.propagate import Layer, MessageEdges, Weights, head_places, marked, propagate
 from fewlink.propagation.product import Norms, widened
 
 RELATION_FEATURES = WALK_FEATURES + 2 + 5 + 1 + FLAGS + 1  # walks, around, sizes, shots, flags of names, is new
@@ -94,7 +94,7 @@ class TrailNetwork(nn.Module):
         references = tasks.references
         encoded = self.encode(graph, references, read_walks(graph, references, dtype))
         extra = references.edges()
-        edges = Edges(graph.edges, extra)
+        edges = MessageEdges(graph.edges, extra)
         count, queries = tasks.heads.shape
         marks = self.reference_marks(references, encoded)
         begin = marked(extra.rows, marks, graph.edges.nodes, count, 1).to(dtype)

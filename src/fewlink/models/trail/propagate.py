@@ -28,7 +28,7 @@ ROUNDING = 1e-6  # by which a state may differ and still count as unchanged
 
 
 @dataclass(frozen=True, eq=False)
-class Edges:
+class MessageEdges:
     """What messages pass along: the edges of a graph, and the references of T tasks as `extra` edges.
 
     The `table` of a part that is read once may be its edges by target alone.
@@ -174,13 +174,13 @@ def reached_by(places: Tensor, marks: Tensor, tasks: int, queries: int) -> Reach
     return Reached(rows, marked(which * columns + places % columns, marks, len(rows), tasks, queries))
 
 
-def every_row(edges: Edges) -> Rows:
+def every_row(edges: MessageEdges) -> Rows:
     """All entities, from all edges."""
     every = torch.arange(edges.nodes)
     return Rows(every, every, every, edges.into)
 
 
-def rows_to(edges: Edges, wanted: Tensor, layers: int, tasks: int = 1) -> list[Rows]:
+def rows_to(edges: MessageEdges, wanted: Tensor, layers: int, tasks: int = 1) -> list[Rows]:
     """What each layer must compute for the states of `wanted` entities after the last one; it may compute more."""
     own = edges.own(tasks)
     into = edges.into
@@ -205,7 +205,7 @@ def rows_to(edges: Edges, wanted: Tensor, layers: int, tasks: int = 1) -> list[R
 
 
 def propagate(
-    edges: Edges,
+    edges: MessageEdges,
     states: Tensor | Reached,
     weights: Sequence[Weights],
     rows: Sequence[Rows] | None = None,
@@ -226,7 +226,11 @@ def propagate(
 
 @torch.no_grad()
 def layer_states(
-    edges: Edges, states: Reached, weights: Sequence[Weights], rows: Sequence[Rows], without: Without | None = None
+    edges: MessageEdges,
+    states: Reached,
+    weights: Sequence[Weights],
+    rows: Sequence[Rows],
+    without: Without | None = None,
 ) -> Iterator[Reached]:
     """The states after each layer, of those of its rows that are not zero or, with `without`, that are changed."""
     own = edges.own(states.states.shape[1])
@@ -241,7 +245,7 @@ def layer_states(
         yield states
 
 
-def _few_edges(edges: Edges, x: Reached, here: Rows) -> tuple[Tensor, Tensor] | None:
+def _few_edges(edges: MessageEdges, x: Reached, here: Rows) -> tuple[Tensor, Tensor] | None:
     """The edges from reached entities and the places of their sources, if they are few beside those of the rows."""
     if edges.out is None:
         return None
@@ -253,7 +257,7 @@ def _few_edges(edges: Edges, x: Reached, here: Rows) -> tuple[Tensor, Tensor] | 
     return torch.from_numpy(at), torch.from_numpy(owners)
 
 
-def _pushed(edges: Edges, own: Own, x: Reached, step: Weights, along: tuple[Tensor, Tensor]) -> Reached:
+def _pushed(edges: MessageEdges, own: Own, x: Reached, step: Weights, along: tuple[Tensor, Tensor]) -> Reached:
     """A layer along some edges from the reached entities at the places `owners`."""
     at, owners = along
     order = edges.out
@@ -277,7 +281,7 @@ def _pushed(edges: Edges, own: Own, x: Reached, step: Weights, along: tuple[Tens
     return Reached(rows, step.layer.updated(states, sums))
 
 
-def _pulled(edges: Edges, own: Own, x: Reached, step: Weights, here: Rows) -> Reached:
+def _pulled(edges: MessageEdges, own: Own, x: Reached, step: Weights, here: Rows) -> Reached:
     """A layer along the edges into its rows."""
     states = x.states
     if torch.equal(x.rows, here.before):
@@ -302,7 +306,7 @@ def _pulled(edges: Edges, own: Own, x: Reached, step: Weights, here: Rows) -> Re
     return Reached(here.entities, moved)
 
 
-def _sparse(edges: Edges, rows: Tensor) -> bool:
+def _sparse(edges: MessageEdges, rows: Tensor) -> bool:
     """Whether reached entities have so few of the edges that it pays to leave out the others."""
     if edges.out is None:
         return len(rows) <= REACHED * edges.nodes
@@ -323,7 +327,7 @@ class _Removal:
     which is added up anew: a sum of nothing is exactly zero.
     """
 
-    def __init__(self, edges: Edges, own: Own, without: Without) -> None:
+    def __init__(self, edges: MessageEdges, own: Own, without: Without) -> None:
         assert isinstance(edges.table, EdgeTable)
         self.edges = edges
         self.order = edges.table.by_tail

@@ -18,7 +18,7 @@ from fewlink.core.threads import parallel_map, torch_threads
 from fewlink.graph.components import joined
 from fewlink.models.cached import Remembered, apart
 from fewlink.models.contract import Capabilities, Question, Reasons
-from fewlink.models.trail.explain import EVIDENCE, Pair, explain, left_out, likeness_of_names
+from fewlink.models.trail.explain import EVIDENCE, ExplainedPair, explain, left_out, likeness_of_names
 from fewlink.models.trail.features import (
     SAMPLE,
     ReadGraph,
@@ -32,7 +32,7 @@ from fewlink.models.trail.features import (
 from fewlink.models.trail.nearby import Near, Surroundings, Worth, scores_near
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.propagate import (
-    Edges,
+    MessageEdges,
     Rows,
     Weights,
     at_places,
@@ -259,19 +259,19 @@ class TrailScorer:
             visible=self.graph.shown,
         )
 
-    def pair(self, known: KnownTask, head: int, tail: int) -> Pair:
+    def pair(self, known: KnownTask, head: int, tail: int) -> ExplainedPair:
         """A pair to explain, over the whole graph or the part around both ends and the references."""
         cosines = self.network.cosines(self.graph, known.references, ids([head])[None], ids([tail])[None])
         of_names = None if cosines is None else cosines[0, 0, 0]
         references = known.references
         if self.part_edges is None:
-            return Pair.of(self.network, known.encoded, self.graph, None, references, head, tail, of_names)
+            return ExplainedPair.of(self.network, known.encoded, self.graph, None, references, head, tail, of_names)
         ends = references.ends[0].numpy()
         part = self._part(np.append(ends, [head, tail]), self.part_edges)
         references = references._replace(ends=ids(part.places(ends))[None])
-        return Pair.of(self.network, known.encoded, self.graph, part, references, head, tail, of_names)
+        return ExplainedPair.of(self.network, known.encoded, self.graph, part, references, head, tail, of_names)
 
-    def _like_names(self, known: KnownTask, pair: Pair, score: float, head: int, tail: int) -> list[LikeName]:
+    def _like_names(self, known: KnownTask, pair: ExplainedPair, score: float, head: int, tail: int) -> list[LikeName]:
         """The head, and the tail of a reference, if the tail's name is like theirs, and what this adds to the score."""
         if self.graph.vectors is None:
             return []
@@ -354,7 +354,7 @@ class TrailScorer:
         layers = self.network.shape.layers
 
         def make() -> Cone:
-            edges = Edges(self.graph.edges, extra_edges(tasks))
+            edges = MessageEdges(self.graph.edges, extra_edges(tasks))
             return Cone(self.graph.edges, rows_to(edges, ids(candidates), layers, len(tasks)))
 
         return self._cache.get(("cone", key), make)
@@ -407,7 +407,7 @@ class TrailScorer:
         part = tasks[0].part
         table = self.graph.edges if part is None else part.edges
         extra = extra_edges(tasks)
-        edges = Edges(table, extra)
+        edges = MessageEdges(table, extra)
         weights = self._weights(tasks, REFERENCES)
         marks = torch.cat([self.network.reference_marks(task.local, task.encoded) for task in tasks])
         if self.device.type != "cpu":
@@ -456,7 +456,7 @@ class TrailScorer:
         else:
             own = [tasks[number] for number in numbers.tolist()]
             parts = ids(heads)[None, :, None]
-        edges = Edges(self.graph.edges, extra_edges(own))
+        edges = MessageEdges(self.graph.edges, extra_edges(own))
         weights = self._weights(own, HEAD)
         marks = torch.cat([self.network.marks(task.encoded.task)[:, :width] for task in own])
         columns = []

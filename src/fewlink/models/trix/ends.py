@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fewlink.models.trail.features import ReadGraph
-from fewlink.models.ultra.network import Tasks, with_new_relation
+from fewlink.models.ultra.network import PublishedTasks, with_new_relation
 from fewlink.propagation.edges import EdgeOrder
 from fewlink.propagation.product import bag_sums
 
@@ -49,7 +49,7 @@ class Ends:
     inverse, and `inverse` (2R + 2,) says which that is.
     """
 
-    def __init__(self, graph: ReadGraph, tasks: Tasks) -> None:
+    def __init__(self, graph: ReadGraph, tasks: PublishedTasks) -> None:
         self.inverse = with_new_relation(graph.inverse)
         self.visible = tasks.visible
         self.relations_of, self.tails_of = graph.edges.by_tail.once(_bags, graph.relations)

@@ -39,18 +39,18 @@ from torch import Tensor, nn
 from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trix.ends import Ends
 from fewlink.models.ultra.network import (
-    Encoded,
+    EncodedRelations,
     EntityLayer,
     EntityModel,
     PublishedNetwork,
-    Tasks,
+    PublishedTasks,
     layers_in,
     width_of,
 )
 
 
 @dataclass(frozen=True)
-class Shape:
+class TrixShape:
     """`width` of states and vectors; `layers` and `first_layers` over the entities, of the model that scores them and
     of the first one; `relation_layers` over the relations."""
 
@@ -60,7 +60,7 @@ class Shape:
     relation_layers: int = 3
 
 
-class RelationModel(nn.Module):
+class TrixRelationModel(nn.Module):
     """The layers over the graph of relations, in four parts each; `node_mlp` makes n_e."""
 
     def __init__(self, width: int, layers: int) -> None:
@@ -97,32 +97,32 @@ class TrixNetwork(PublishedNetwork):
     title = "TRIX"
     heads_on_gpu = 8  # each has vectors of relations of its own
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TrixShape) -> None:
         super().__init__()
         self.shape = shape
-        self.relation_model = RelationModel(shape.width, shape.relation_layers)
+        self.relation_model = TrixRelationModel(shape.width, shape.relation_layers)
         self.entity_model_mini = EntityModel(shape.width, shape.first_layers)  # its `mlp` is published and not used
         self.entity_model = EntityModel(shape.width, shape.layers)
 
     @staticmethod
-    def shape_of(weights: Mapping[str, Tensor]) -> Shape:
-        return Shape(
-            width_of(weights, "relation_model.node_mlp.bias") or Shape.width,
-            layers_in(weights, "entity_model.layers") or Shape.layers,
-            layers_in(weights, "entity_model_mini.layers") or Shape.first_layers,
-            layers_in(weights, "relation_model.layers_hh") or Shape.relation_layers,
+    def shape_of(weights: Mapping[str, Tensor]) -> TrixShape:
+        return TrixShape(
+            width_of(weights, "relation_model.node_mlp.bias") or TrixShape.width,
+            layers_in(weights, "entity_model.layers") or TrixShape.layers,
+            layers_in(weights, "entity_model_mini.layers") or TrixShape.first_layers,
+            layers_in(weights, "relation_model.layers_hh") or TrixShape.relation_layers,
         )
 
-    def encode(self, graph: ReadGraph, tasks: Tasks) -> Encoded:
+    def encode(self, graph: ReadGraph, tasks: PublishedTasks) -> EncodedRelations:
         return self._encode(graph, tasks, graph.relations)
 
-    def encode_relation(self, graph: ReadGraph, queried: int) -> Encoded:
+    def encode_relation(self, graph: ReadGraph, queried: int) -> EncodedRelations:
         nothing = torch.zeros(1, 0, device=graph.device)
         visible = torch.ones(1, graph.relations, device=graph.device)
         ids = nothing.long()
-        return self._encode(graph, Tasks(ids.view(1, 0, 2), nothing, visible, ids, ids), queried)
+        return self._encode(graph, PublishedTasks(ids.view(1, 0, 2), nothing, visible, ids, ids), queried)
 
-    def _encode(self, graph: ReadGraph, tasks: Tasks, queried: int) -> Encoded:
+    def _encode(self, graph: ReadGraph, tasks: PublishedTasks, queried: int) -> EncodedRelations:
         """The first layer over the relations."""
         ends = Ends(graph, tasks)
         labels = self._labels(graph, tasks, queried)
@@ -130,13 +130,15 @@ class TrixNetwork(PublishedNetwork):
         vectors = self.relation_model(0, labels, labels, entities, ends)
         return self.entity_model_mini.encode(vectors, ends.inverse, tasks.visible, queried)
 
-    def _labels(self, graph: ReadGraph, tasks: Tasks, queried: int) -> Tensor:
+    def _labels(self, graph: ReadGraph, tasks: PublishedTasks, queried: int) -> Tensor:
         """Ones (L, 2R + 2, W) at the queried relation or, as the published weights expect, at what it inverts."""
         labels = tasks.visible.new_zeros(len(tasks.visible), graph.relations + 2, self.shape.width)
         labels[:, queried if queried >= graph.relations else queried % (graph.relations // 2)] = 1
         return labels
 
-    def encode_heads(self, graph: ReadGraph, tasks: Tasks, first: Encoded, states: Tensor) -> Encoded:
+    def encode_heads(
+        self, graph: ReadGraph, tasks: PublishedTasks, first: EncodedRelations, states: Tensor
+    ) -> EncodedRelations:
         """What the second model reads of relations, given tasks of one head each, what `encode` returned for them, and
         the first model's states (nodes, L, W)."""
         ends = Ends(graph, tasks)
@@ -149,11 +151,11 @@ class TrixNetwork(PublishedNetwork):
             z = self.relation_model(number, z, labels, entities, ends)
         return self.entity_model.encode(z, ends.inverse, tasks.visible, first.queried)
 
-    def scores(self, graph: ReadGraph, tasks: Tasks, encoded: Encoded) -> Tensor:
+    def scores(self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations) -> Tensor:
         states = self.entity_model_mini.propagate(graph, tasks, encoded)
         count, queries = tasks.heads.shape
         own = torch.arange(count, device=tasks.heads.device).repeat_interleave(queries)
-        each = Tasks(*(values[own] for values in tasks))._replace(heads=tasks.heads.view(-1, 1))
+        each = PublishedTasks(*(values[own] for values in tasks))._replace(heads=tasks.heads.view(-1, 1))
         first = encoded._replace(vectors=encoded.vectors[own])
         second = self.encode_heads(graph, each, first, states.flatten(1, 2))
         states = self.entity_model.propagate(graph, each, second)

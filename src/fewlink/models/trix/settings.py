@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fewlink.models.trix.network import Shape
+from fewlink.models.trix.network import TrixShape
 from fewlink.models.ultra.settings import UltraSettings
 
 
@@ -21,5 +21,5 @@ class TrixSettings(UltraSettings):
     relation_layers: int = Field(default=3, ge=2, description="layers over the graph of relations (published: 3)")
 
     @property
-    def shape(self) -> Shape:
-        return Shape(self.width, self.layers, self.first_layers, self.relation_layers)
+    def shape(self) -> TrixShape:
+        return TrixShape(self.width, self.layers, self.first_layers, self.relation_layers)

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from fewlink.graph import Graph
 from fewlink.models.trail.learn import Batch, TrailLearner
-from fewlink.models.ultra.network import PublishedNetwork, Tasks
+from fewlink.models.ultra.network import PublishedNetwork, PublishedTasks
 from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.models.ultra.settings import UltraSettings
 
@@ -40,7 +40,7 @@ class PublishedLearner(TrailLearner):
 
     def loss(self, batch: Batch) -> Tensor:
         references, heads, candidates = batch.tasks
-        tasks = Tasks(references.entities, references.used, references.visible, heads, candidates)
+        tasks = PublishedTasks(references.entities, references.used, references.visible, heads, candidates)
         scores = self.network(self.graphs[batch.graph], tasks).masked_fill(batch.excluded, -torch.inf)
         return cross_entropy(scores.flatten(0, 1), batch.answers.flatten())
 

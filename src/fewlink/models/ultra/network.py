@@ -31,7 +31,7 @@ MARK_COLUMNS = 16  # the minimum width of the GPU kernels
 
 
 @dataclass(frozen=True)
-class Shape:
+class UltraShape:
     """`width` of states and vectors; `layers` over the entities; `relation_layers` over the relations."""
 
     width: int = 64
@@ -39,7 +39,7 @@ class Shape:
     relation_layers: int = 6
 
 
-class Tasks(NamedTuple):
+class PublishedTasks(NamedTuple):
     """Several tasks on one graph, each with as many queries.
 
     Shapes: `references` (L, K, 2) heads and tails; `weights` (L, K) 1, or 0 for padding; `visible` (L, 2R) 1 or, for
@@ -53,7 +53,7 @@ class Tasks(NamedTuple):
     candidates: Tensor
 
 
-class Encoded(NamedTuple):
+class EncodedRelations(NamedTuple):
     """What layers over the entities read of relations.
 
     Shapes: `vectors` (L, N, W) of all relations; `queried`, the number of the queried one; the weights of messages
@@ -72,7 +72,7 @@ class Encoded(NamedTuple):
         return self.vectors[:, self.queried]
 
 
-class Layer(nn.Module):
+class PublishedLayer(nn.Module):
     """x + ReLU(norm(A [x; sums] + a)), given the sums of messages and of the labels."""
 
     def __init__(self, width: int) -> None:
@@ -92,7 +92,7 @@ class Layer(nn.Module):
         return relu(self.layer_norm(y))
 
 
-class RelationLayer(Layer):
+class UltraRelationLayer(PublishedLayer):
     """A layer over the relations; each kind of edge has a vector."""
 
     def __init__(self, width: int) -> None:
@@ -108,7 +108,7 @@ class RelationLayer(Layer):
         return self.updated(x, sums + labels)
 
 
-class EntityLayer(Layer):
+class EntityLayer(PublishedLayer):
     """A layer over the entities; the weights of messages are projected vectors of relations."""
 
     def __init__(self, width: int) -> None:
@@ -116,16 +116,16 @@ class EntityLayer(Layer):
         self.relation_projection = mlp(width, width, width)
 
 
-class RelationModel(nn.Module):
+class UltraRelationModel(nn.Module):
     """The layers over the graph of relations."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: UltraShape) -> None:
         super().__init__()
         self.width = shape.width
-        self.layers = nn.ModuleList(RelationLayer(shape.width) for _ in range(shape.relation_layers))
+        self.layers = nn.ModuleList(UltraRelationLayer(shape.width) for _ in range(shape.relation_layers))
 
     def forward(self, shared: Tensor, inverse: Tensor, queried: int) -> Tensor:
-        """The vectors (L, N, W) of all relations, given the queried one; other arguments as in `RelationLayer`."""
+        """The vectors (L, N, W) of all relations, given the queried one; other arguments as in `UltraRelationLayer`."""
         labels = shared.new_zeros(*shared.shape[:2], self.width)
         labels[:, queried] = 1
         x = labels
@@ -147,14 +147,14 @@ class EntityModel(nn.Module):
     def entity_layers(self) -> list[EntityLayer]:
         return [*self.layers]  # type: ignore[list-item]
 
-    def encode(self, vectors: Tensor, inverse: Tensor, visible: Tensor, queried: int) -> Encoded:
+    def encode(self, vectors: Tensor, inverse: Tensor, visible: Tensor, queried: int) -> EncodedRelations:
         """What the layers read of relations with vectors (L, N, W), given which are `visible` (L, 2R)."""
         turned = vectors[:, inverse]
         known = visible.shape[1]
         weights = torch.stack([layer.relation_projection(turned) for layer in self.entity_layers])
-        return Encoded(vectors, queried, weights[:, :, :known] * visible.unsqueeze(-1), weights[:, :, known:])
+        return EncodedRelations(vectors, queried, weights[:, :, :known] * visible.unsqueeze(-1), weights[:, :, known:])
 
-    def propagate(self, graph: ReadGraph, tasks: Tasks, encoded: Encoded) -> Tensor:
+    def propagate(self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations) -> Tensor:
         """States (nodes, L, Q, W) of every entity after the last layer."""
         count, queries = tasks.heads.shape
         task, query = (torch.arange(n, device=tasks.heads.device) for n in (count, queries))
@@ -171,7 +171,7 @@ class EntityModel(nn.Module):
             x = layer.updated(x, sums)
         return x
 
-    def scores(self, states: Tensor, encoded: Encoded, candidates: Tensor) -> Tensor:
+    def scores(self, states: Tensor, encoded: EncodedRelations, candidates: Tensor) -> Tensor:
         """Scores (L, Q, C) of candidates (L, C)."""
         task = torch.arange(len(candidates), device=candidates.device)[:, None]
         return self.score(states[candidates, task], encoded.task[:, None, None]).transpose(1, 2)
@@ -203,22 +203,22 @@ class PublishedNetwork(nn.Module, ABC):
     def shape_of(weights: Mapping[str, Tensor]) -> Any:
         """The shape of a network with these weights; the published shape where they do not determine it."""
 
-    def forward(self, graph: ReadGraph, tasks: Tasks) -> Tensor:
+    def forward(self, graph: ReadGraph, tasks: PublishedTasks) -> Tensor:
         return self.scores(graph, tasks, self.encode(graph, tasks))
 
     @abstractmethod
-    def encode(self, graph: ReadGraph, tasks: Tasks) -> Encoded:
+    def encode(self, graph: ReadGraph, tasks: PublishedTasks) -> EncodedRelations:
         """What the first model of entities reads of relations, the new one included, for all heads of a task."""
 
     @abstractmethod
-    def encode_relation(self, graph: ReadGraph, queried: int) -> Encoded:
+    def encode_relation(self, graph: ReadGraph, queried: int) -> EncodedRelations:
         """The same for a relation of the graph without a new one, for ordinary link prediction.
 
         The published weights expect the label at the relation itself, even if its inverse is queried.
         """
 
     @abstractmethod
-    def scores(self, graph: ReadGraph, tasks: Tasks, encoded: Encoded) -> Tensor:
+    def scores(self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations) -> Tensor:
         """Scores (L, Q, C) of the tasks' candidates, given what `encode` returned."""
 
 
@@ -228,34 +228,34 @@ class UltraNetwork(PublishedNetwork):
     title = "ULTRA"
     heads_on_gpu = 16
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: UltraShape) -> None:
         super().__init__()
         self.shape = shape
-        self.relation_model = RelationModel(shape)
+        self.relation_model = UltraRelationModel(shape)
         self.entity_model = EntityModel(shape.width, shape.layers)
 
     @staticmethod
-    def shape_of(weights: Mapping[str, Tensor]) -> Shape:
-        return Shape(
-            width_of(weights, "relation_model.layers.0.linear.bias") or Shape.width,
-            layers_in(weights, "entity_model.layers") or Shape.layers,
-            layers_in(weights, "relation_model.layers") or Shape.relation_layers,
+    def shape_of(weights: Mapping[str, Tensor]) -> UltraShape:
+        return UltraShape(
+            width_of(weights, "relation_model.layers.0.linear.bias") or UltraShape.width,
+            layers_in(weights, "entity_model.layers") or UltraShape.layers,
+            layers_in(weights, "relation_model.layers") or UltraShape.relation_layers,
         )
 
-    def encode(self, graph: ReadGraph, tasks: Tasks) -> Encoded:
+    def encode(self, graph: ReadGraph, tasks: PublishedTasks) -> EncodedRelations:
         with torch.no_grad():
             shared = shared_heads(graph, tasks)
         inverse = with_new_relation(graph.inverse)
         vectors = self.relation_model(shared, inverse, queried=graph.relations)  # (L, 2R + 2, W)
         return self.entity_model.encode(vectors, inverse, tasks.visible, graph.relations)
 
-    def encode_relation(self, graph: ReadGraph, queried: int) -> Encoded:
+    def encode_relation(self, graph: ReadGraph, queried: int) -> EncodedRelations:
         labelled = queried % (graph.relations // 2)
         visible = torch.ones(1, graph.relations, device=graph.device)
         vectors = self.relation_model((graph.together > 0).float()[None], graph.inverse, labelled)  # (1, 2R, W)
         return self.entity_model.encode(vectors, graph.inverse, visible, queried)
 
-    def scores(self, graph: ReadGraph, tasks: Tasks, encoded: Encoded) -> Tensor:
+    def scores(self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations) -> Tensor:
         states = self.entity_model.propagate(graph, tasks, encoded)
         return self.entity_model.scores(states, encoded, tasks.candidates)
 
@@ -276,7 +276,7 @@ def with_new_relation(inverse: Tensor) -> Tensor:
     return torch.cat([inverse, torch.arange(2, device=inverse.device).roll(1) + len(inverse)])
 
 
-def reference_edges(tasks: Tasks) -> tuple[Tensor, Tensor]:
+def reference_edges(tasks: PublishedTasks) -> tuple[Tensor, Tensor]:
     """The references as edges of the new relation and of its inverse: their sources and targets (2 · L · K,), as rows
     of states (nodes · L, Q, W)."""
     count = len(tasks.references)
@@ -285,7 +285,7 @@ def reference_edges(tasks: Tasks) -> tuple[Tensor, Tensor]:
     return torch.stack([heads, tails]).flatten(), torch.stack([tails, heads]).flatten()
 
 
-def shared_heads(graph: ReadGraph, tasks: Tasks) -> Tensor:
+def shared_heads(graph: ReadGraph, tasks: PublishedTasks) -> Tensor:
     """Whether two relations, including the new one and its inverse, share a head: (L, 2R + 2, 2R + 2), 0 or 1."""
     visible = tasks.visible
     known = (graph.together > 0) * visible[:, :, None] * visible[:, None]
@@ -298,7 +298,7 @@ def shared_heads(graph: ReadGraph, tasks: Tasks) -> Tensor:
     return torch.cat([torch.cat([known, at_ends.transpose(1, 2)], 2), torch.cat([at_ends, corner], 2)], 1)
 
 
-def _relations_at_references(graph: ReadGraph, tasks: Tasks) -> Tensor:
+def _relations_at_references(graph: ReadGraph, tasks: PublishedTasks) -> Tensor:
     """The number of edges of each relation that start at the references' heads, and at their tails: (L, 2, 2R)."""
     count, shots = tasks.weights.shape
     rows = tasks.references * count + torch.arange(count, device=tasks.references.device)[:, None, None]

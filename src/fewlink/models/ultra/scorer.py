@@ -12,17 +12,17 @@ from torch import Tensor
 from fewlink.core.threads import parallel_map, torch_threads
 from fewlink.models.contract import Question
 from fewlink.models.trail.features import ReadGraph
-from fewlink.models.ultra.network import Encoded, PublishedNetwork, Tasks
+from fewlink.models.ultra.network import EncodedRelations, PublishedNetwork, PublishedTasks
 
 HEADS = 4  # scored at once on a CPU
 
 
-class KnownTask(NamedTuple):
+class EncodedTask(NamedTuple):
     """A task and its encoding by the network."""
 
     key: bytes
-    task: Tasks
-    encoded: Encoded
+    task: PublishedTasks
+    encoded: EncodedRelations
 
 
 class PublishedScorer:
@@ -33,7 +33,7 @@ class PublishedScorer:
         self.network = network.eval()
         self.graph = graph
         self.device = graph.device
-        self._known: KnownTask | None = None
+        self._known: EncodedTask | None = None
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class PublishedScorer:
         padded = torch.cat([heads, heads[-1:].expand(-len(heads) % count)])  # always as many: kernels are compiled once
         return torch.cat([scores(some) for some in padded.split(count)])[: len(heads)]
 
-    def _task(self, references: np.ndarray) -> KnownTask:
+    def _task(self, references: np.ndarray) -> EncodedTask:
         """The task with these references (K, 2)."""
         key = references.astype(np.int64).tobytes()
         if self._known is None or self._known.key != key:
@@ -71,9 +71,9 @@ class PublishedScorer:
             visible = torch.ones(1, self.graph.relations, device=self.device)
             nothing = pairs.new_zeros(1, 0)
             weights = torch.ones(1, len(references), device=self.device)
-            task = Tasks(pairs, weights, visible, nothing, nothing)
+            task = PublishedTasks(pairs, weights, visible, nothing, nothing)
             with torch_threads(1):  # results do not depend on the number of threads
-                self._known = KnownTask(key, task, self.network.encode(self.graph, task))
+                self._known = EncodedTask(key, task, self.network.encode(self.graph, task))
         return self._known
 
     def _ids(self, array: np.ndarray) -> Tensor:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fewlink.models.settings import EvaluateEvery
 from fewlink.models.trail.settings import TrailSettings
-from fewlink.models.ultra.network import Shape
+from fewlink.models.ultra.network import UltraShape
 
 
 class UltraSettings(TrailSettings):
@@ -37,4 +37,4 @@ class UltraSettings(TrailSettings):
 
     @property
     def shape(self) -> Any:
-        return Shape(self.width, self.layers, self.relation_layers)
+        return UltraShape(self.width, self.layers, self.relation_layers)
