@@ -474,7 +474,7 @@ class Fit:
             self.record.update(mixture={}, too_late=True, mixed=f"no embedding model is mixed in: {why}")
             self.tell(self.record["mixed"])
             return
-        plan = mixing.Plan(EmbeddingSettings(**facts["settings"]), facts["models"])
+        plan = mixing.EmbeddingPlan(EmbeddingSettings(**facts["settings"]), facts["models"])
         embeddings = train_embeddings(self.whole, plan, self.run / WORK / "whole", self.tell)
         measured = Mixture.open(self.run / WORK / MIXTURE)
         self.deploy_vectors(dataclasses.replace(measured, embeddings=embeddings))
@@ -485,13 +485,13 @@ class Fit:
         if deployed is None or deployed.vectors.digest() != vectors.digest():
             Deployed(self.deployed, vectors).save(self.run)
 
-    def embedding_plan(self, graph: Graph, seconds: float) -> mixing.Plan:
+    def embedding_plan(self, graph: Graph, seconds: float) -> mixing.EmbeddingPlan:
         """How to train embedding models in this time, or what a call that was interrupted decided."""
         file = self.run / WORK / "plan.json"
         make_folder(file.parent)
         if file.exists():
             settings, models = read_json(file)
-            return mixing.Plan(EmbeddingSettings(**settings), models)
+            return mixing.EmbeddingPlan(EmbeddingSettings(**settings), models)
         plan = plan_training(graph, seconds, self.settings.seed, self.settings.device)
         write_json(file, [plan.settings.as_dict(), plan.models])
         return plan

@@ -61,14 +61,14 @@ TELL_EVERY = 10.0  # seconds
 RIDGE = 1.0  # of the recalibration, towards none
 
 
-class Plan(NamedTuple):
+class EmbeddingPlan(NamedTuple):
     """The settings of embedding models, and how many are trained, with a seed each; their scores are averaged."""
 
     settings: EmbeddingSettings
     models: int
 
 
-def plan_training(graph: Graph, seconds: float, seed: int, device: str) -> Plan:
+def plan_training(graph: Graph, seconds: float, seed: int, device: str) -> EmbeddingPlan:
     """The best settings of `LADDER` that train all epochs in this time, or fewer epochs of the last of them.
 
     A few timed steps tell the time of an epoch. In more time, several models are trained. Raises if there is no time
@@ -83,12 +83,12 @@ def plan_training(graph: Graph, seconds: float, seed: int, device: str) -> Plan:
         memory.ensure("the embedding model", settings.needs(entities, len(graph.relations), len(triples)), "cpu")
         pace = _epoch_seconds(EmbeddingTrainer(triples, entities, len(graph.relations), settings))
         if EPOCHS * pace <= seconds:
-            return Plan(settings, min(MAX_MODELS, int(seconds / (EPOCHS * pace))))
+            return EmbeddingPlan(settings, min(MAX_MODELS, int(seconds / (EPOCHS * pace))))
     if (epochs := int(seconds / pace)) < MIN_EPOCHS:
         raise FewlinkError(
             f"an epoch takes {duration(pace)}: the time allows {epochs}, and at least {MIN_EPOCHS} are needed"
         )
-    return Plan(settings.replace(epochs=epochs), 1)
+    return EmbeddingPlan(settings.replace(epochs=epochs), 1)
 
 
 def _epoch_seconds(trainer: EmbeddingTrainer) -> float:
@@ -101,7 +101,7 @@ def _epoch_seconds(trainer: EmbeddingTrainer) -> float:
     return float(np.mean(seconds[1:] or seconds)) * len(trainer.batches)
 
 
-def train_embeddings(graph: Graph, plan: Plan, state: Path, tell: Log, until: float = math.inf) -> Embeddings:
+def train_embeddings(graph: Graph, plan: EmbeddingPlan, state: Path, tell: Log, until: float = math.inf) -> Embeddings:
     """Train the planned models on all triples of a graph, and average them.
 
     If training is slower than planned, fewer models are averaged: those that are trained at the time `until` of the

@@ -82,7 +82,7 @@ def described_fit(scorer: Scorer, graph: Graph, references: References, head: in
     return fit
 
 
-class Fit(NamedTuple):
+class RankedRelation(NamedTuple):
     """How well a relation fits a pair, from 0 to 1, and whether the graph has the triple."""
 
     relation: int
@@ -103,11 +103,11 @@ class RelationFinder:
         self._kinds = _kind_weights(graph)
         self._all = fit_all([self._reading(relation) for relation in typical_relations(self.counts)[:MIN_RELATIONS]])
 
-    def rank(self, head: int, tail: int) -> list[Fit]:
+    def rank(self, head: int, tail: int) -> list[RankedRelation]:
         """The relations that may hold from head to tail, the best first."""
         known = self._known(head, tail)
         chosen = self.plausible(head, tail, known)
-        fits = [Fit(r, self._fit(r, head, tail, r in known), r in known) for r in chosen]
+        fits = [RankedRelation(r, self._fit(r, head, tail, r in known), r in known) for r in chosen]
         return sorted(fits, key=lambda each: -each.fit)
 
     def plausible(self, head: int, tail: int, known: Sequence[int] = ()) -> list[int]:
@@ -164,7 +164,7 @@ def _kind_weights(graph: Graph) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 @dataclass(frozen=True, eq=False)
-class RelationFacts:
+class RelationSummary:
     """A relation with its number of pairs and heads. `split` is that of a task relation, not in the graph."""
 
     relation: Relation
@@ -203,20 +203,20 @@ class RelationFacts:
         return np.unique(self.relation.pairs()[:, 0])
 
 
-def overview(benchmark: Benchmark) -> list[RelationFacts]:
+def overview(benchmark: Benchmark) -> list[RelationSummary]:
     """The relations of a graph, then the task relations of a benchmark; those without pairs are left out."""
     return benchmark.once(_overview)
 
 
-def _overview(benchmark: Benchmark) -> list[RelationFacts]:
+def _overview(benchmark: Benchmark) -> list[RelationSummary]:
     graph = benchmark.graph
     sizes = np.bincount(graph.relation_ids, minlength=len(graph.relations)).tolist()
     facts = [
-        RelationFacts(Relation(name, graph, None, number), sizes[number], len(graph.slots[number]))
+        RelationSummary(Relation(name, graph, None, number), sizes[number], len(graph.slots[number]))
         for number, name in enumerate(graph.relations)
     ]
     for split, tasks in benchmark.tasks.items():
         for task in tasks:
             relation = Relation(task.name, graph, task, trained=split == "train")
-            facts.append(RelationFacts(relation, len(task.pairs), len(np.unique(task.pairs[:, 0])), split))
+            facts.append(RelationSummary(relation, len(task.pairs), len(np.unique(task.pairs[:, 0])), split))
     return [one for one in facts if one.pairs]
