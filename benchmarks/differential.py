@@ -242,6 +242,7 @@ def write_parquet(rng: random.Random) -> bytes:
     pyarrow.parquet.write_table(
         table,
         sink,
+        store_schema=False,  # a copy of the schema that only pyarrow reads
         compression=rng.choice(("snappy", "zstd", "none")),
         use_dictionary=encoding is None,
         column_encoding=encoding and dict.fromkeys(table.column_names, encoding),

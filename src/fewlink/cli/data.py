@@ -160,8 +160,10 @@ def _check_new(folder: Path) -> None:
     """Raise if a folder exists already."""
     from fewlink.core.errors import InputError
     from fewlink.core.files import exists
+    from fewlink.graph.compile import forget_work
 
     if exists(folder):
+        forget_work(folder)
         raise InputError(folder, "exists already: remove it, or choose another folder")
 
 

@@ -19,7 +19,6 @@ MIN_REPORTED_BYTES = 1 << 30  # `ensure` prints nothing about less
 PROGRAM = 4e8  # bytes that Python and torch themselves occupy
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
-UNPACKED_VARIABLE = "FEWLINK_MAX_UNPACKED"
 
 MMAP_THRESHOLD = -3
 TRIM_THRESHOLD = -1  # as numbered in malloc.h
@@ -79,14 +78,6 @@ def free_bytes(device: str = "cpu") -> int | None:
         return int(torch.cuda.mem_get_info(torch.device(device))[0]) + cached
     known = [free for free in (_free_on_machine(), _free_in_container()) if free is not None]
     return min(known) if known else None
-
-
-def max_unpacked_bytes() -> int | None:
-    """The user's limit on the size of an unpacked file, from $FEWLINK_MAX_UNPACKED; None if it is not set."""
-    text = os.environ.get(UNPACKED_VARIABLE, "").strip()
-    if not text:
-        return None
-    return size_in_bytes(text, UNPACKED_VARIABLE)
 
 
 def size_in_bytes(text: str, what: str) -> int:
