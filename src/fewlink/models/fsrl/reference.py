@@ -234,6 +234,7 @@ class ReferenceScorer:
     def __call__(self, question: Question) -> Tensor:
         """The scores (H, C) of every head with every candidate."""
         ids = (question.references, question.heads, question.candidates)
-        references, heads, tails = (torch.from_numpy(part).long().to(self.background.entities.device) for part in ids)
+        device = self.background.entities.device
+        references, heads, tails = (torch.from_numpy(part.astype(np.int64)).to(device) for part in ids)
         scores: Tensor = self.model(references, torch.cartesian_prod(heads, tails), self.background)[0]
         return scores.view(len(heads), len(tails))
