@@ -147,7 +147,7 @@ class AskedGraph(SomeGraph):
     def open(self) -> Linker:
         """The linker of the graph or run."""
         self.check()
-        source = self.opened_source()
+        source = self.source(self.graph)
         device = resolve_device(self.device)
         from fewlink.linker import load
 
