@@ -23,7 +23,7 @@ from fewlink.fitting.fit import Fit, Fitted, fit
 from fewlink.fitting.held_out import Estimate, Ranks, estimate, hold_out_of_large
 from fewlink.fitting.mixing import (
     WEIGHTS,
-    Plan,
+    EmbeddingPlan,
     both_directions,
     choose_weight,
     plan_training,
@@ -128,7 +128,7 @@ def test_the_weight_is_the_surest_and_its_gain_is_of_relations_left_out() -> Non
 
 def test_training_that_was_interrupted_gives_the_same_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = compile_graph([graph_file()])
-    plan = Plan(plan_training(graph, 60.0, 0, "cpu").settings.replace(epochs=3, dim=8), 2)
+    plan = EmbeddingPlan(plan_training(graph, 60.0, 0, "cpu").settings.replace(epochs=3, dim=8), 2)
     told: list[str] = []
     whole = train_embeddings(graph, plan, tmp_path / "a", told.append)
     assert "model 1 of 2  epoch 1 of 3" in told[0] and any("model 2 of 2  epoch 1 of 3" in line for line in told)
