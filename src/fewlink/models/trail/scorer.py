@@ -73,11 +73,17 @@ class KnownTask(NamedTuple):
     references: References
     local: References
     encoded: Encoded
+    weights: tuple[list[Weights], list[Weights]]
     part: GraphPart | None
 
     def bytes(self) -> int:
         of_part = 0 if self.part is None else EDGE_BYTES * self.part.edges.edges
-        return self.encoded.relations.nbytes + 2 * sum(each.nbytes for each in self.references) + of_part
+        return (
+            self.encoded.relations.nbytes
+            + sum(step.extra.nbytes for stream in self.weights for step in stream)
+            + 2 * sum(each.nbytes for each in self.references)
+            + of_part
+        )
 
 
 class Cone(NamedTuple):
@@ -343,7 +349,8 @@ class TrailScorer:
             encoded = self.network.encode(graph, of_part, Walks(*walked))
             if not on_gpu:
                 encoded = encoded._replace(relations=apart(encoded.relations))
-            found.append(KnownTask(pairs.tobytes(), own, of_part, encoded, part))
+            of_head, of_references = (self.network.weights(of_part, encoded, stream) for stream in (HEAD, REFERENCES))
+            found.append(KnownTask(pairs.tobytes(), own, of_part, encoded, (of_head, of_references), part))
         return found
 
     def _cone(self, tasks: Sequence[KnownTask], candidates: np.ndarray) -> Cone | None:
@@ -420,7 +427,9 @@ class TrailScorer:
 
     def _weights(self, tasks: Sequence[KnownTask], stream: int) -> list[Weights]:
         """The weights of tasks side by side."""
-        of_tasks = [self.network.weights(task.local, task.encoded, stream) for task in tasks]
+        of_tasks = [task.weights[stream] for task in tasks]
+        if len(tasks) == 1:
+            return of_tasks[0]
         return [
             Weights(
                 layers[0].layer,
