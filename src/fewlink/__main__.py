@@ -1,10 +1,14 @@
 """The command. It can be interrupted from its first import on."""
 
+import gc
 import sys
+
+LIVE_OBJECTS = 50_000  # made before Python looks for unused ones: imports make many, all of which stay
 
 
 def main() -> None:
     """Run the command line."""
+    gc.set_threshold(LIVE_OBJECTS)
     try:
         from fewlink.cli import main as run
     except KeyboardInterrupt:

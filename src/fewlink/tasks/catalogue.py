@@ -13,11 +13,10 @@ from fewlink.core.errors import FewlinkError, InputError, MissingExtra, check_fi
 from fewlink.core.files import cache_home, exists, is_folder_of, write_bytes
 from fewlink.core.progress import tell
 from fewlink.core.words import listed
-from fewlink.graph import CompileReport, Graph, compile_graph
+from fewlink.graph import CompileReport, Graph
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 from fewlink.graph.source import GraphSource
 from fewlink.tasks.benchmark import FORMAT, SPLITS, Benchmark, Task
-from fewlink.tasks.carving import CarveSettings, carve
 from fewlink.tasks.nell_layout import is_layout, read_layout
 
 
@@ -104,6 +103,8 @@ def open_graph(file: str | Path | GraphSource) -> Benchmark:
     if _is_built_in_graph(which) and as_usual:
         return Benchmark(which, attack_graph(), {split: [] for split in SPLITS}, source=which)
     if os.path.isfile(path) and not is_benchmark(path):
+        from fewlink.graph.compile import compile_graph
+
         report = CompileReport()
         graph = compile_graph(source, report=report)
         for remark in report.remarks():
@@ -246,6 +247,8 @@ def attack_dates() -> list[str]:
 
 def open_attack_few() -> Benchmark:
     """ATT&CK and CAPEC, with their relations of 50 to 500 triples carved into tasks."""
+    from fewlink.tasks.carving import CarveSettings, carve
+
     benchmark, _ = carve(attack_graph(), "attack-few", CarveSettings())
     return benchmark
 

@@ -23,8 +23,7 @@ import numpy as np
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.files import read_json
-from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
-from fewlink.graph.tables import read_pairs
+from fewlink.graph import CompileReport, Graph, Vocabulary
 from fewlink.graph.types import types_from_names
 from fewlink.graph.vocabulary import labels_of
 from fewlink.tasks.benchmark import SPLITS, Benchmark, Task, sorted_pairs
@@ -41,6 +40,9 @@ def is_layout(folder: Path) -> bool:
 
 def read_layout(path: Path, name: str | None = None) -> tuple[Benchmark, list[str]]:
     """Read a benchmark from a folder or archive of this layout, with remarks on differences from the rules."""
+    from fewlink.graph.compile import compile_graph
+    from fewlink.graph.tables import read_pairs
+
     path = Path(path)
     if os.path.isfile(path):
         with _unpacked(path) as folder:

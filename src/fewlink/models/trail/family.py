@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from torch import Tensor
 
@@ -15,8 +15,6 @@ from fewlink.core.memory import PROGRAM, Parts
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared, TrainedFamily
 from fewlink.models.trail.features import ReadGraph
-from fewlink.models.trail.learn import SMALLEST, TrailLearner, network_of, relation_pairs
-from fewlink.models.trail.mixture import MixedScorer, Mixture
 from fewlink.models.trail.names import MOST_NAMES
 from fewlink.models.trail.scorer import MAX_WHOLE_EDGES, PART_EDGES, TrailScorer
 from fewlink.models.trail.settings import TrailSettings
@@ -25,6 +23,9 @@ from fewlink.models.weights import check_weights
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.catalogue import open_graph
 from fewlink.tasks.training_graph import known_graph
+
+if TYPE_CHECKING:
+    from fewlink.models.trail.mixture import MixedScorer
 
 EDGE = 60  # bytes of an edge in three orders
 CONSTANTS = 16  # bytes of an edge if only the surroundings of a head are read
@@ -50,6 +51,8 @@ class PropagationFamily(TrainedFamily[SettingsT]):
         return {"graphs": [graph.fingerprint for graph in others]} if others else {}
 
     def check(self, benchmark: Benchmark, settings: SettingsT) -> None:
+        from fewlink.models.trail.learn import SMALLEST, relation_pairs
+
         names = [benchmark.name, *(name for name in settings.also.split(",") if name)]
         for name, graph in zip(names, graphs_of(benchmark, settings), strict=True):
             if not relation_pairs(graph):
@@ -96,11 +99,15 @@ class TrailFamily(PropagationFamily[TrailSettings]):
 
     def open_vectors(self, folder: Path, fingerprint: str | None = None) -> NoVectors:
         """The mixture that a run was deployed with, if there is one."""
+        from fewlink.models.trail.mixture import Mixture
+
         return Mixture.open(folder) if exists(folder) else NoVectors()
 
     def learner(
         self, benchmark: Benchmark, vectors: NoVectors, settings: TrailSettings, seeds: Sequence[int]
     ) -> Learner:
+        from fewlink.models.trail.learn import TrailLearner
+
         (seed,) = seeds
         return TrailLearner(graphs_of(benchmark, settings), settings.adjusted([f"seed={seed}"]))
 
@@ -113,6 +120,9 @@ class TrailFamily(PropagationFamily[TrailSettings]):
         *,
         run: Path,
     ) -> TrailScorer | MixedScorer:
+        from fewlink.models.trail.learn import network_of
+        from fewlink.models.trail.mixture import MixedScorer, Mixture
+
         network = network_of(settings).to(settings.device)
         check_weights(network.state_dict(), weights, run)
         network.load_state_dict(weights)
