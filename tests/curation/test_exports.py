@@ -186,7 +186,7 @@ def test_entities_that_are_no_objects_of_stix_are_refused(
     (tmp_path / "p.types.tsv").write_text("platform:windows\tplatform\nG9001\tgroup\n")
     graph = compile_graph(tmp_path / "p.tsv", types=tmp_path / "p.types.tsv")
     file.add_project("runs on", [("G9001", "platform:windows")])
-    with pytest.raises(FewlinkError, match="'platform:windows' is a platform, which is no object of STIX"):
+    with pytest.raises(FewlinkError, match="platform:windows"):
         export(file, "runs on", "stix", described=Described(graph))
     for relation in ("使用", "x использует", "--"):
         with pytest.raises(FewlinkError, match="STIX needs a relation in the letters a to z"):

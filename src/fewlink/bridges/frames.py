@@ -118,7 +118,7 @@ def _graph_of_columns(
 
 
 def _told(names: Names) -> dict[str, str]:
-    """The names that say more than their ids do."""
+    """The readable names that differ from what their ids already say."""
     return {key: name for key, name in names.items() if name and name != readable(key)}
 
 
@@ -142,7 +142,8 @@ def from_networkx(
     if len(set(ids)) < len(ids):
         raise FewlinkError("two nodes have the same name as strings, such as 1 and '1': relabel one of them")
     names = {str(node): str(data[name]) for node, data in graph.nodes(data=True) if data.get(name) is not None}
-    types = {str(node): found for node, data in graph.nodes(data=True) if (found := _types_in(data, type))}
+    all_types = {str(node): _types_in(data, type) for node, data in graph.nodes(data=True)}
+    types = {node: found for node, found in all_types.items() if found}
     for _, _, data in graph.edges(data=True):
         if data.get(relation) is not None and data.get(RELATION_NAME) is not None:
             names[str(data[relation])] = str(data[RELATION_NAME])
@@ -150,7 +151,7 @@ def from_networkx(
 
 
 def _types_in(data: Mapping[str, Any], attribute: str) -> list[Any]:
-    """The types of a node: those of the attribute, and of the same with `_2`, `_3`, …"""
+    """The types of a node: the values of the attribute, and of the same with `_2`, `_3`, … appended."""
     types: list[Any] = []
     key = attribute
     number = 1
@@ -162,7 +163,7 @@ def _types_in(data: Mapping[str, Any], attribute: str) -> list[Any]:
 
 
 def _several(value: Any) -> Iterable[Any]:
-    """A collection as it is; any other value, a text above all, alone."""
+    """The items of a collection; any other value, including a text, is the only item."""
     return [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
 
 

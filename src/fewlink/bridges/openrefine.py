@@ -42,7 +42,7 @@ Prefix = Annotated[str, Query(max_length=MAX_NAME_LENGTH)]
 Cursor = Annotated[int, Query(ge=0, le=10_000)]
 
 
-class Settings(BaseModel):
+class PropertySettings(BaseModel):
     """Settings of a property. Numbers may be sent as strings, as forms do."""
 
     tails: Literal["usual", "known", "predicted", "both"] = "usual"
@@ -52,7 +52,7 @@ class Settings(BaseModel):
 
 class ExtendProperty(BaseModel):
     id: Text
-    settings: Settings = Settings()
+    settings: PropertySettings = PropertySettings()
 
 
 class ExtendQuery(BaseModel):
@@ -114,7 +114,9 @@ class Queries:
                     rows[id_][of.id] = own
         return {"meta": meta, "rows": rows}
 
-    async def cells_of(self, of: Property, chosen: Settings, ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    async def cells_of(
+        self, of: Property, chosen: PropertySettings, ids: Sequence[str]
+    ) -> dict[str, list[dict[str, Any]]]:
         """The cells of a property for each entity; empty for an entity that the graph lacks."""
         with_predicted = chosen.tails in ("predicted", "both") or (chosen.tails == "usual" and bool(of.references))
         known = functools.partial(self.known_cells, of, ids, chosen.tails != "predicted")

@@ -327,7 +327,9 @@ def from_neo4j(
     server: Neo4jOptions,
     out: Path = typer.Option(..., metavar="FOLDER", help="New folder for the graph."),
     query: str = typer.Option(
-        None, metavar="CYPHER", help="Returns head, relation and tail; by default all relationships are read."
+        None,
+        metavar="CYPHER",
+        help="Query that returns head, relation and tail; by default all relationships are read.",
     ),
     name: str = typer.Option("name", metavar="PROPERTY", help="Property of a node's readable name."),
 ) -> None:

@@ -97,7 +97,7 @@ class ReadingOptions:
     names: Path | None = typer.Option(None, metavar="FILE", help="An id, a tab and a readable name per line.")
     types: Path | None = typer.Option(None, metavar="FILE", help="An entity, a tab and a type per line.")
     literals: str = typer.Option(
-        "drop", metavar="CHOICE", help="Relations whose tails are numbers, dates or yes and no: drop or keep."
+        "drop", metavar="CHOICE", help="Relations whose tails are numbers, dates or yes/no values: drop or keep."
     )
     on_error: str = typer.Option("stop", metavar="CHOICE", help="On a bad line: stop, or skip and count it.")
 

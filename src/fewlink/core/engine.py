@@ -113,7 +113,7 @@ class Engine:
                 yield found.pop(following)
 
     def _executor(self, pickled: bytes) -> contextlib.AbstractContextManager[Submit]:
-        """What submits a batch of the pickled work to a free worker, until the block ends."""
+        """Start the workers for a block, and yield a function that submits a batch of the pickled work to them."""
         return self._cluster(pickled) if self.is_cluster else self._processes(pickled)
 
     @contextlib.contextmanager

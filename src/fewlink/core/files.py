@@ -165,7 +165,7 @@ def with_sha256(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_sha256(content: Any, path: Path, line: int | None = None, remedy: str = "restore or remove it") -> Any:
-    """The content without the checksum that `with_sha256` added. Raise if that is missing or another one."""
+    """The content without the checksum that `with_sha256` added. Raise if it is missing or wrong."""
     if not isinstance(content, dict):
         return content
     rest = dict(content)
@@ -284,13 +284,13 @@ def while_unchanged(path: Path, version: Callable[[], Any], load: Callable[[], T
 
 
 def version_of(folder: Path) -> Any:
-    """What changes when a folder is replaced: where it is read, and its manifest there."""
+    """Where a folder is read, and the identity of its manifest: one of them differs after the folder is replaced."""
     place = place_of(folder)
     return place, identity(place / MANIFEST)
 
 
 def identity(file: Path) -> tuple[int, int, int, int] | None:
-    """What changes when a file is written or replaced: inode, size and times. None if there is no file."""
+    """The inode, size and times of a file, which differ after it is written or replaced. None if there is no file."""
     try:
         stat = file.stat()
     except OSError:

@@ -36,7 +36,7 @@ FormatName = Literal["csv", "nt", "quickstatements", "stix", "json"]
 
 
 @dataclass(frozen=True)
-class Row:
+class DecidedPair:
     """A decided pair with its names, its relation, and who decided what and when."""
 
     head: str
@@ -86,12 +86,12 @@ class Content:
     """A project as a format writes it: `rows` are its decided pairs, `log` all its events."""
 
     project: Project
-    rows: list[Row]
+    rows: list[DecidedPair]
     log: list[Event]
     described: Described = field(default_factory=Described)
 
     @property
-    def true(self) -> list[Row]:
+    def true(self) -> list[DecidedPair]:
         """The references and accepted pairs."""
         return [row for row in self.rows if row.decision != "rejected"]
 
@@ -133,7 +133,7 @@ def export(
     described = described or Described()
     facts = file.project(project)
     rows = [
-        Row(
+        DecidedPair(
             head=each.head,
             head_name=described.name(each.head),
             relation=relation or facts.name,
@@ -178,7 +178,7 @@ def to_csv(content: Content) -> str:
     return csv_text(content.rows)
 
 
-def csv_text(rows: Iterable[Row]) -> str:
+def csv_text(rows: Iterable[DecidedPair]) -> str:
     """A table for spreadsheets: an apostrophe goes before text that they would run as a formula."""
     text = io.StringIO(newline="")
     table = csv.writer(text)
@@ -231,7 +231,7 @@ def to_quickstatements(content: Content) -> str:
 
 
 def _wikidata(text: str, letter: str) -> str:
-    """The id of Wikidata in an id or IRI; raises unless it is one of an item (Q) or a property (P)."""
+    """The Wikidata id in an id or IRI; raises unless it names an item (Q) or a property (P)."""
     found = WIKIDATA.fullmatch(text)
     if found and found[1].startswith(letter):
         return found[1]
@@ -239,7 +239,9 @@ def _wikidata(text: str, letter: str) -> str:
         raise FewlinkError(
             f"QuickStatements needs a property of Wikidata, not '{text}': name one, as in --relation P31"
         )
-    raise FewlinkError(f"QuickStatements needs items of Wikidata such as Q42, and '{text}' is none: use another format")
+    raise FewlinkError(
+        f"QuickStatements needs items of Wikidata such as Q42, and '{text}' is not one: use another format"
+    )
 
 
 def to_stix(content: Content) -> str:

@@ -151,7 +151,7 @@ def _ref(bundle: Bundle, entity: str) -> str:
     if entity in bundle.refs:
         return bundle.refs[entity]
     if kind := bundle.kinds.get(entity):
-        raise FewlinkError(f"'{entity}' is a {kind}, which is no object of STIX: use another format for its links")
+        raise FewlinkError(f"'{entity}' is a {kind}, which STIX has no object for: use another format for its links")
     if entity in bundle.names:
         raise FewlinkError(f"'{entity}' has no type, and STIX needs one: give the graph types such as malware or tool")
     raise UnknownName(f"unknown entity '{entity}': the bundle lacks it{did_you_mean(entity, bundle.refs)}")
@@ -165,12 +165,14 @@ def _verb(relation: str, kinds: Iterable[str]) -> str:
     plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
     verb = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
     if not verb or any(letter.isalnum() and not letter.isascii() for letter in plain):  # which would be lost
-        raise FewlinkError(f"STIX needs a relation in the letters a to z, not '{relation}': name one: --relation uses")
+        raise FewlinkError(
+            f"STIX needs a relation in the letters a to z, not '{relation}': give one, as in --relation uses"
+        )
     return verb
 
 
 def _time(text: str) -> str:
-    """A time in UTC with milliseconds; empty if the text is none."""
+    """A time in UTC with milliseconds; empty if the text is not a time."""
     found = TIME.fullmatch(text)
     return f"{found[1]}.{((found[2] or '.') + '000')[1:4]}Z" if found else ""
 

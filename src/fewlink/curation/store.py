@@ -465,7 +465,7 @@ class ProjectFile:
     def _append(
         self, project: int, decisions: Iterable[NewDecision], who: str, time: str | None
     ) -> list[tuple[str, str]]:
-        """Insert decisions that are not repetitions, and return the pairs of all."""
+        """Insert the decisions that are not repetitions, and return the pairs of all the given ones."""
         pairs: dict[tuple[str, str], None] = {}
         for kind, head, tail, *rest in decisions:
             if kind not in KINDS:
@@ -521,7 +521,7 @@ class ProjectFile:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing; waits for other writers."""
+        """Run the block as one transaction, after waiting for other writers."""
         self._base.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -604,7 +604,7 @@ def _check_folder(path: Path) -> None:
 
 
 def _key(event: Event, undoes: int | None, seen: Counter[Hashable]) -> Hashable:
-    """A key by which events of two logs are the same; `seen` counts and so numbers equal events of one log."""
+    """A key that is equal for the same event in two logs; `seen` counts equal events of one log apart."""
     same = (event.kind, event.head, event.tail, event.who, event.time, undoes)
     seen[same] += 1
     return same, seen[same]

@@ -345,7 +345,7 @@ class Fit:
         self.deploy(held, SHIPPED)
 
     def large_relations(self) -> Benchmark:
-        """The graph without some pairs of relations that have many, on which an embedding model is weighed."""
+        """A benchmark that hides some pairs of large relations, which decide the weight of an embedding model."""
         return hold_out_of_large(self.whole, self.run.resolve().name, self.settings.seed)
 
     def measure_shipped(self, held: Benchmark) -> None:
@@ -480,7 +480,7 @@ class Fit:
         self.deploy_vectors(dataclasses.replace(measured, embeddings=embeddings))
 
     def deploy_vectors(self, vectors: NoVectors) -> None:
-        """Deploy the whole graph with an embedding model, or without."""
+        """Deploy the whole graph with these vectors, unless it is deployed with them already."""
         deployed = Deployed.open(self.run)
         if deployed is None or deployed.vectors.digest() != vectors.digest():
             Deployed(self.deployed, vectors).save(self.run)
@@ -503,7 +503,7 @@ class Fit:
 
     @property
     def card_seconds(self) -> float:
-        """The time that what to expect takes, as far as it is known."""
+        """The estimated seconds of the last measurement: that of the figures to expect."""
         return float(SLOWDOWN * self.record["pace"] * len(self.record["ranks"][SHIPPED]))
 
     def write_card(self, held: Benchmark) -> None:
@@ -529,7 +529,7 @@ class Fit:
             dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=0).save(self.run)
 
     def calibrate(self, held: Benchmark, scorer: Scorer, name: str) -> None:
-        """Calibrate the deployed scorer on held-out relations; if only pairs are held out, as the built-in weights."""
+        """Calibrate the deployed scorer on held-out relations, or keep the built-in one if only pairs are held out."""
         step = load_best(self.run)[1]
         shipped = None if name == RULES else shipped_calibration()
         if hides_relations(held):
@@ -551,7 +551,7 @@ class Fit:
         return trail_scorer(held, self.settings, load_best(self.run)[0], self.run)
 
     def best(self) -> str:
-        """The best scorer of those that are clearly better than the built-in weights, or else these."""
+        """The best of the scorers that are clearly better than the built-in weights; these weights if none is."""
         ranks = self.record["ranks"]
         self.record["held_out"] = {name: figures_of(each) for name, each in ranks.items()}
         gains = {name: gain(ranks[SHIPPED], each) for name, each in ranks.items() if name != SHIPPED}

@@ -87,7 +87,7 @@ def hold_out_pairs(graph: Graph, name: str, seed: int) -> Benchmark:
 
 
 def hold_out_of_large(graph: Graph, name: str, seed: int) -> Benchmark:
-    """A benchmark that hides some pairs of relations with many; without dev relations if the graph has none such."""
+    """A benchmark that hides some pairs of large relations; it has no dev relations if the graph has no large one."""
     shuffled, twins = _shuffled(graph, seed)
     large = dict([(r, own) for r, own in shuffled.items() if len(own) >= LARGE][:MAX_LARGE])
     hidden = {r: own[: min(MAX_OF_LARGE, int(LARGE_SHARE * len(own)))] for r, own in large.items()}
@@ -164,7 +164,7 @@ def _references(graph: Graph, task: Task, queries: np.ndarray) -> np.ndarray:
 
 
 def _among(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Whether each of some pairs (n, 2) is one of others."""
+    """Whether each pair (n, 2) is also in `others`."""
     keys = [(each[:, 0].astype(np.int64) << 32) + each[:, 1] for each in (pairs, others)]
     return np.isin(*keys)
 
@@ -177,7 +177,7 @@ def hides_relations(benchmark: Benchmark) -> bool:
 def questions(benchmark: Benchmark, task: Task, half: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """References and queries of a held-out relation, by the number of references, for one half of its queries.
 
-    The queries of a new relation are asked in turn with 3, 30 and all references, as far as there are so many.
+    The queries of a new relation are asked in turn with 3, 30 and all references, as far as it has that many.
     """
     queries = task.pairs[SHOTS[0] :]
     references = _references(benchmark.graph, task, queries)

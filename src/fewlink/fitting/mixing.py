@@ -245,7 +245,7 @@ def choose_weight(ranks: Sequence[Sequence[Ranks]]) -> tuple[float, Estimate]:
 def recalibrate(
     held: Benchmark, trail: TrailScorer, mixture: Mixture, calibration: Calibration | None, relations: int
 ) -> Recalibration:
-    """Fit the probabilities of first answers to the held-out tails of so many relations, each with equal weight.
+    """Fit the probabilities of first answers to the held-out tails of some `relations`, each with equal weight.
 
     The error is that of relations which were left out in turn.
     """

@@ -83,7 +83,7 @@ def compile_graph(
 def compile_to_folder(
     source: GraphSource, out: Path, *, memory: int = DEFAULT_BYTES, report: CompileReport | None = None
 ) -> Graph:
-    """Compile files of triples into the folder of a graph, in so many bytes of memory, and open it.
+    """Compile files of triples into the folder of a graph, in about `memory` bytes, and open it.
 
     The work is done in a folder beside it. Called again after an interruption, the finished stages are not repeated.
     """

@@ -12,8 +12,8 @@ FEW_EDGES = 100_000  # of a component of a large graph; components with more are
 def joined(graph: Graph, references: np.ndarray, heads: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
     """Whether a path joins each head (n,) to an end of a reference (K, 2); references are edges of such paths.
 
-    With `visible` (2R,), a bool for each relation and inverse, paths have no edges of the others; of a graph that is
-    not large, give one without them instead.
+    With `visible` (2R,), a bool for each relation and inverse, paths have edges of visible ones only. It is ignored
+    for a graph that is not large: give the graph without the other relations instead.
     """
     if graph.counted is not None:
         return _joined_nearby(graph, np.unique(references), heads, visible)
@@ -38,8 +38,11 @@ def _components(graph: Graph) -> np.ndarray:
 
 
 def _joined_nearby(graph: Graph, ends: np.ndarray, heads: np.ndarray, visible: np.ndarray | None) -> np.ndarray:
-    """As `joined`, without reading all edges: whether a head's component has one of the ends (m,), if it is small, and
-    whether that of an end is as large, otherwise."""
+    """What `joined` returns, without reading all edges.
+
+    A head in a small component is joined if that contains one of the ends (m,); a head in a large component is joined
+    if an end is in a large component, too.
+    """
     large = any(_component(graph, end, visible) is None for end in ends.tolist())
     found = {}
     for head in np.unique(heads).tolist():

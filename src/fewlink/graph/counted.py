@@ -61,7 +61,7 @@ def file_of(folder: Path, name: str) -> Path:
 
 
 class Edges(NamedTuple):
-    """The edges of a graph with so many relations; the arrays are those of `Graph`."""
+    """The edges of a graph, in the arrays of `Graph`, and its number of relations."""
 
     offsets: np.ndarray
     relation_ids: np.ndarray
@@ -70,7 +70,7 @@ class Edges(NamedTuple):
 
 
 def count(graph: Edges, folder: Path, memory: int = MEMORY) -> None:
-    """Count a graph, some edges at a time, and write the arrays of `Counted` to a folder, in about so many bytes."""
+    """Count a graph, some edges at a time, and write the arrays of `Counted` to a folder, in about `memory` bytes."""
     with progress("counting edges", 4.0) as advance:
         _count_fans(graph, folder, max(memory // 8, 1), advance)
         _count_relations(graph, folder, lambda done: advance(2 + done))

@@ -173,13 +173,13 @@ class NameIndex:
         return counts, np.diff(self.begins, append=len(self.bytes))
 
     def _common_of(self, table: np.ndarray, names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As `_common`, of some names (n,)."""
+        """What `_common` returns, for these names (n,) only."""
         texts = [np.frombuffer(f"\n{self[name]}\n".encode(), np.uint8) for name in names.tolist()]
         counts = np.array([table[_trigrams(text)].sum() for text in texts], np.int64)
         return counts, np.array([len(text) - 1 for text in texts], np.int64)
 
     def _alike(self, text: str) -> np.ndarray:
-        """The names that have a word which begins like a word of this text, sorted; as long a beginning as possible."""
+        """The names with a word that begins like a word of this text, sorted; long beginnings are tried first."""
         found = [np.zeros(0, np.int64)]
         for word in re.findall(r"[^\W_]+", text):
             count = 0

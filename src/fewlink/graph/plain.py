@@ -134,7 +134,7 @@ def check_zstd(path: Path) -> None:
 
 
 def check_text(path: Path, begin: bytes) -> None:
-    """Raise if a file begins as other files than text do."""
+    """Raise if the beginning of a file shows that it is not text."""
     for magic, problem in OTHER_FILES.items():
         if begin.startswith(magic):
             raise InputError(path, problem)
@@ -156,7 +156,7 @@ def utf_16_of(begin: bytes) -> str | None:
 
 
 def is_windows_1252(file: IO[bytes]) -> bool:
-    """Whether the first piece of text that is not ASCII has above it only letters next to letters, or punctuation."""
+    """Whether the first piece of text beyond ASCII looks like Windows-1252: letters next to letters, or punctuation."""
     for raw in iter(lambda: file.read(PIECE_BYTES), b""):
         if raw.isascii():
             continue

@@ -56,7 +56,7 @@ def _layout(reader: Reader, names: Sequence[str]) -> Layout:
     chosen = reader.source.columns
     plain = [name for name in names if not (name.endswith(LABEL) and name.removesuffix(LABEL) in names)]
     if not names:
-        raise InputError(reader.path, "is no file of SPARQL results: it names no variables")
+        raise InputError(reader.path, "is not a file of SPARQL results: it names no variables")
     layout = named_layout(reader.path, plain if chosen is None and len(plain) == 3 else list(names), chosen)
     if not isinstance(layout.relation, int) or layout.tail is None:
         raise InputError(reader.path, "is SPARQL results: choose a variable for head, relation and tail")

@@ -124,7 +124,7 @@ class Reader:
         self.bad_rows(1, [(line, problem)])
 
     def bad_rows(self, count: int, problems: Sequence[tuple[int | None, str]]) -> None:
-        """Raise an error for the first of so many bad rows or, when skipping, count them."""
+        """Raise an error for the first of `count` bad rows or, when skipping, count them."""
         if count and not self.source.skip:
             line, problem = problems[0] if problems else (None, "has a row with an empty name")
             remedy = "" if line is None else ": correct the line, or leave bad lines out with --on-error skip"

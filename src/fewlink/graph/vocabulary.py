@@ -28,7 +28,7 @@ def load_array(path: Path) -> np.ndarray:
 
 
 def check_mapped(*arrays: np.ndarray) -> None:
-    """Raise if the file of a memory-mapped array was cut since: to read what is missing would end the process."""
+    """Raise if the file of a memory-mapped array was cut off: reading beyond its end would kill the process."""
     for array in arrays:
         mapped = array.base
         if isinstance(mapped, mmap.mmap) and mapped.size() < len(mapped):
@@ -37,7 +37,7 @@ def check_mapped(*arrays: np.ndarray) -> None:
 
 
 def expect_random_reads(*arrays: np.ndarray) -> None:
-    """Let the system read of memory-mapped arrays what is asked for, and not a multiple of it in advance."""
+    """Tell the system not to read ahead in memory-mapped arrays, because they are read here and there."""
     for array in arrays:
         if isinstance(mapped := array.base, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):  # not on Windows
             mapped.madvise(mmap.MADV_RANDOM)

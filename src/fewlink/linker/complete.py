@@ -21,8 +21,7 @@ import numpy as np
 from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, InputError, json_shown
 from fewlink.core.files import with_sha256, without_sha256, write_bytes
-from fewlink.curation.exports import MADE_WITH, csv_text
-from fewlink.curation.exports import Row as ExportRow
+from fewlink.curation.exports import MADE_WITH, DecidedPair, csv_text
 from fewlink.graph import Graph
 from fewlink.linker.predictions import Prediction, Predictions
 from fewlink.linker.probability import Calibration
@@ -134,9 +133,9 @@ def write_completion(out: Path, predictions: Predictions, facts: Mapping[str, An
         finish(out, f"{MADE_WITH}{made_with}\n{predictions.to_tsv(exact=exact)}")
 
 
-def undecided(row: Prediction, relation: str) -> ExportRow:
+def undecided(row: Prediction, relation: str) -> DecidedPair:
     """A predicted pair for a curator to decide."""
-    return ExportRow(
+    return DecidedPair(
         head=row.head,
         head_name=row.head_name,
         relation=relation,
@@ -233,7 +232,7 @@ def _begin(out: Path, facts: Mapping[str, Any], count: int) -> dict[int, list[Ro
             part, f"was started with other options ({', '.join(differing)}): use the same options, or {REMEDY}"
         )
     if batches and max(batches) >= count:
-        raise InputError(part, f"has a batch that this run has not: {REMEDY}")
+        raise InputError(part, f"has a batch that is not part of this run: {REMEDY}")
     if len(whole) < len(content):
         with part.open("r+b") as file:
             file.truncate(len(whole))

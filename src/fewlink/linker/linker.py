@@ -868,7 +868,7 @@ class Linker:
         return notes
 
     def _of_answered(self, query: Query, pairs: RankedPairs) -> list[str]:
-        """Why further tails of heads that have theirs are improbable."""
+        """A note on why further tails are improbable for heads that already have one."""
         heads = np.unique(pairs.heads[self._chances(query, pairs) < 1])
         if not len(heads):
             return []

@@ -309,7 +309,7 @@ def open_calibration(path: Path, run: str = "") -> Calibration:
 
 
 def _made(kind: type[Fields], values: dict[str, Any]) -> Fields:
-    """An object of these fields. Its floats are floats: numpy does not compute with the large integers of JSON."""
+    """An object with these fields. Whole numbers of float fields become floats: numpy fails on large ones."""
     floats = {name for name, type in get_annotations(kind).items() if type == "float"}
     return kind(**{name: float(value) if name in floats else value for name, value in values.items()})
 

@@ -152,12 +152,12 @@ def measure_trust(
 
 
 def is_whole(references: int, relation: Relation) -> bool:
-    """Whether so many references stand for the known pairs of a relation, and are not just examples."""
+    """Whether the references are most of the known pairs of a relation, so that they stand for the whole of it."""
     return 2 * references >= len(relation.pairs())
 
 
 def held_out(count: int) -> list[np.ndarray]:
-    """The places of the references to hold out, of so many: sets that are held out one after the other."""
+    """Which of `count` references to hold out: sets of their places, each of which is held out at once."""
     if count < 2:
         return []
     if count <= IN_TURN:
@@ -198,8 +198,7 @@ def evidence_for(scorer: Scorer, graph: Graph, references: np.ndarray, heads: np
 
 
 class Answered:
-    """Which heads of a relation with these known pairs (n, 2) have their tail, if heads have one, as a person has one
-    father."""
+    """The heads that already have their tail, if heads have only one (such as a father) by the known pairs (n, 2)."""
 
     def __init__(self, pairs: np.ndarray) -> None:
         heads, tails = np.unique(pairs[:, 0], return_counts=True)

@@ -19,7 +19,7 @@ MAX_SCORES = 1 << 26  # 256 MB of float32
 
 
 class Sized(Protocol):
-    """What says how much memory it takes."""
+    """A value that tells how much memory it takes."""
 
     def bytes(self) -> int: ...
 
@@ -28,7 +28,7 @@ V = TypeVar("V", bound=Sized)
 
 
 class Remembered:
-    """Values by key, each made once. Of more than `most_bytes`, those used longest ago are forgotten."""
+    """Values by key, each made once. Beyond `most_bytes`, those used longest ago are forgotten."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -68,7 +68,7 @@ class Remembered:
 
 
 def apart(tensor: Tensor) -> Tensor:
-    """A copy on the CPU in pages of its own: freed, they go back to the system and leave no gap between others."""
+    """A copy on the CPU in memory pages of its own, which return to the system as soon as it is freed."""
     if not tensor.nbytes:
         return tensor.clone()
     pages = mmap.mmap(-1, tensor.nbytes)

@@ -82,7 +82,7 @@ class RowEdges(Memo):
     pairs: Tensor
 
     def of(self, rows: Tensor) -> tuple[RowEdges, Tensor]:
-        """Those of some rows (n,), one after the other, and their places among all; on the CPU."""
+        """The edges of some rows (n,), one row after the other, and their places among all edges; on the CPU."""
         pairs, pair_offsets = _joined(self.pairs, rows)
         edges, edge_offsets = _joined(self.edges, pairs)
         chosen = RowEdges(
@@ -96,7 +96,7 @@ class RowEdges(Memo):
         return chosen, edges
 
     def only(self, kept: Tensor, sources: Tensor) -> RowEdges:
-        """Those at which `kept` (e,) is true, with other numbers (e,) of their sources."""
+        """The edges at which `kept` (e,) is true, with new numbers for the sources of all edges (e,)."""
         edges = counts_before(kept).index_select(0, self.edges)
         has_edges = edges.diff() > 0
         at, pairs = (chosen.nonzero().squeeze(1) for chosen in (kept, has_edges))
@@ -129,7 +129,7 @@ def counts_before(chosen: Tensor) -> Tensor:
 
 
 def _joined(offsets: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
-    """The members of some groups, one group after the other, and where each group begins among them, int32."""
+    """The members of groups, one group after the other, and where each group begins among these members, int32."""
     begins = offsets[groups].numpy()
     ends = offsets[groups + 1].numpy()
     joined = np.append(0, np.cumsum(ends - begins)).astype(np.int32)
@@ -271,7 +271,7 @@ class EdgeTable:
         return self.by_tail.row.device
 
     def to(self, device: str | torch.device) -> EdgeTable:
-        """The table on a device; itself, with what it remembers, if it is there."""
+        """The table on a device; the same object, with all that it has cached, if it is there already."""
         wanted = torch.device(device)
         return self if wanted == self.device else _moved(self, wanted)
 
@@ -380,8 +380,7 @@ class Taken(NamedTuple):
 
     @classmethod
     def of(cls, firsts: np.ndarray, counts: np.ndarray, heads: np.ndarray, most: int | None = None) -> Taken:
-        """The edges of slots, given the first edge, the number of edges and the head of each; at most the first so
-        many."""
+        """The edges of slots, given the first edge, the edge count and the head of each; at most the first `most`."""
         used = counts if most is None else np.clip(most - (np.cumsum(counts) - counts), 0, counts)
         edges, owners = spans(firsts, firsts + used)
         return cls(edges, heads[owners], (1 / np.maximum(counts, 1)).astype(np.float32)[owners])

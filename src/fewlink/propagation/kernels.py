@@ -264,7 +264,7 @@ def update_gradients(
     return by_x, by_s, by_state.sum(0), by_sums.sum(0), by_gain.sum(0)
 
 
-class Layer(torch.autograd.Function):
+class PropagationLayer(torch.autograd.Function):
     """A layer of propagation: the product over the edges and over `extra` ones with weights (n, width), and the
     update."""
 

@@ -274,7 +274,7 @@ class Service:
             lane.pool.shutdown(wait=False, cancel_futures=True)
 
     def lane_of(self, heads: int, references: int) -> Lane:
-        """The lane for a question about so many heads with so many references."""
+        """The lane for a question, by its numbers of heads and of references."""
         return self.small if heads * references <= SMALL else self.large
 
     async def run(self, work: Callable[[], T], *, large: bool = False) -> T:

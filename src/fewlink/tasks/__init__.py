@@ -1,4 +1,4 @@
-"""Few-shot benchmarks: tasks and candidates. Import `data.episodes` separately, because it needs torch."""
+"""Few-shot benchmarks: tasks and candidates. Import `tasks.episodes` separately, because it needs torch."""
 
 from __future__ import annotations
 

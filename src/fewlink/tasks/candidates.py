@@ -1,4 +1,4 @@
-"""Candidate tails: the range of a relation, the protocols `paper`, `full`, `open` and `released`, and what is alike."""
+"""Candidate tails: the range of a relation, the protocols `paper`, `full`, `open` and `released`; similar entities."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def open_candidates(graph: Graph, references: np.ndarray, hidden: int | None = N
 def of_rare_kinds(graph: Graph, tails: np.ndarray, most: int, hidden: int | None = None) -> np.ndarray:
     """The tails, and the entities of their types and slots, the rarest first, until there are `most`; sorted.
 
-    If the rarest has more, those of it with most edges. Slots of a `hidden` relation do not count.
+    If the rarest alone has more, only those of its entities with the most edges are taken. Slots of a `hidden` relation
+    do not count.
     """
     kinds = [(graph.slots, slot) for slot in _slots(graph, tails, hidden)]
     if graph.types is not None:

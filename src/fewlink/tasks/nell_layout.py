@@ -214,7 +214,7 @@ def _unpacked(archive: Path) -> Iterator[Path]:
             with tarfile.open(archive) as tar:
                 _extract(archive, tar, Path(place))
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
-            raise InputError(archive, f"is damaged or no archive ({error}): copy or download it again") from None
+            raise InputError(archive, f"is damaged or not an archive ({error}): copy or download it again") from None
         folders = sorted({path.parent for path in Path(place).rglob("path_graph")})
         if not folders:
             raise InputError(archive, "contains no path_graph: give an archive in the NELL-One layout")

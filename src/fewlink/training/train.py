@@ -124,7 +124,9 @@ def train_seeds(
         raise FewlinkError("no benchmark: give at least one")
     if isinstance(settings, EmbeddingSettings):
         if vectors is not None or len(graphs) > 1 or distributed.count() > 1:
-            raise FewlinkError(f"{settings.model} learns from one benchmark in one process, and reads no vectors")
+            raise FewlinkError(
+                f"{settings.model} learns from one benchmark in one process, and reads no vectors: leave out the rest"
+            )
         known = open_benchmark(graphs[0]) if isinstance(graphs[0], str | Path) else graphs[0]
         references = DEFAULT_SHOTS if shots is None else shots
         return [

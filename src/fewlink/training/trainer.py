@@ -277,7 +277,9 @@ def check(benchmark: Benchmark, settings: ModelSettings) -> None:
     """Raise if the model cannot be trained or evaluated on the benchmark."""
     trained_family(settings.model).check(benchmark, settings)
     if not benchmark.split("dev"):
-        raise FewlinkError(f"{benchmark.name} has no dev relations, which training needs to choose the best weights")
+        raise FewlinkError(
+            f"{benchmark.name} has no dev relations to choose the best weights on: choose a benchmark that has some"
+        )
     for task in benchmark.split("dev"):
         task.split(settings.shots)
     if settings.relations % distributed.count():

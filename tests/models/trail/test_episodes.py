@@ -17,9 +17,9 @@ from fewlink.models.trail.learn import (
     HIDDEN,
     SMALLEST,
     Batch,
-    Episodes,
     EpisodeSource,
     RelationPairs,
+    TrainingBatches,
     relation_pairs,
 )
 from fewlink.models.trail.settings import TrailSettings
@@ -38,9 +38,9 @@ def source_of(graph: Graph, **changes: Any) -> EpisodeSource:
     return EpisodeSource(graph, ReadGraph.of(graph), SETTINGS.model_copy(update=changes))
 
 
-def episodes(*processes: int, **changes: Any) -> Episodes:
+def episodes(*processes: int, **changes: Any) -> TrainingBatches:
     own = source_of(known_graph(umls()), **changes) if changes else source()
-    return Episodes([own], [1.0], own.settings, *processes)
+    return TrainingBatches([own], [1.0], own.settings, *processes)
 
 
 @functools.cache
@@ -256,6 +256,6 @@ def test_a_relation_alone_gives_nothing() -> None:
 
 def test_graphs_are_chosen_in_proportion() -> None:
     small = source_of(known_graph(benchmark_of(umls().graph)))
-    both = Episodes([source(), small], [3.0, 1.0], SETTINGS)
+    both = TrainingBatches([source(), small], [3.0, 1.0], SETTINGS)
     chosen = [both[step].graph for step in range(200)]
     assert 0.15 < np.mean(chosen) < 0.35

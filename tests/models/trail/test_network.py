@@ -26,7 +26,7 @@ from tests.models.trail.literal import LiteralGraph, LiteralNetwork, LiteralTask
 from torch import Tensor
 
 from fewlink.graph import Graph
-from fewlink.models.trail.features import SAMPLE, ReadGraph, References, distinct_pairs, read_references, read_walks
+from fewlink.models.trail.features import SAMPLE, ReadGraph, TaskReferences, distinct_pairs, read_references, read_walks
 from fewlink.models.trail.network import (
     HEAD,
     REFERENCES,
@@ -197,7 +197,7 @@ def test_in_double_precision_only_what_is_counted_is_rounded(seed: int) -> None:
     read, _, tasks = example(seed)
     network = network_of(seed=seed).double()
     numbers = (each.double() if each.is_floating_point() else each for each in tasks.references)
-    scores = network(doubled(read), tasks._replace(references=References(*numbers)), torch.float64)
+    scores = network(doubled(read), tasks._replace(references=TaskReferences(*numbers)), torch.float64)
     expected, slopes = literal(seed, 3)
     assert error(scores, expected) < 1e-6
     (scores * ramp(scores)).sum().backward()

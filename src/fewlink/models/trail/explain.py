@@ -21,7 +21,7 @@ from torch import Tensor
 from fewlink.core.seeds import by_hash
 from fewlink.graph.groups import spans
 from fewlink.models.contract import Reasons
-from fewlink.models.trail.features import ReadGraph, References, distinct_pairs
+from fewlink.models.trail.features import ReadGraph, TaskReferences, distinct_pairs
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.propagate import (
     MessageEdges,
@@ -85,7 +85,7 @@ class ExplainedPair:
     graph: ReadGraph
     table: EdgeTable
     entities: np.ndarray | None
-    references: References
+    references: TaskReferences
     rows: Sequence[Rows]
     head: int
     tail: int
@@ -98,7 +98,7 @@ class ExplainedPair:
         encoded: Encoded,
         graph: ReadGraph,
         part: GraphPart | None,
-        references: References,
+        references: TaskReferences,
         head: int,
         tail: int,
         cosines: Tensor | None = None,
@@ -161,7 +161,7 @@ class ExplainedPair:
         return np.union1d(given, self.places(targets, inverse, sources))
 
     def over(self, step: Weights, edges: np.ndarray) -> Tensor:
-        """What the messages of some edges are multiplied with in a layer: (n, W)."""
+        """The factors (n, W) of the messages along some edges in a layer."""
         place = torch.from_numpy(edges)
         of_graph = place < self.table.edges
         order = self.table.by_tail
@@ -325,7 +325,7 @@ def paths_along_rules(pair: ExplainedPair, references: np.ndarray) -> list[Found
 
 @torch.no_grad()
 def explain(pair: ExplainedPair, references: np.ndarray, most: int = 5) -> Reasons:
-    """The reasons for the score of one pair, but for those of single references (K, 2) and names."""
+    """The reasons for the score of one pair, except what single references (K, 2) and names contribute."""
     score = float(pair.score(*pair.states))
     of_head, of_references = (find_paths(pair, stream) for stream in STREAMS)
     paths = candidate_paths(pair, of_head, of_references, most)
@@ -407,7 +407,7 @@ def candidate_paths(
 
 
 def _unlike(pair: ExplainedPair, paths: Sequence[FoundPath]) -> list[FoundPath]:
-    """The paths without those along the same relations as `MAX_ALIKE` before them."""
+    """The paths, of which at most the first `MAX_ALIKE` along the same relations are kept."""
     kinds: Counter[tuple[int, ...]] = Counter()
     kept = []
     for path in paths:

@@ -211,7 +211,7 @@ SAMPLE = 32  # references whose walks and names are read; of more a fixed sample
 FACTS = 9
 
 
-class References(NamedTuple):
+class TaskReferences(NamedTuple):
     """The references of L tasks on one graph with 2R relations, padded to P pairs with E ends and a sample of S.
 
     ends      (L, E)      the distinct entities, as nodes of the edges that are read
@@ -248,8 +248,8 @@ class References(NamedTuple):
     visible: Tensor
     named: Tensor
 
-    def to(self, device: torch.device) -> References:
-        return References(*(each.to(device, non_blocking=True) for each in self))
+    def to(self, device: torch.device) -> TaskReferences:
+        return TaskReferences(*(each.to(device, non_blocking=True) for each in self))
 
     @property
     def entities(self) -> Tensor:
@@ -287,7 +287,7 @@ def read_references(
     size: int | None = None,
     sample: int = SAMPLE,
     rng: np.random.Generator | None = None,
-) -> References:
+) -> TaskReferences:
     """One task with distinct references (K, 2), on the CPU; `visible` (2R,): by default what the graph shows.
 
     Of more than `sample` references, an `rng` draws the sample; by default it is those with the lowest hashes, whatever
@@ -323,11 +323,11 @@ def read_references(
     ids = {"ends": ends, "pairs": places, "sample": chosen}
     tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in numbers.items()}
     tensors |= {name: torch.from_numpy(array.astype(np.int64)) for name, array in ids.items()}
-    read = References(**{name: tensor[None] for name, tensor in tensors.items()})
+    read = TaskReferences(**{name: tensor[None] for name, tensor in tensors.items()})
     return read if size is None else padded(read, size, sample, graph.edges.nodes)
 
 
-def padded(references: References, size: int, sample: int, nodes: int) -> References:
+def padded(references: TaskReferences, size: int, sample: int, nodes: int) -> TaskReferences:
     """One task with `size` pairs, twice as many ends, and a sample of `sample`."""
     more_pairs = size - references.pairs.shape[1]
     more_ends = 2 * size - references.ends.shape[1]
@@ -346,9 +346,9 @@ def padded(references: References, size: int, sample: int, nodes: int) -> Refere
     )
 
 
-def stacked(tasks: Sequence[References]) -> References:
+def stacked(tasks: Sequence[TaskReferences]) -> TaskReferences:
     """Tasks of one graph, padded alike, as one."""
-    return References(*(torch.cat(columns) for columns in zip(*tasks, strict=True)))
+    return TaskReferences(*(torch.cat(columns) for columns in zip(*tasks, strict=True)))
 
 
 def distinct_pairs(pairs: np.ndarray) -> np.ndarray:
@@ -419,7 +419,7 @@ class Walks(NamedTuple):
 
 
 @torch.no_grad()
-def read_walks(graph: ReadGraph, references: References, dtype: torch.dtype) -> Walks:
+def read_walks(graph: ReadGraph, references: TaskReferences, dtype: torch.dtype) -> Walks:
     """The walks over the visible edges and over the other references: a reference does not see itself."""
     edges = graph.edges
     count, size = references.sample.shape

@@ -24,7 +24,7 @@ from fewlink.core.seeds import derive, generator
 from fewlink.graph import Graph
 from fewlink.models.contract import Scorer
 from fewlink.models.family import RunState, StepResult
-from fewlink.models.trail.features import SAMPLE, ReadGraph, References, read_references, stacked
+from fewlink.models.trail.features import SAMPLE, ReadGraph, TaskReferences, read_references, stacked
 from fewlink.models.trail.network import Shape, Tasks, TrailNetwork
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
@@ -70,7 +70,7 @@ class Batch(NamedTuple):
 
     def _with(self, tensors: Iterable[Tensor]) -> Batch:
         *references, heads, candidates, answers, excluded = tensors
-        return Batch(self.graph, Tasks(References(*references), heads, candidates), answers, excluded)
+        return Batch(self.graph, Tasks(TaskReferences(*references), heads, candidates), answers, excluded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ class EpisodeSource:
 
     def episode(
         self, rng: np.random.Generator, band: int
-    ) -> tuple[References, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    ) -> tuple[TaskReferences, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """References, heads (Q,), candidates (C,), answers (Q,) and excluded (Q, C)."""
         queries = self.settings.queries
         candidates = self.settings.candidates
@@ -165,8 +165,7 @@ class EpisodeSource:
         return rng.choice(free, count, replace=False)
 
     def _skewed(self, rng: np.random.Generator, own: RelationPairs, free: np.ndarray, count: int) -> np.ndarray:
-        """A set as it comes about in use: most with one tail, or those of the most frequent tails, or those of the
-        best-known entities."""
+        """References as users choose them: mostly of one tail, of the most frequent tails, or of well-known entities."""
         tails = own.tails[free]
         kind = rng.integers(3)
         if kind == 0:
@@ -180,7 +179,7 @@ class EpisodeSource:
         known = self.degrees[own.heads[free]] + self.degrees[tails] + rng.gumbel(size=len(free)) / 2
         return np.asarray(free[np.argsort(-known)[:count]])
 
-    def read(self, rng: np.random.Generator, own: RelationPairs, given: np.ndarray, band: int) -> References:
+    def read(self, rng: np.random.Generator, own: RelationPairs, given: np.ndarray, band: int) -> TaskReferences:
         """The references of an episode; the relation, some others and sometimes the names are hidden."""
         visible = rng.random(len(self.graph.graph.relations)) >= rng.uniform(0, HIDDEN)
         visible[own.relation % self.relations] = False
@@ -245,7 +244,7 @@ def _relation_pairs(graph: Graph) -> list[RelationPairs]:
     return found
 
 
-class Episodes(torch.utils.data.Dataset[Batch]):
+class TrainingBatches(torch.utils.data.Dataset[Batch]):
     """The batch of each step, over all graphs; steps choose graphs in proportion to `shares`.
 
     Each of several processes draws the same episodes and takes its part of them.
@@ -298,7 +297,7 @@ class TrailLearner:
         sources = [self.source(graph) for graph in graphs]
         self.graphs = [source.graph.to(self.device) for source in sources]
         shares = shares or [len(source.pairs) ** 0.5 for source in sources]
-        self.episodes = Episodes(sources, shares, settings, distributed.rank(), distributed.count())
+        self.episodes = TrainingBatches(sources, shares, settings, distributed.rank(), distributed.count())
         torch.manual_seed(derive(settings.seed, "weights"))
         self.network = self.new_network().to(self.device)
         if start is not None:
@@ -347,7 +346,7 @@ class TrailLearner:
         return StepResult({"loss": torch.stack(losses).unsqueeze(-1)}, sampling_seconds)
 
     def step(self, number: int, batch: Batch) -> Tensor:
-        """Move the weights along a batch; the loss before the move."""
+        """Take a training step on a batch, and return the loss before it."""
         rate = self.settings.learning_rate * self.settings.decay_at(number)
         if self.device.type == "cuda" and distributed.count() == 1:
             self.rate.fill_(rate)

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from fewlink.models.trail.features import FACTS, WALK_FEATURES, ReadGraph, References, Walks, read_walks
+from fewlink.models.trail.features import FACTS, WALK_FEATURES, ReadGraph, TaskReferences, Walks, read_walks
 from fewlink.models.trail.names import COSINES, FLAGS, name_cosines
 from fewlink.models.trail.propagate import Layer, MessageEdges, Weights, head_places, marked, propagate
 from fewlink.propagation.product import Norms, widened
@@ -52,7 +52,7 @@ class Shape:
 class Tasks(NamedTuple):
     """Several tasks on one graph: `references` of L tasks, `heads` (L, Q) and `candidates` (L, C)."""
 
-    references: References
+    references: TaskReferences
     heads: Tensor
     candidates: Tensor
 
@@ -108,7 +108,7 @@ class TrailNetwork(nn.Module):
         cosines = self.cosines(graph, references, tasks.heads, tasks.candidates)
         return self.score(of_heads, of_references, encoded.task[:, None, None], cosines)
 
-    def encode(self, graph: ReadGraph, references: References, walks: Walks) -> Encoded:
+    def encode(self, graph: ReadGraph, references: TaskReferences, walks: Walks) -> Encoded:
         """What the network makes of references: equations 1 to 3."""
         count = len(references.ends)
         known = graph.relations
@@ -134,7 +134,7 @@ class TrailNetwork(nn.Module):
         of_task = self.new_weights(task).unflatten(-1, (2, self.shape.layers, 2, -1)).permute(1, 2, 0, 3, 4)
         return Encoded(weights[..., :known, :] * visible[:, :known], weights[..., known:, :] + of_task, task)
 
-    def reference_marks(self, references: References, encoded: Encoded) -> Tensor:
+    def reference_marks(self, references: TaskReferences, encoded: Encoded) -> Tensor:
         """The marks (L · E, W) of the references' ends, with which their stream begins."""
         marks = self.marks(encoded.task).unflatten(-1, (3, -1))[:, 1:]  # (L, 2, W)
         of_ends: Tensor = references.marks.transpose(1, 2) @ marks
@@ -145,7 +145,7 @@ class TrailNetwork(nn.Module):
         marks: Tensor = self.marks(encoded.task)[:, : self.shape.width]
         return marks.repeat_interleave(queries, 0)
 
-    def weights(self, references: References, encoded: Encoded, stream: int) -> list[Weights]:
+    def weights(self, references: TaskReferences, encoded: Encoded, stream: int) -> list[Weights]:
         """What each layer of a stream multiplies messages with: equation 3."""
         scales = references.constants(self.shape.width, Norms.FOUR)  # (2, L, P, W)
         of_layers = zip(self.layers_of(stream), encoded.relations[stream], encoded.new[stream], strict=True)
@@ -154,7 +154,7 @@ class TrailNetwork(nn.Module):
             for layer, relations, new in of_layers
         ]
 
-    def cosines(self, graph: ReadGraph, references: References, heads: Tensor, candidates: Tensor) -> Tensor | None:
+    def cosines(self, graph: ReadGraph, references: TaskReferences, heads: Tensor, candidates: Tensor) -> Tensor | None:
         """What names say of heads (L, Q) and candidates (L, C), in ids of the whole graph: (L, Q, C, COSINES)."""
         if graph.vectors is None:
             return None
@@ -173,7 +173,7 @@ class TrailNetwork(nn.Module):
         return scores
 
 
-def relation_features(graph: ReadGraph, references: References, walks: Walks) -> Tensor:
+def relation_features(graph: ReadGraph, references: TaskReferences, walks: Walks) -> Tensor:
     """What is read of each relation, the new one and its inverse last: (L, 2R + 2, RELATION_FEATURES)."""
     count = len(references.ends)
     around = torch.cat([references.around, references.turned], 2).transpose(1, 2)

@@ -74,7 +74,7 @@ class Layer(nn.Module):
         """States after the layer, given weights of relations w (L, 2R, W) and of the `extra` edges (n, W)."""
         if (kernels := kernels_for(x)) is not None:
             own = self.from_state, self.from_sums, self.gain
-            return kernels.Layer.apply(x, w, weights, *own, extra, edges, Norms.FOUR.value)  # type: ignore[no-any-return]
+            return kernels.PropagationLayer.apply(x, w, weights, *own, extra, edges, Norms.FOUR.value)  # type: ignore[no-any-return]
         sums = relational_product(x, w, edges, Norms.FOUR)
         return self.updated(x, extra.added(sums, x, weights))
 
@@ -168,7 +168,7 @@ def marked(places: Tensor, marks: Tensor, nodes: int, tasks: int, queries: int) 
 
 
 def reached_by(places: Tensor, marks: Tensor, tasks: int, queries: int) -> Reached:
-    """The same states of those nodes only that have a mark."""
+    """The states that `marked` returns, of nodes with a mark only."""
     columns = tasks * queries
     rows, which = (places // columns).unique(return_inverse=True)
     return Reached(rows, marked(which * columns + places % columns, marks, len(rows), tasks, queries))
@@ -417,7 +417,7 @@ def _all_sums(edges: RowEdges, x: Tensor, w: Tensor) -> Tensor:
 
 
 def places_of(entities: Tensor, nodes: int) -> Tensor:
-    """The place of each of so many entities among some (n,), or -1: (nodes,)."""
+    """The place of each of the `nodes` among `entities` (n,), or -1: (nodes,)."""
     places = torch.full((nodes,), -1)
     places[entities] = torch.arange(len(entities))
     return places

@@ -22,7 +22,7 @@ from fewlink.models.trail.explain import EVIDENCE, ExplainedPair, explain, left_
 from fewlink.models.trail.features import (
     SAMPLE,
     ReadGraph,
-    References,
+    TaskReferences,
     Walks,
     padded,
     read_references,
@@ -70,8 +70,8 @@ class KnownTask(NamedTuple):
     """
 
     key: bytes
-    references: References
-    local: References
+    references: TaskReferences
+    local: TaskReferences
     encoded: Encoded
     weights: tuple[list[Weights], list[Weights]]
     part: GraphPart | None
@@ -115,7 +115,7 @@ class States(NamedTuple):
         return self.nodes is None or bool(torch.isin(nodes[nodes >= 0], self.nodes).all())
 
     def at(self, nodes: Tensor) -> Tensor:
-        """Those of nodes (m,), zeros at -1."""
+        """The states of nodes (m,); zeros for -1."""
         places = nodes if self.nodes is None else torch.searchsorted(self.nodes, nodes).where(nodes >= 0, -1)
         return at_places(self.values, places)
 
@@ -216,7 +216,7 @@ class TrailScorer:
         return self._answered(questions, HEADS)
 
     def _answered(self, questions: Sequence[Question], heads: int) -> list[Tensor]:
-        """Scores (H, C) of several questions on the whole graph, so many heads at once."""
+        """Scores (H, C) of several questions on the whole graph; up to `heads` heads are computed at once."""
         tasks = self.known_tasks([question.references for question in questions])
         candidates = [question.candidates for question in questions]
         asked = np.concatenate([np.stack([np.full_like(q.heads, n), q.heads], 1) for n, q in enumerate(questions)])
@@ -323,7 +323,7 @@ class TrailScorer:
 
     @torch.no_grad()
     def _read_tasks(self, tasks: Sequence[np.ndarray]) -> list[KnownTask]:
-        """What follows from distinct references (K, 2) of each task; of a part of the graph, and on a GPU, of one.
+        """A `KnownTask` for the distinct references (K, 2) of each task; on a part of the graph or a GPU there is one.
 
         The walks are read side by side. The rest is computed for each task alone, so that a task with the most
         references has the same numbers in any company.
@@ -572,7 +572,7 @@ def extra_edges(tasks: Sequence[KnownTask]) -> ExtraEdges:
 
 
 def in_groups(items: S, size: int) -> list[S]:
-    """Items in their order, so many at a time."""
+    """The items in their order, in groups of `size`."""
     return [items[at : at + size] for at in range(0, len(items), size)]
 
 
