@@ -165,7 +165,7 @@ class EpisodeSource:
         return rng.choice(free, count, replace=False)
 
     def _skewed(self, rng: np.random.Generator, own: RelationPairs, free: np.ndarray, count: int) -> np.ndarray:
-        """References as users choose them: mostly of one tail, of the most frequent tails, or of well-known entities."""
+        """References as users choose them: mostly of one tail, of the commonest tails, or of well-known entities."""
         tails = own.tails[free]
         kind = rng.integers(3)
         if kind == 0:
