@@ -17,11 +17,14 @@ from fewlink.models.trail.names import (
     NAME_RELATIONS,
     contain_pairs,
     entity_names,
+    made_of_names,
     name_vectors,
     normalised,
+    read_names,
     same_pairs,
     with_name_relations,
 )
+from fewlink.tasks.catalogue import attack_graph
 
 
 def groups(*names: str) -> dict[str, list[int]]:
@@ -78,6 +81,15 @@ def test_they_are_the_last_two_relations_of_the_graph() -> None:
     ]
     degrees = read.degrees_of(np.arange(4), read.visible)
     assert np.array_equal(degrees, graph.degrees)  # names are no edges of the user's
+
+
+def test_what_is_stored_of_attack_is_what_its_names_give() -> None:
+    graph = attack_graph()
+    made = made_of_names(graph)
+    read = read_names(graph)
+    assert made is not None and read is not None
+    assert np.array_equal(made.same, read.same) and np.array_equal(made.contain, read.contain)
+    assert np.allclose(made.vectors.astype(np.float32), read.vectors.astype(np.float32), atol=1e-3)
 
 
 @pytest.mark.parametrize("names", [["Q1", "Q2", "Q3", "Q4"], ["/m/0a1", "/m/0b2", "/m/0c3", "/m/0d4"]])

@@ -8,6 +8,7 @@ from importlib.resources import files
 from fewlink.core.errors import InputError, reading
 
 CHECKSUMS = {  # sha256
+    "attack.names.safetensors": "cd059eb42ded1e240a247da13503e078823e89a1a97073533a4e238e0323a6b9",
     "trail.safetensors": "2955f7f1dade0e72db3a7869683200dd5859817aae3841ef164adb2c4f9f34cd",
     "words.npz": "ea5be79e239e3b4e2fedb6a5c52e3e59171eb878e624ada9a88dae0ca65821f0",
 }

@@ -7,6 +7,7 @@ of words that are a whole name. Both are learnt, hidden and explained like any o
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
 import re
 import unicodedata
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from safetensors.numpy import load
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -35,6 +37,10 @@ SAMPLE = 2_000  # names that are looked at to see whether they say something
 DISTINCT = 0.3  # share of names whose words are their own from which they say something
 KIND = 0.5  # share of names with a colon from which what stands before it is taken for a kind
 WORDS_FILE = "words.npz"
+ATTACK_FILE = (
+    "attack.names.safetensors"  # what is read of the names of the built-in ATT&CK, by benchmarks/ship_graphs.py
+)
+ATTACK_NAMES = "1510622a8dd053eb908651bf0cf125d9faf2de386645b3edabf55cf75919972c"  # their digest
 MAX_PIECES = 16  # pieces of words that count in the vector of a name
 USUAL = 1e-3  # share of all pieces from which a piece counts for half
 COSINES = 9
@@ -44,19 +50,54 @@ _WORD = re.compile(r"[^\W\d_]{3,}\d{0,3}")
 _NUMBERED = re.compile(r"(?<=[a-z])\d{3}$")  # NELL's entities of one name: water, water001
 
 
+class ReadNames(NamedTuple):
+    """What TRAIL reads of names: pairs (n, 2) of `same` and of `contain`, and the vectors (entities, 96) float16."""
+
+    same: np.ndarray
+    contain: np.ndarray
+    vectors: np.ndarray
+
+
+def read_names(graph: Graph) -> ReadNames | None:
+    """What the names of a graph's entities say, made once; None if they say nothing or are too many."""
+    return graph.once(_read_names)
+
+
+def _read_names(graph: Graph) -> ReadNames | None:
+    if len(graph.entities) > MOST_NAMES:
+        return None
+    if digest_of_names(graph) == ATTACK_NAMES:
+        return ReadNames(**load(built_in_file(ATTACK_FILE)))
+    return made_of_names(graph)
+
+
+def digest_of_names(graph: Graph) -> str:
+    """The sha256 of all that `read_names` depends on: the ids and readable names of the entities."""
+    count = len(graph.entities)
+    texts = [lines_of(names, 0, count) for names in (graph.entities, graph.labels) if names is not None]
+    return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def made_of_names(graph: Graph) -> ReadNames | None:
+    """What `read_names` gives, made from the names themselves."""
+    names = entity_names(graph)
+    if names is None:
+        return None
+    groups = names.groups()
+    return ReadNames(same_pairs(groups), contain_pairs(groups), vectors_of(names))
+
+
 def with_name_relations(graph: Graph) -> Graph:
     """The graph with `same` and `contain` as its last two relations, made once; itself if its names say nothing."""
     return graph.once(_with_name_relations)
 
 
 def _with_name_relations(graph: Graph) -> Graph:
-    names = entity_names(graph)
+    names = read_names(graph)
     if names is None:
         return graph
-    groups = names.groups()
-    pairs = [same_pairs(groups), contain_pairs(groups)]
     first = len(graph.relations)
-    triples = [np.insert(each, 1, first + place, axis=1) for place, each in enumerate(pairs)]
+    triples = [np.insert(each, 1, first + place, axis=1) for place, each in enumerate((names.same, names.contain))]
     return graph.with_relations(NAME_RELATIONS, np.concatenate(triples).astype(np.int32))
 
 
@@ -75,17 +116,11 @@ class EntityNames(NamedTuple):
 
 
 def entity_names(graph: Graph) -> EntityNames | None:
-    """The names of a graph's entities, made once; None if they say nothing, such as Q42 or /m/0abc, or are too many.
+    """The names of a graph's entities; None if they say nothing, such as Q42 or /m/0abc.
 
     If most names have a colon, as in "concept:athlete:tiger_woods", what stands before the last one is left out.
     """
-    return graph.once(_entity_names)
-
-
-def _entity_names(graph: Graph) -> EntityNames | None:
     count = len(graph.entities)
-    if count > MOST_NAMES:
-        return None
     names = readable(lines_of(graph.labels or graph.entities, 0, count)).split("\n")
     sample = range(0, count, max(1, count // SAMPLE))
     with_kind = sum(":" in names[entity] for entity in sample) >= KIND * len(sample)
@@ -201,18 +236,17 @@ def word_vectors() -> WordVectors:
 
 
 def name_vectors(graph: Graph) -> np.ndarray | None:
-    """Vectors (entities, 96) float16 of the names, of length 1, or 0 without a name; None if names say nothing.
+    """Vectors (entities, 96) float16 of the names, of length 1, or 0 without a name; None if names say nothing."""
+    names = read_names(graph)
+    return None if names is None else names.vectors
+
+
+def vectors_of(names: EntityNames) -> np.ndarray:
+    """The vectors of `name_vectors`.
 
     A name's vector is the mean of its pieces' vectors, rare pieces first in weight, less the mean over all names.
     """
-    return graph.once(_name_vectors)
-
-
-def _name_vectors(graph: Graph) -> np.ndarray | None:
-    names = entity_names(graph)
     known = word_vectors()
-    if names is None:
-        return None
     pieces_of = functools.cache(known.pieces)
     pieces = [[piece for word in words for piece in pieces_of(word)][:MAX_PIECES] for words in names.words]
     lengths = np.array([len(own) for own in pieces])
