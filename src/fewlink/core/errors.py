@@ -200,7 +200,7 @@ def choose(what: str, name: str, table: Mapping[str, T]) -> T:
     raise UnknownName(f"unknown {what} '{name}'{did_you_mean(name, table) or '.'} Choices: {', '.join(table)}")
 
 
-def did_you_mean(name: str, names: Iterable[str], count: int = 3) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """`; did you mean 'a' or 'b'?`, or an empty string if no name is similar."""
-    similar = difflib.get_close_matches(name, list(names), n=count, cutoff=0.6)
+    similar = difflib.get_close_matches(name, list(names))
     return f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""

@@ -97,7 +97,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Format:
+class ProjectFormat:
     """A format of exports.
 
     title       what menus call it
@@ -285,8 +285,10 @@ def to_json(content: Content) -> str:
 
 
 FORMATS = {
-    "csv": Format("CSV", "All decisions with names, for spreadsheets.", (".csv",), "text/csv", to_csv, described=True),
-    "nt": Format(
+    "csv": ProjectFormat(
+        "CSV", "All decisions with names, for spreadsheets.", (".csv",), "text/csv", to_csv, described=True
+    ),
+    "nt": ProjectFormat(
         "N-Triples",
         "True pairs as RDF, which all commands read as triples.",
         (".nt", ".ntriples"),
@@ -294,7 +296,7 @@ FORMATS = {
         to_ntriples,
         described=False,
     ),
-    "quickstatements": Format(
+    "quickstatements": ProjectFormat(
         "QuickStatements",
         "True pairs for Wikidata: items (Q…), and a property (P…) as relation.",
         (".qs",),
@@ -302,7 +304,7 @@ FORMATS = {
         to_quickstatements,
         described=False,
     ),
-    "stix": Format(
+    "stix": ProjectFormat(
         "STIX 2.1",
         "True pairs as relationships with a confidence, for OpenCTI and others.",
         (".stix.json", ".stix"),
@@ -310,7 +312,7 @@ FORMATS = {
         to_stix,
         described=True,
     ),
-    "json": Format(
+    "json": ProjectFormat(
         "JSON",
         "The whole log, undone decisions included.",
         (".json",),

@@ -105,7 +105,7 @@ def compare(
 
 
 def paired_bootstrap(
-    first: np.ndarray, second: np.ndarray, counts: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
+    first: np.ndarray, second: np.ndarray, counts: np.ndarray, resamples: int = RESAMPLES
 ) -> tuple[Difference, Difference]:
     """The difference of two means over the same queries, as a mean over queries and as one over relations.
 
@@ -120,7 +120,7 @@ def paired_bootstrap(
             f"there are {len(first)} and {len(second)} values for {ends[-1]} queries: give one for each query"
         )
     sums = np.stack([np.add.reduceat(values, ends - counts) for values in (first, second)], 1)  # (r, 2)
-    drawn = generator(seed, "relations").multinomial(len(counts), np.full(len(counts), 1 / len(counts)), resamples)
+    drawn = generator(0, "relations").multinomial(len(counts), np.full(len(counts), 1 / len(counts)), resamples)
     results = []
     for totals, weights in ((sums, counts), (sums / counts[:, None], np.ones(len(counts)))):
         means = totals.sum(0) / weights.sum()

@@ -161,7 +161,8 @@ def fitted(sample: Sample, probabilities: np.ndarray | None = None, **facts: Any
 
 def _errors(probabilities: np.ndarray, sample: Sample) -> dict[str, Any]:
     """The errors and bins of probabilities (n,) from weights that were fitted without these rows."""
-    first, right = probabilities[sample.first], sample.right[sample.first]
+    first = probabilities[sample.first]
+    right = sample.right[sample.first]
     return {
         "error": expected_error(probabilities, sample.right),
         "bins": reliability_bins(probabilities, sample.right),

@@ -380,7 +380,8 @@ class Fit:
 
     def choose(self, held: Benchmark) -> None:
         """Measure the fine-tuned weights on the same queries, and deploy the best scorer."""
-        record, before = self.record, self.record["deployed"]
+        record = self.record
+        before = record["deployed"]
         reason = f"no fine-tuning: {record.get('not_tuned')}"
         if steps := record["steps"]:
             scorer = trail_scorer(held, self.settings, load_best(self.run / WORK)[0], self.run)
@@ -405,9 +406,10 @@ class Fit:
         if best != before:
             self.deploy(held, best)
             self.calibrate(held, self.deployed_scorer(held), best)
-        rules = record["ranks"].get(RULES)
-        if rules and (found := gain(record["ranks"][SHIPPED], rules)).mean > 0:
-            reason = f"{gain_text('the rules', found, len(rules))}; {reason}"
+        if rules := record["ranks"].get(RULES):
+            of_rules = gain(record["ranks"][SHIPPED], rules)
+            if of_rules.mean > 0:
+                reason = f"{gain_text('the rules', of_rules, len(rules))}; {reason}"
         record.update(deployed=best, why=reason)
         self.tell(f"deployed: {TEXTS[best]} ({reason})")
 

@@ -317,7 +317,9 @@ def _by_place(path: Path, rows: list[list[str]], names: list[str], width: int) -
             raise no_roles(path, names)
         return PLAIN
     filled = [place for place, column in enumerate(columns) if any(column)]
-    numbered = len(rows) > 1 and list(columns[0]) in ([str(i) for i in range(len(rows))], _from_one(len(rows)))
+    from_zero = [str(i) for i in range(len(rows))]
+    from_one = [str(i) for i in range(1, len(rows) + 1)]
+    numbered = len(rows) > 1 and list(columns[0]) in (from_zero, from_one)
     if numbered and len(filled) > 3:
         filled = filled[1:]
     if len(filled) == 3 or (
@@ -332,7 +334,3 @@ def _may_be_header(columns: list[tuple[str, ...]]) -> bool:
     return len({first for first, *_ in columns}) == len(columns) and all(
         first and not is_literal(first) and first not in below for first, *below in columns
     )
-
-
-def _from_one(count: int) -> list[str]:
-    return [str(i) for i in range(1, count + 1)]

@@ -26,7 +26,7 @@ N_TRIPLES_LINE = re.compile(rb"\s*(<[^<>\s]+>|_:\S+)[ \t]+<[^<>\s]+>[ \t]+[<_\"]
 SPARQL_JSON = re.compile(rb'\s*\{\s*"(head"\s*:\s*\{|results"\s*:|boolean"\s*:|link"\s*:)')
 
 
-class FileFormat(NamedTuple):
+class Format(NamedTuple):
     """A file format, recognised by the suffixes of its files."""
 
     name: str
@@ -71,7 +71,7 @@ def _read_file(engine: Any, path: Path, source: GraphSource, report: CompileRepo
         raise InputError(path, f"cannot be read ({first_line(error)})") from None
 
 
-def format_of(path: Path) -> FileFormat:
+def format_of(path: Path) -> Format:
     """The format of a file, by its suffix before the compression suffix; a table of text if that is unknown."""
     if is_bundle(path):
         return STIX
@@ -139,18 +139,18 @@ def _rdf(syntax: str) -> Callable[[Reader], None]:
     return functools.partial(_stream, read=read_rdf_lines if lines else read_rdf, syntax=syntax)
 
 
-STIX = FileFormat("STIX", (), read_stix)  # recognised by its content
+STIX = Format("STIX", (), read_stix)  # recognised by its content
 FORMATS = [
-    FileFormat("TSV", (".tsv", ".txt", ".tab"), functools.partial(_table, separator="\t")),
-    FileFormat("CSV", (".csv",), functools.partial(_table, separator=",")),
-    FileFormat("JSON lines", (".jsonl", ".ndjson"), lambda reader: read_json(reader, _begin(reader))),
-    FileFormat("N-Triples", (".nt", ".ntriples"), _rdf("N-Triples")),
-    FileFormat("N-Quads", (".nq", ".nquads"), _rdf("N-Quads")),
-    FileFormat("Turtle", (".ttl", ".turtle"), _rdf("Turtle")),
-    FileFormat("TriG", (".trig",), _rdf("TriG")),
-    FileFormat("RDF/XML", (".rdf", ".owl", ".rdfs"), _rdf("RDF/XML")),
-    FileFormat("JSON-LD", (".jsonld",), _rdf("JSON-LD")),
-    FileFormat("SPARQL results in JSON", (".srj", ".json"), functools.partial(_json_or_xml, syntax="JSON")),
-    FileFormat("SPARQL results in XML", (".srx", ".xml"), functools.partial(_json_or_xml, syntax="XML")),
-    FileFormat("Parquet", (".parquet", ".pq"), read_parquet),
+    Format("TSV", (".tsv", ".txt", ".tab"), functools.partial(_table, separator="\t")),
+    Format("CSV", (".csv",), functools.partial(_table, separator=",")),
+    Format("JSON lines", (".jsonl", ".ndjson"), lambda reader: read_json(reader, _begin(reader))),
+    Format("N-Triples", (".nt", ".ntriples"), _rdf("N-Triples")),
+    Format("N-Quads", (".nq", ".nquads"), _rdf("N-Quads")),
+    Format("Turtle", (".ttl", ".turtle"), _rdf("Turtle")),
+    Format("TriG", (".trig",), _rdf("TriG")),
+    Format("RDF/XML", (".rdf", ".owl", ".rdfs"), _rdf("RDF/XML")),
+    Format("JSON-LD", (".jsonld",), _rdf("JSON-LD")),
+    Format("SPARQL results in JSON", (".srj", ".json"), functools.partial(_json_or_xml, syntax="JSON")),
+    Format("SPARQL results in XML", (".srx", ".xml"), functools.partial(_json_or_xml, syntax="XML")),
+    Format("Parquet", (".parquet", ".pq"), read_parquet),
 ]

@@ -186,7 +186,7 @@ def rewrite(path: Path, to: Path, encoding: str | None = None, tabs: bool = Fals
         if encoding is None:
             shutil.copyfileobj(file, out, PIECE_BYTES)
             return
-        errors = "surrogateescape" if encoding == "utf-8" else "replace" if encoding == "cp1252" else "strict"
+        errors = {"utf-8": "surrogateescape", "cp1252": "replace"}.get(encoding, "strict")
         with io.TextIOWrapper(cast("Any", file), encoding, errors) as text:
             try:
                 for piece in text if tabs else iter(lambda: text.read(PIECE_BYTES), ""):

@@ -152,7 +152,7 @@ class Terms:
     def add_label(self, term: Any, label: Any) -> None:
         """Take a readable name. English is preferred, then a label without a language."""
         language = (label.language or "").lower().partition("-")[0]
-        rank = 0 if language == "en" else 2 if language else 1
+        rank = {"en": 0, "": 1}.get(language, 2)
         if text := " ".join(label.value.split()):
             self.labels.append((self.name(term), rank, text))
 

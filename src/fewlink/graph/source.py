@@ -11,6 +11,7 @@ from fewlink.core.words import plural
 from fewlink.graph.columns import Columns, Layout
 
 MAX_LISTED_PROBLEMS = 5
+MAX_LISTED_NAMES = 5  # more make a remark longer than a line
 LITERALS = ("drop", "keep")
 ON_ERROR = ("stop", "skip")
 
@@ -167,6 +168,7 @@ class CompileReport:
         return FewlinkError(f"no triples in {', '.join(map(str, paths)) or 'no files'}{reason}")
 
 
-def some_names(names: Sequence[str], count: int = 5) -> str:
+def some_names(names: Sequence[str]) -> str:
     """The first names, quoted."""
-    return ", ".join(map(repr, names[:count])) + (", …" if len(names) > count else "")
+    listed = ", ".join(map(repr, names[:MAX_LISTED_NAMES]))
+    return f"{listed}, …" if len(names) > MAX_LISTED_NAMES else listed

@@ -482,10 +482,10 @@ def lines_of(file: Path) -> str:
     )
 
 
-def side_rows(engine: Any, path: Path, table: str, least: int = 2) -> None:
+def side_rows(engine: Any, path: Path, table: str) -> None:
     """Make a table (line, row) of a side file, whose rows are lists of texts with tabs between them.
 
-    Raise if a line has fewer than `least` texts.
+    Raise if one of the first two texts of a line is missing or empty.
     """
     import duckdb
 
@@ -503,10 +503,10 @@ def side_rows(engine: Any, path: Path, table: str, least: int = 2) -> None:
         f"CREATE OR REPLACE TABLE {table} AS SELECT rowid + 1 AS line, string_split(line, chr(9)) AS row FROM {table} "
         "WHERE trim(coalesce(line, '')) <> '' ORDER BY rowid"
     ).fetchall()
-    short = f"len(row) < {least} OR list_contains(row[:{least}], '')"
+    short = "len(row) < 2 OR list_contains(row[:2], '')"
     bad = engine.execute(f"SELECT line FROM {table} WHERE {short} ORDER BY line LIMIT 1").fetchall()
     if bad:
-        raise InputError(path, f"needs at least {least} columns separated by tabs", bad[0][0])
+        raise InputError(path, "needs at least 2 columns separated by tabs", bad[0][0])
 
 
 def read_pairs(path: Path) -> list[list[str]]:

@@ -161,7 +161,6 @@ class RelationReading(RelationColumns):
 def check_relations(
     graph: Graph,
     relations: Sequence[int] | None = None,
-    seed: int = 0,
     on_relation: Callable[[int], None] = lambda done: None,
     engine: Engine | None = None,
 ) -> list[OddTriples]:
@@ -175,7 +174,7 @@ def check_relations(
     wanted = range(len(counts)) if relations is None else relations
     checked = [relation for relation in wanted if counts[relation] >= MIN_TRIPLES]
     others = [relation for relation in typical_relations(counts) if relation not in checked]
-    random = generator(seed, "check")
+    random = generator(0, "check")
     drawn = [
         draw(relation, triples[triples[:, 1] == relation][:, [0, 2]], len(graph.entities), random)
         for relation in [*checked, *others[: max(0, MIN_RELATIONS - len(checked))]]

@@ -814,11 +814,14 @@ class Linker:
         note = None
         if self.calibration is not None and base is not None and len(pairs):
             first = (base / self._chances(query, pairs))[(pairs.ranks < 2) & (base > 0)]
-            why = "" if base.any() else SINGLE if pairs.alone.all() else NO_PATH
+            why = ""
+            if not base.any():
+                why = SINGLE if pairs.alone.all() else NO_PATH
             mean = float(first.mean()) if len(first) else 0.0
             changed = self._recalibration(query)
             note = self.calibration.note(trust, mean, why.format("the heads"), changed.error if changed else None)
         percentages_shown = note is not None and note.shown
+        shown = adjusted if percentages_shown else None
         explained = set(query.explained(pairs.heads).tolist())
         rows = []
         for i, (query_head, answer) in enumerate(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)):
@@ -831,7 +834,7 @@ class Linker:
                     tail=graph.entities[tail],
                     tail_name=graph.name(tail),
                     score=float(pairs.scores[i]),
-                    probability=float(adjusted[i]) or None if adjusted is not None and percentages_shown else None,
+                    probability=None if shown is None else float(shown[i]) or None,
                     known=bool(pairs.known[i]),
                     base_probability=None if base is None else float(base[i]) or None,
                     reasons=self.explain_pair(query.references, query_head, answer) if i in explained else None,

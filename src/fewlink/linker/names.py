@@ -329,8 +329,10 @@ def without_kinds(relation: str, heads: Iterable[str], tails: Iterable[str]) -> 
     """A relation without the kinds of its ends: "uses" for "group uses malware" between a group and malware."""
     words = relation.split()
     lower = [word.lower() for word in words]
-    begin = max((n for kind in heads if (n := len(kind.split())) and lower[:n] == kind.lower().split()), default=0)
-    end = max((n for kind in tails if (n := len(kind.split())) and lower[-n:] == kind.lower().split()), default=0)
+    of_heads = [kind.lower().split() for kind in heads]
+    of_tails = [kind.lower().split() for kind in tails]
+    begin = max((len(kind) for kind in of_heads if lower[: len(kind)] == kind), default=0)
+    end = max((len(kind) for kind in of_tails if kind and lower[-len(kind) :] == kind), default=0)
     inner = words[begin : len(words) - end]
     return " ".join(inner) if inner and begin and end else relation
 
@@ -348,7 +350,8 @@ def short_relation(name: str) -> str:
 
 def read_names(path: Path) -> list[str]:
     """Read the names in a file, one per line, as `NameInFile`; empty lines and spaces around names are ignored."""
-    names: list[str] = [NameInFile.of(text, path, number) for number, line in _lines(path) if (text := line.strip())]
+    lines = [(number, line.strip()) for number, line in _lines(path)]
+    names: list[str] = [NameInFile.of(text, path, number) for number, text in lines if text]
     if not names:
         raise InputError(path, "has no names: write one name per line")
     return names

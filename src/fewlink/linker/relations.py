@@ -93,10 +93,8 @@ class RankedRelation(NamedTuple):
 class RelationFinder:
     """Ranks the relations of a graph for pairs; the evidence of each relation is read once."""
 
-    def __init__(self, graph: Graph, max_read: int = MAX_READ, seed: int = 0) -> None:
+    def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.max_read = max_read
-        self.seed = seed
         self.counts = np.bincount(graph.triples()[:, 1], minlength=len(graph.relations))
         self._read: dict[int, RelationReading] = {}
         self._fitted: dict[int, RelationWeights] = {}
@@ -119,7 +117,7 @@ class RelationFinder:
             worth = weights @ table[end] + base
             scores += np.sign(worth) * np.sqrt(np.abs(worth)) + HAS_RELATION * table[end, own : own + count]
         scores[self.counts < MIN_TRIPLES] = -np.inf
-        best = np.argsort(-scores, kind="stable")[: self.max_read]
+        best = np.argsort(-scores, kind="stable")[:MAX_READ]
         return [*dict.fromkeys([*known, *best[np.isfinite(scores[best])].tolist()])]
 
     def _known(self, head: int, tail: int) -> list[int]:
@@ -141,7 +139,7 @@ class RelationFinder:
         if relation not in self._read:
             triples = self.graph.triples()
             pairs = triples[triples[:, 1] == relation][:, [0, 2]]
-            random = generator(self.seed, "relations", relation)
+            random = generator(0, "relations", relation)
             self._read[relation] = read_relation(self.graph, relation, pairs, random, MAX_FITTED)
         return self._read[relation]
 

@@ -94,7 +94,8 @@ class ReferenceTailsScorer:
 
     def _shared_neighbours(self, tails: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """The weighted share of each entity's edges that the tails also have: (entities,)."""
-        graph, width = self.graph, len(self.graph.relations)
+        graph = self.graph
+        width = len(graph.relations)
         at, owners = graph.edges_of(tails)
         of_edges = weights[owners] / np.sqrt(np.maximum(graph.degrees[tails[owners]], 1))
         keys, which = np.unique(graph.relation_ids[at].astype(np.int64) << 32 | graph.tail_ids[at], return_inverse=True)

@@ -105,11 +105,13 @@ def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] |
     """The weights, the optimizer's state and the progress in `last/`; None before the first checkpoint."""
     if not has_checkpoint(run):
         return None
-    return _read(
-        run,
-        LAST,
-        lambda folder, _: (_load_tensors(folder / WEIGHTS), _load_tensors(folder / OPTIMIZER), _load_state(folder)),
-    )
+
+    def load(folder: Path, _: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor], State]:
+        weights = _load_tensors(folder / WEIGHTS)
+        optimizer = _load_tensors(folder / OPTIMIZER)
+        return weights, optimizer, _load_state(folder)
+
+    return _read(run, LAST, load)
 
 
 def load_state(run: Path) -> State:

@@ -298,8 +298,10 @@ def inverse_edges(graph: Graph) -> np.ndarray:
 
 def _inverse_edges(graph: Graph) -> np.ndarray:
     forward = np.asarray(graph.relation_ids) < len(graph.relations)  # each triple is one forward and one inverse edge
-    at, back = (np.empty(graph.triple_count, np.int64) for _ in range(2))
-    at[graph.positions[forward]], back[graph.positions[~forward]] = np.flatnonzero(forward), np.flatnonzero(~forward)
+    at = np.empty(graph.triple_count, np.int64)
+    back = np.empty(graph.triple_count, np.int64)
+    at[graph.positions[forward]] = np.flatnonzero(forward)
+    back[graph.positions[~forward]] = np.flatnonzero(~forward)
     inverse = np.empty(len(forward), np.int64)
     inverse[at] = back
     inverse[back] = at

@@ -328,8 +328,8 @@ class Service:
             query, in_all = await self.run(resolve, large=request.heads_of_type is not None)
             async with self.lane_of(len(query.heads), len(query.references.pairs)).enter() as lane:
                 ranked, trust = await self._ranked(query, lane)
-                pairs = await lane.run(lambda: self.linker.settle(query, ranked, trust))
-                answer = await lane.run(lambda: self._answer_json(query, pairs, trust))
+                pairs = await lane.run(functools.partial(self.linker.settle, query, ranked, trust))
+                answer = await lane.run(functools.partial(self._answer_json, query, pairs, trust))
                 if request.explain:
                     for number, row in enumerate(answer["predictions"]):
                         pair = Pair(query.references, int(pairs.heads[number]), int(pairs.tails[number]))

@@ -180,14 +180,12 @@ def is_benchmark(path: Path) -> bool:
     return path.is_dir() or path.name.lower().endswith(ARCHIVES)
 
 
-def fetch_benchmark(
-    name: str, source: Path | None = None, home: Path | None = None
-) -> tuple[Path, Benchmark, list[str]]:
+def fetch_benchmark(name: str, source: Path | None = None) -> tuple[Path, Benchmark, list[str]]:
     """Download a benchmark of the catalogue, or read it from `source`; check, compile and save it in the data home."""
     entry = choose("benchmark", name, CATALOGUE)
     if entry.address is None:
         raise FewlinkError(f"{name} is built in: use its name directly")
-    home = home or data_home()
+    home = data_home()
     benchmark, remarks = read_layout(source or _download(name, entry, home), name)
     remarks += _differences(entry, benchmark)
     return benchmark.save(home / name), benchmark, remarks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -141,9 +142,10 @@ def train_seeds(
     if vectors is None:
         folder = out.resolve().with_name(f"{out.resolve().name}-vectors")
         may_rename = not any(has_checkpoint(run) for run in runs.values())
-        distributed.from_first(
-            lambda: _pretrain(family, opened, settings, chosen.vectors, folder, on_epoch, may_rename=may_rename)
+        pretrain_once = functools.partial(
+            _pretrain, family, opened, settings, chosen.vectors, folder, on_epoch, may_rename=may_rename
         )
+        distributed.from_first(pretrain_once)
         vectors = folder
     elif not family.reads_vectors and isinstance(vectors, str | Path):
         raise FewlinkError(f"{settings.model} reads no vectors: leave them out")

@@ -104,7 +104,7 @@ def train_runs(
     advice = f"use less memory, for example with --set {family.memory_advice}" if family.memory_advice else ""
     memory.ensure(f"training {settings.model}", needed, settings.device, advice)
     with contextlib.ExitStack() as locks, deterministic(settings.device):
-        distributed.from_first(lambda: _prepare(benchmark, vectors, settings, folders, locks))
+        distributed.from_first(functools.partial(_prepare, benchmark, vectors, settings, folders, locks))
         states = _load_states(folders)
         for seed, state in states.items():
             if state.step:

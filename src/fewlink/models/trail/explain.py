@@ -227,7 +227,7 @@ class Beginnings(NamedTuple):
 
 
 @torch.no_grad()
-def find_paths(pair: ExplainedPair, stream: int, width: int = BEAM) -> list[FoundPath]:
+def find_paths(pair: ExplainedPair, stream: int) -> list[FoundPath]:
     """Simple paths from a mark of a stream to the tail, with their estimated parts of the score, largest first.
 
     The same beginning at different layers has the sum of the gradients. Its estimate is gradient · state.
@@ -239,14 +239,14 @@ def find_paths(pair: ExplainedPair, stream: int, width: int = BEAM) -> list[Foun
     beam = Beginnings([()], [(pair.tail,)], gradient[None])
     for number in range(len(trace.weights) - 1, -1, -1):
         if beam.edges:
-            beam = _before(pair, trace, number, beam, width)
+            beam = _before(pair, trace, number, beam)
     first = trace.states[0].at(torch.tensor([nodes[0] for nodes in beam.nodes], dtype=torch.int64), pair.table.nodes)
     parts = (first[:, 0, 0] * beam.gradients).sum(1).tolist()
     found = [FoundPath(*path) for path in zip(beam.nodes, beam.edges, parts, strict=True) if path[1]]
     return sorted(found, key=lambda path: -path.part)
 
 
-def _before(pair: ExplainedPair, trace: Trace, number: int, beam: Beginnings, width: int) -> Beginnings:
+def _before(pair: ExplainedPair, trace: Trace, number: int, beam: Beginnings) -> Beginnings:
     """The best beginnings of paths one layer earlier: each stays where it is, or is longer by an edge."""
     step = trace.weights[number]
     nodes = pair.table.nodes
@@ -273,7 +273,7 @@ def _before(pair: ExplainedPair, trace: Trace, number: int, beam: Beginnings, wi
     short = np.array([len(edges) < MOST_HOPS for edges in beam.edges])
     allowed = np.flatnonzero(short[owners] & (visited[owners] != sources[:, None]).all(1))
     worth = messages.mul_(by_sums.index_select(0, owner)).sum(1)[torch.from_numpy(allowed)]
-    moves = allowed[worth.topk(min(4 * width, len(allowed))).indices.numpy()]
+    moves = allowed[worth.topk(min(4 * BEAM, len(allowed))).indices.numpy()]
     chosen = torch.from_numpy(moves)
     through = by_sums[owner[chosen]] * over[chosen]
     edges = [
@@ -293,7 +293,7 @@ def _before(pair: ExplainedPair, trace: Trace, number: int, beam: Beginnings, wi
     gradients.index_add_(0, torch.tensor([which[walked] for walked in edges]), torch.cat([by_state, through]))
     starts = torch.tensor([nodes_of[walked][0] for walked in which])
     values, order = (gradients * before.at(starts, nodes)[:, 0, 0]).sum(1).sort(descending=True)
-    kept = order[values != 0][:width]
+    kept = order[values != 0][:BEAM]
     names = list(which)
     chosen_edges = [names[place] for place in kept.tolist()]
     return Beginnings(chosen_edges, [nodes_of[walked] for walked in chosen_edges], gradients[kept])

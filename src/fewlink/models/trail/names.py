@@ -131,7 +131,7 @@ def entity_names(graph: Graph) -> EntityNames | None:
         text = text.rpartition(":")[2] if with_kind else text
         return _NUMBERED.sub("", text) if numbered else text
 
-    distinct = {own for entity in sample if (own := _readable_words(name(entity)))}
+    distinct = {_readable_words(name(entity)) for entity in sample} - {""}
     if len(distinct) < max(2.0, DISTINCT * len(sample)):
         return None
     return EntityNames([normalised(name(entity)).split() for entity in range(count)])

@@ -127,7 +127,8 @@ class Surroundings:
 
     def edges(self, entities: np.ndarray) -> NearEdges:
         """The edges that are taken of entities (n,), each with its inverse."""
-        graph, many = self.graph, self.graph.degrees_of(entities, self.visible) > self.most_of_one
+        graph = self.graph
+        many = graph.degrees_of(entities, self.visible) > self.most_of_one
         few = np.flatnonzero(~many)
         hubs = np.flatnonzero(many)
         firsts, counts, owners = graph.slots_of(entities[few], self.visible)
@@ -237,18 +238,19 @@ def _row_edges(
     back = ~expanded[targets]
     inverse = np.where(edges.relations < known, (edges.relations + known // 2) % max(known, 1), edges.relations ^ 1)
     taken = np.concatenate([edges.relations, inverse[back]])
-    sources, targets = np.concatenate([sources, targets[back]]), np.concatenate([targets, sources[back]])
+    begins_at = np.concatenate([sources, targets[back]])
+    ends_at = np.concatenate([targets, sources[back]])
     fan_out, fan_in = (
         np.concatenate([own, other[back]])
         for own, other in ((edges.fan_out, edges.fan_in), (edges.fan_in, edges.fan_out))
     )
-    pairs = targets * relations + taken
+    pairs = ends_at * relations + taken
     order = np.argsort(pairs, kind="stable")
     pairs = pairs[order]
     begins = np.flatnonzero(np.diff(pairs, prepend=-1))
     rows, of_pairs = np.divmod(pairs[begins], relations)
     columns = (
-        sources[order].astype(np.int32),
+        begins_at[order].astype(np.int32),
         fan_out[order],
         of_pairs,
         fan_in[order][begins],

@@ -224,8 +224,8 @@ class TrailScorer:
         cone = self._cone(tasks, np.unique(np.concatenate(candidates)))
         if len(groups) == 1 and cone is not None:  # both streams at once
             streams: list[Callable[[], Any]] = [
-                lambda: self._bases(tasks, candidates, cone),
-                lambda: self._from_heads(tasks, questions, groups[0], cone),
+                functools.partial(self._bases, tasks, candidates, cone),
+                functools.partial(self._from_heads, tasks, questions, groups[0], cone),
             ]
             bases, of_heads = parallel_map(lambda stream: stream(), streams)
             found = [self._scores(tasks, bases, questions, groups[0], of_heads)]
@@ -253,7 +253,10 @@ class TrailScorer:
         pair = self.pair(known, head, tail)
         sets = [references, *left_out(references)]  # an answer may read other edges than the explanation
         asked = [Question("", pairs, np.array([head]), np.array([tail])) for pairs in sets]
-        work: list[Callable[[], Any]] = [lambda: explain(pair, references, most), lambda: self.each(asked)]
+        work: list[Callable[[], Any]] = [
+            functools.partial(explain, pair, references, most),
+            functools.partial(self.each, asked),
+        ]
         found, scores = parallel_map(lambda each: each(), work)
         reasons: Reasons = found
         answered, *without = map(float, scores)

@@ -52,12 +52,7 @@ class Shipped(NamedTuple):
 @functools.cache
 def shipped() -> Shipped:
     """The weights that come with this version of fewlink."""
-    return built_in_weights(BUILT_IN)
-
-
-def built_in_weights(name: str) -> Shipped:
-    """Weights that come with fewlink, by the name of their file; raises if the file has changed."""
-    return read_weights(built_in_file(name), name)
+    return read_weights(built_in_file(BUILT_IN), BUILT_IN)
 
 
 def shipped_scorer(graph: Graph, device: str = "cpu", *, names: bool = True) -> TrailScorer:
