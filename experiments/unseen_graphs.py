@@ -50,7 +50,7 @@ import torch
 
 from common import RESULTS, Point, Table, emphasise, line_chart, moments, print_tables, run, spread
 from fewlink import __version__
-from fewlink.core.distributed import use_device
+from fewlink.core.device import use_device
 from fewlink.core.errors import FewlinkError, InputError, choose
 from fewlink.core.files import read_json, write_bytes
 from fewlink.core.memory import command_line, hardware

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fewlink.core.device import use_device
 from fewlink.core.errors import FewlinkError
-from fewlink.core.settings import DEVICES, is_device
 
 TIMEOUT = timedelta(days=7)  # how long the other processes wait while the first pretrains or evaluates
 
@@ -25,19 +25,6 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 _alone = False  # True while this process works and the others wait for it
-
-
-def use_device(device: str) -> str:
-    """Make a device the current one and return its name. Raise if it is unknown or the machine lacks it."""
-    if not is_device(device):
-        raise FewlinkError(f"unknown device '{device}': use {DEVICES}")
-    kind, _, index = device.partition(":")
-    if kind == "cuda":
-        if int(index or 0) >= torch.cuda.device_count():
-            available = f"{torch.cuda.device_count()} GPUs" if torch.cuda.is_available() else "no GPU"
-            raise FewlinkError(f"device '{device}' is not available, because torch finds {available}: use cpu")
-        torch.cuda.set_device(device if index else torch.cuda.current_device())
-    return device
 
 
 def started_by_torchrun() -> bool:

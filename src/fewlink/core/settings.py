@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from fewlink.core.device import DEVICES, is_device
 from fewlink.core.errors import FewlinkError, choose
-
-DEVICES = "cpu, cuda or cuda:N"
-
-
-def is_device(name: str) -> bool:
-    """Whether a device name is valid, on this machine or another."""
-    return re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]*))?", name) is not None
 
 
 def _check_device(name: str) -> str:

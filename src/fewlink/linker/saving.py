@@ -196,8 +196,8 @@ def shipped_scorer(
     `text_model` is the folder of a text model whose vectors of names, and of the texts in the file `descriptions`, are
     evidence too.
     """
-    from fewlink.core.distributed import use_device
-    from fewlink.models.trail.family import FAMILY
+    from fewlink.core.device import use_device
+    from fewlink.models.trail import shipped
 
     if text_model is not None and not names:
         raise FewlinkError(
@@ -207,11 +207,11 @@ def shipped_scorer(
         raise FewlinkError("descriptions need a text model: give its folder too, as text_model")
     graph = known_graph(benchmark)
     if text_model is None:
-        return FAMILY.shipped_on(graph, use_device(device), names=names)
+        return shipped.shipped_scorer(graph, use_device(device), names=names)
     from fewlink.models.trail.text import open_text_model, read_descriptions, text_vectors
 
     described = None if descriptions is None else read_descriptions(Path(descriptions), graph)
-    scorer = FAMILY.shipped_on(graph, use_device(device), names=names)
+    scorer = shipped.shipped_scorer(graph, use_device(device), names=names)
     return scorer.with_vectors(text_vectors(open_text_model(text_model), graph, described))
 
 

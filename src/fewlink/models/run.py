@@ -18,7 +18,7 @@ from typing import Any
 
 from fewlink import __version__
 from fewlink.core import memory
-from fewlink.core.distributed import use_device
+from fewlink.core.device import use_device
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.core.files import (
     exists,

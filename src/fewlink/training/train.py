@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fewlink.core import distributed
+from fewlink.core.device import use_device
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.files import exists
 from fewlink.core.progress import tell
@@ -118,7 +119,7 @@ def train_seeds(
     if len(set(seeds)) < len(seeds):
         raise FewlinkError(f"seeds must differ, got {', '.join(map(str, seeds))}")
     runs = {seeds[0]: out} if len(seeds) == 1 else {seed: out / f"seed-{seed}" for seed in seeds}
-    device = distributed.use_device(device or settings.device)
+    device = use_device(device or settings.device)
     settings = settings.replace(seed=seeds[0], device=device).adjusted(change)
     graphs = [benchmark] if isinstance(benchmark, Benchmark | str | Path) else list(benchmark)
     if not graphs:
@@ -168,7 +169,7 @@ def resume(
     """
     run = Path(run)
     settings = RunConfig.read(run).settings
-    settings = settings.replace(device=distributed.use_device(device or settings.device)).adjusted(change)
+    settings = settings.replace(device=use_device(device or settings.device)).adjusted(change)
     benchmark = bench if isinstance(bench, Benchmark) else benchmark_of(run, bench)
     runs = {settings.seed: run}
     _check_runs(benchmark, settings, runs)

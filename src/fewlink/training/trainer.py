@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fewlink.core import distributed, memory
+from fewlink.core.device import use_device
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import progress, silent
 from fewlink.evaluation.evaluator import Protocol, evaluate
@@ -98,7 +99,7 @@ def train_runs(
     family = trained_family(settings.model)
     check(benchmark, settings)
     family.check_vectors(benchmark, vectors)
-    distributed.use_device(settings.device)
+    use_device(settings.device)
     side_by_side = len(runs) if settings.device != "cpu" else 1
     needed = family.training_memory(benchmark, vectors, settings, runs=side_by_side)
     advice = f"use less memory, for example with --set {family.memory_advice}" if family.memory_advice else ""

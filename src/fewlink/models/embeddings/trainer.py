@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fewlink.core import memory
-from fewlink.core.distributed import use_device
+from fewlink.core.device import use_device
 from fewlink.core.errors import FewlinkError, reading
 from fewlink.models.embeddings.batches import EmbeddingBatch, batches_of, torch_generator
 from fewlink.models.embeddings.gpu import CUDAGraphEpochs, Rate

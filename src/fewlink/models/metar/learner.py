@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fewlink.core import distributed
+from fewlink.core.device import use_device
 from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import derive
 from fewlink.graph import Graph
@@ -39,7 +40,7 @@ class MetaRLearner:
         self.settings = settings
         self.model = assemble(vectors, settings)
         self.sampler = sampler(benchmark, settings)
-        on_gpu = distributed.use_device(settings.device) != "cpu"
+        on_gpu = use_device(settings.device) != "cpu"
         rates: dict[float, list[nn.Parameter]] = {}
         for name, parameter in self.model.named_parameters():
             rate = settings.embedding_rate if name == ENTITIES else settings.learning_rate

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from torch import Tensor
 
-from fewlink.core import memory
 from fewlink.core.errors import FewlinkError
 from fewlink.core.files import exists
-from fewlink.core.memory import PROGRAM, Parts
+from fewlink.core.memory import Parts
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared, TrainedFamily
 from fewlink.models.trail.features import ReadGraph
-from fewlink.models.trail.names import MOST_NAMES
-from fewlink.models.trail.scorer import MAX_WHOLE_EDGES, PART_EDGES, TrailScorer
+from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
-from fewlink.models.trail.shipped import shipped, shipped_scorer
+from fewlink.models.trail.shipped import STATES, answering_memory, shipped, shipped_scorer
 from fewlink.models.weights import check_weights
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.catalogue import open_graph
@@ -26,11 +24,6 @@ from fewlink.tasks.training_graph import known_graph
 
 if TYPE_CHECKING:
     from fewlink.models.trail.mixture import MixedScorer
-
-EDGE = 60  # bytes of an edge in three orders
-CONSTANTS = 16  # bytes of an edge if only the surroundings of a head are read
-PAIR = 28  # bytes of a pair of relations while their co-occurrences are counted
-STATES = 6  # tensors of the size of the states that answering needs at once
 
 WITHOUT_NAMES = "trail-no-names"
 
@@ -83,19 +76,12 @@ class TrailFamily(PropagationFamily[TrailSettings]):
     def memory(
         self, graph: Graph, vectors: NoVectors, settings: TrailSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
-        on_cpu = settings.device == "cpu"
-        partial = on_cpu and not training and 2 * graph.triple_count > MAX_WHOLE_EDGES
-        mapped = partial and graph.counted is not None and len(graph.entities) > MOST_NAMES
-        nodes = min(len(graph.entities), 2 * PART_EDGES) if partial else len(graph.entities)
-        states = float(nodes) * settings.width * (4 if on_cpu else 2)
-        if training:
-            states *= settings.relations * settings.queries * runs
-        return {
-            "states": states * (2 * settings.layers + STATES if training else STATES),
-            "edges": 0.0 if mapped else (CONSTANTS if partial else EDGE) * 2.0 * graph.triple_count,
-            "relations": (4 if mapped else PAIR) * (2.0 * len(graph.relations)) ** 2,
-            "the program": PROGRAM,
-        }
+        needs = answering_memory(graph, settings.width, settings.device, whole=training)
+        if not training:
+            return needs
+        kept = 2 * settings.layers + STATES
+        states = needs["states"] / STATES * kept * settings.relations * settings.queries * runs
+        return {**needs, "states": states}
 
     def open_vectors(self, folder: Path, fingerprint: str | None = None) -> NoVectors:
         """The mixture that a run was deployed with, if there is one."""
@@ -132,15 +118,9 @@ class TrailFamily(PropagationFamily[TrailSettings]):
         return MixedScorer(scorer, vectors, graph) if isinstance(vectors, Mixture) else scorer
 
     def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
-        scorer = self.shipped_on(known_graph(benchmark), device, names=model != WITHOUT_NAMES)
+        scorer = shipped_scorer(known_graph(benchmark), device, names=model != WITHOUT_NAMES)
         scorer.name = f"{model}-built-in"  # in results, beside `trail` as a run has trained it
         return Prepared(scorer, {"weights": shipped().facts})
-
-    def shipped_on(self, graph: Graph, device: str, *, names: bool) -> TrailScorer:
-        """TRAIL with the shipped weights on a graph that fits into memory."""
-        settings = TrailSettings(**shipped().facts["shape"], device=device)
-        memory.ensure(self.name, self.memory(graph, NoVectors(), settings), device)
-        return shipped_scorer(graph, device, names=names)
 
 
 def graphs_of(benchmark: Benchmark, settings: TrailSettings) -> list[Graph]:

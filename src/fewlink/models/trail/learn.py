@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fewlink.core import distributed
+from fewlink.core.device import use_device
 from fewlink.core.seeds import derive, generator
 from fewlink.graph import Graph
 from fewlink.models.contract import Scorer
@@ -292,7 +293,7 @@ class TrailLearner:
         shares: Sequence[float] | None = None,
     ) -> None:
         self.settings = settings
-        self.device = torch.device(distributed.use_device(settings.device))
+        self.device = torch.device(use_device(settings.device))
         self.steps_at_once = 50 if self.device.type == "cuda" else 1
         sources = [self.source(graph) for graph in graphs]
         self.graphs = [source.graph.to(self.device) for source in sources]

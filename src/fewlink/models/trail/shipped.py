@@ -17,18 +17,25 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fewlink import __version__
+from fewlink.core import memory
 from fewlink.core.errors import InputError, wrong_format
 from fewlink.core.files import write_bytes
+from fewlink.core.memory import PROGRAM, Parts
 from fewlink.graph import Graph
 from fewlink.models.trail.built_in import built_in_file
 from fewlink.models.trail.features import ReadGraph
+from fewlink.models.trail.names import MOST_NAMES
 from fewlink.models.trail.network import Shape, TrailNetwork
-from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.scorer import MAX_WHOLE_EDGES, PART_EDGES, TrailScorer
 
 NAME = "trail"  # in titles and answers
 FORMAT = "fewlink-trail/2"
 METADATA = "fewlink"  # one entry of metadata: several have no order
 BUILT_IN = "trail.safetensors"
+EDGE = 60  # bytes of an edge in three orders
+CONSTANTS = 16  # bytes of an edge if only the surroundings of a head are read
+PAIR = 28  # bytes of a pair of relations while their co-occurrences are counted
+STATES = 6  # tensors of the size of the states that answering needs at once
 
 
 class Shipped(NamedTuple):
@@ -56,8 +63,23 @@ def shipped() -> Shipped:
 
 
 def shipped_scorer(graph: Graph, device: str = "cpu", *, names: bool = True) -> TrailScorer:
-    """TRAIL with the shipped weights on a graph; without `names` it reads the structure alone."""
+    """TRAIL with the shipped weights on a graph that fits into memory; without `names` it reads the structure alone."""
+    memory.ensure(NAME, answering_memory(graph, shipped().shape.width, device), device)
     return TrailScorer(NAME, shipped().network().to(device), ReadGraph.of(graph, names=names).to(device))
+
+
+def answering_memory(graph: Graph, width: int, device: str, *, whole: bool = False) -> Parts:
+    """The bytes that answering on a graph takes; a CPU reads parts of a large graph unless it is read `whole`."""
+    on_cpu = device == "cpu"
+    partial = on_cpu and not whole and 2 * graph.triple_count > MAX_WHOLE_EDGES
+    mapped = partial and graph.counted is not None and len(graph.entities) > MOST_NAMES
+    nodes = min(len(graph.entities), 2 * PART_EDGES) if partial else len(graph.entities)
+    return {
+        "states": float(nodes) * width * (4 if on_cpu else 2) * STATES,
+        "edges": 0.0 if mapped else (CONSTANTS if partial else EDGE) * 2.0 * graph.triple_count,
+        "relations": (4 if mapped else PAIR) * (2.0 * len(graph.relations)) ** 2,
+        "the program": PROGRAM,
+    }
 
 
 def read_weights(content: bytes, name: str) -> Shipped:

@@ -15,8 +15,9 @@ from fewlink.core.errors import InputError
 from fewlink.core.memory import PROGRAM, Parts
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared
-from fewlink.models.trail.family import EDGE, PAIR, PropagationFamily, graphs_of
+from fewlink.models.trail.family import PropagationFamily, graphs_of
 from fewlink.models.trail.features import ReadGraph
+from fewlink.models.trail.shipped import EDGE, PAIR
 from fewlink.models.ultra.checkpoint import Checkpoint, read_checkpoint
 from fewlink.models.ultra.learner import PublishedLearner
 from fewlink.models.ultra.network import PublishedNetwork, UltraNetwork
