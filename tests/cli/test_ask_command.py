@@ -272,7 +272,7 @@ def test_relations_and_odd_triples_on_the_command_line(tmp_path: Path) -> None:
     assert "APT29 → Mimikatz" in run_command("relations", "attack", "G0016", "Mimikatz", "--top", "1").output
     rows = json.loads(run_command("check", "umls", "--relation", "causes", "-k", "3", "--json").stdout)
     assert len(rows) == 3 and rows[0]["oddness"] >= rows[1]["oddness"]
-    assert "what speaks against it" in run_command("check", "umls", "--relation", "causes").output
+    assert "evidence against it" in run_command("check", "umls", "--relation", "causes").output
     assert run_command("check", "umls", "--relation", "isa", "--tsv").stdout.startswith("oddness\t")
     with pytest.raises(FewlinkError, match="--json and --tsv"):
         run_command("check", "umls", "--json", "--tsv")

@@ -13,7 +13,7 @@ from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.linker import Linker
 
 MAX_ROWS = 100  # an assistant reads every row, and pays for it
-MAX_HEADS = 100
+MAX_HEADS = 100  # of one question, for the same reason
 MAX_LISTED = 500  # relations and types in `about`
 INSTRUCTIONS = """fewlink completes a knowledge graph from a handful of examples. Describe a relation by two to five
 references or more (pairs of a head and a tail that it holds for), or name a relation of the graph, whose pairs are then

@@ -14,7 +14,7 @@ from fewlink.graph import Graph
 from fewlink.graph.columns import usual_columns
 
 SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
-TRANSACTION_LINKS = 1_000
+TRANSACTION_LINKS = 1_000  # large enough that transactions cost little, small enough for the memory of any server
 MAX_LISTED_LINKS = 5  # in a remark
 QUOTABLE = re.compile(r"[^`\\]+")
 

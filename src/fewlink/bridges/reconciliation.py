@@ -23,13 +23,13 @@ from fewlink.linker.query import Relation, find_relation
 
 MAX_BATCH = 100  # queries per request
 LIMIT = 10  # candidates for a query without a limit
-MAX_LIMIT = 100
+MAX_LIMIT = 100  # candidates for a query: more than anyone reads
 MAX_COMPARED = 200  # entities to compare with a query
 OTHER_TYPE_FACTOR = 0.5  # for the score of an entity of another type
 PROPERTY_SHARE = 0.3  # of the score, if a query has properties
 PROBABILITY = " (probability)"  # suffix of the property that holds the probabilities of predicted tails
-PREVIEW_EDGES = 12
-PREVIEW_WIDTH = 420
+PREVIEW_EDGES = 12  # as many as fit into the preview
+PREVIEW_WIDTH = 420  # pixels
 PREVIEW_HEIGHT = 300  # pixels
 MAX_QUERY_LENGTH = 500  # further characters are not compared
 MAX_PROPERTIES = 20  # of a query

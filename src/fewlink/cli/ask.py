@@ -37,8 +37,8 @@ def ask(
         None,
         metavar="NUMBER",
         min=0,
-        help="Number of references from --relation, 0 if you give others; default: all, for FSRL and its like as in "
-        "training.",
+        help="Number of references to take from --relation, 0 to take only those that you give; by default all, or, "
+        "for a model trained with a fixed number, that many.",
     ),
     wrong: list[str] = typer.Option(
         [],
@@ -285,4 +285,4 @@ def check(
     terminal.print_notes(found.notes)
     if not output.print(found):
         rows = [[row.oddness, row.head_name, row.relation_name, row.tail_name, row.reason] for row in found]
-        terminal.print_table(["oddness", "head", "relation", "tail", "what speaks against it"], rows)
+        terminal.print_table(["oddness", "head", "relation", "tail", "evidence against it"], rows)

@@ -27,7 +27,7 @@ ALWAYS_HASHED_BYTES = 64 << 20  # folders up to this size are hashed whenever th
 BLOCK_BYTES = 4 << 20  # hashed at a time
 SILENT_WAIT_SECONDS = 1.0  # after this time a waiting writer prints a line
 MAX_READ_SECONDS = 30.0  # a reader gives up on something that is still being replaced after this time
-RETRY_SECONDS = 0.01
+RETRY_SECONDS = 0.01  # before something that was replaced is read again
 
 T = TypeVar("T")
 
@@ -66,8 +66,8 @@ def locked(path: Path, busy: str = "") -> Iterator[None]:
     """Exclude other writers of a file or folder; the lock file lies beside it.
 
     While another process holds the lock, wait and, after a second, print a line; or raise the message `busy` at once.
-    The lock ends with the process, however it ends; what its writer has left is then removed. A thread that holds the
-    lock may take it again.
+    The lock ends with the process, however it ends; what its writer left is then removed. A thread that holds the lock
+    may take it again.
     """
     from filelock import FileLock, Timeout
 

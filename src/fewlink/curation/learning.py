@@ -36,7 +36,7 @@ TRAIL_SCALE = 2.0  # TRAIL's score per logit
 TRAIL_SPREAD = 1.3  # mean standard deviation of TRAIL's best scores of a head, to scale other scorers
 BEST_SCORES = 30  # of a head, to measure that standard deviation
 MAX_DECISIONS = 400  # the last of each kind: the time to solve grows with the third power
-MAX_STEPS = 20
+MAX_STEPS = 20  # of Newton's method, which usually ends after a few
 MAX_PAIRS = 300  # best pairs to compare for information
 MAX_EDGES = 20_000_000  # in larger graphs, neighbours are not compared
 

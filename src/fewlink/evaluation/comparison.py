@@ -15,7 +15,7 @@ from fewlink.core.seeds import generator
 from fewlink.evaluation.ranks import QueryRanks, read_ranks
 from fewlink.evaluation.records import Record, RecordStore
 
-RESAMPLES = 10_000
+RESAMPLES = 10_000  # so that the ends of the interval hardly depend on chance
 INTERVAL = (0.025, 0.975)
 METRICS = ("mrr", *(f"hits@{k}" for k in HITS))  # means over queries
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fewlink.evaluation.evaluator import Evaluation
 
 SUFFIX = ".ranks.npz"
-MRR_TOLERANCE = 1e-9
+MRR_TOLERANCE = 1e-9  # for rounding: sums in another order
 REMEDY = "remove the file and repeat the evaluations"
 
 

@@ -52,7 +52,7 @@ MIN_RELATIONS = 8  # with fewer, the built-in calibration is kept and low trust 
 ASKED = 16  # pairs of a whole relation that are asked about
 MOST_OF_LOW_TRUST = 0.3  # and the probability of first answers is below this at most
 LOW_TRUST_HITS = 0.4  # and the hit rate is below this share of the others': safely below half
-BINS = 10
+BINS = 10  # of a tenth each
 SIZES = (1, 2, 3, 5, 7, 10, 14, LONGEST)  # that the probability is fitted to
 
 
@@ -340,8 +340,10 @@ def by_references(probabilities: np.ndarray, sample: Sample) -> tuple[MeasuredEr
 
 
 def _differences(probabilities: np.ndarray, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-    """Of the first answers about each relation with each number of references: the mean of probability − hit, and its
-    standard error, 0 for a single answer."""
+    """The mean of probability − hit over the first answers about a relation, and its standard error (0 for one answer).
+
+    Both are arrays with a value for each relation and number of references.
+    """
     apart = (probabilities - sample.right)[sample.first]
     keys = np.stack([sample.groups, sample.shots], 1)[sample.first]
     which = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)

@@ -109,7 +109,7 @@ MOST_OF_ALLOWED = 1.5  # times its share, at most, that the first training may t
 WEIGHING_SHARE = 0.6  # of the time that is not needed for the second, after which no further relation is asked about
 ENOUGH_TO_RETRAIN = 0.8  # of the time that its first training took
 TOO_FEW = 3  # relations: the error of a gain is not known
-MIN_UNUSED_SECONDS_TO_REPORT = 5.0
+MIN_UNUSED_SECONDS_TO_REPORT = 5.0  # a fit that ends a moment early needs no explanation
 
 
 class NothingMeasured(Exception):
@@ -468,7 +468,7 @@ class Fit:
         record["mixture"] = {**facts, **mixture.facts}
 
     def deploy_mixture(self) -> None:
-        """Train the chosen embedding model again, on the whole graph, and deploy it."""
+        """Train the chosen embedding model once more, on the whole graph this time, and deploy it."""
         if not (facts := self.record["mixture"]):
             return
         if self.left < ENOUGH_TO_RETRAIN * facts["seconds"]:
@@ -604,7 +604,7 @@ class Fit:
         return float(self.limit - self.used)
 
     def moment(self, share: float) -> float:
-        """The time of the monotonic clock at which this share of the time limit is used."""
+        """The time of the monotonic clock at which this share of the time limit will be used up."""
         return time.monotonic() + share * self.limit - self.used
 
     def check_time(self) -> None:

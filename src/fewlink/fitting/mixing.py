@@ -54,7 +54,7 @@ LADDER = (
     {"dim": 256, "n3": 0.01, **SAMPLED},
     {"dim": 128, "n3": 0.01, **SAMPLED},
 )
-TIMED_STEPS = 3
+TIMED_STEPS = 3  # after the first, whose time is not typical
 FIRST_QUERIES = 50
 MIN_QUERIES = 10  # of the first relation that is measured, and of any
 TELL_EVERY = 10.0  # seconds

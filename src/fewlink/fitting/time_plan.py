@@ -16,7 +16,7 @@ from fewlink.tasks import Benchmark
 
 MIN_QUERIES = 6  # per relation; if the time is too short for these, fewer relations are measured
 MIN_RELATIONS = 4  # measured however short the time is
-TIMED_HEADS = 3
+TIMED_HEADS = 3  # of a timed question: their number tells the time per head from the rest
 SPEEDUP = 1.5  # several threads are used only if they are this much faster: other programs slow them down more
 MEASURING_SHARE = 0.4  # of the time
 TIMES = 3  # how often half of the queries are asked: before fine-tuning, after it, and for what to expect

@@ -29,7 +29,7 @@ from fewlink.training.trainer import deterministic
 
 TUNING = TrailSettings(relations=1, queries=4, candidates=512, learning_rate=3e-4, average=0.95, steps=100)
 SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the built-in weights determine
-MIN_STEPS = 50
+MIN_STEPS = 50  # fewer do not move the weights measurably
 MAX_WHOLE_EDGES = 30_000  # on a CPU, steps on a larger graph read neighbourhoods
 NEIGHBOURHOOD_EDGES = 15_000
 TIMED_BLOCKS = 3  # blocks of steps after which the pace is known

@@ -16,10 +16,10 @@ from fewlink.graph.groups import spans
 from fewlink.graph.similar_names import similar_names
 from fewlink.graph.source import CompileReport, GraphSource, some_names
 
-MAX_LISTED_RELATIONS = 20
+MAX_LISTED_RELATIONS = 20  # a screen of them
 NEAR_COPY_SHARE = 0.9  # two relations that share this many of their pairs are near-copies
 MIN_COMPARED_TRIPLES = 5  # relations with fewer are not compared
-MAX_EXAMPLES = 5
+MAX_EXAMPLES = 5  # of each problem
 MAX_PREVIEW = 5  # triples
 
 

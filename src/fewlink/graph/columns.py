@@ -32,7 +32,7 @@ def _tiers(role: str) -> tuple[set[str], set[str], set[str]]:
 TIERS = {role: _tiers(role) for role in ROLES}
 REST = "rest"  # as the tail: all other columns, whose names are the relations
 HOW = "head=1,relation=2,tail=3"
-MAX_LISTED_COLUMNS = 12
+MAX_LISTED_COLUMNS = 12  # in an error
 MIN_ROWS = 3  # that show what a column contains
 IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|urn:\S+")
 
@@ -202,7 +202,7 @@ def complete_header(path: Path, names: Sequence[str]) -> Layout | None:
 
 
 def _paired(names: Sequence[str], columns: list[int], others: list[int]) -> list[int]:
-    """Of several columns of one end, the only one whose name belongs to a name of the other end: subject to object."""
+    """The only one of several columns whose name is the partner of the other end's, as subject is of object."""
     words = {word: place for role in ("head", "tail") for place, word in enumerate(BASE_WORDS[role].split())}
     other = {words.get(normal(names[column])) for column in others} - {None}
     paired = [column for column in columns if words.get(normal(names[column])) in other]

@@ -40,7 +40,7 @@ PYTHON_BYTES = 1 << 30  # that Python's own arrays take beside it
 BATCH = 1 << 22  # rows of the engine that are fetched at once
 MAX_TRIPLES = 2**31 - 1
 SAMPLED_ROWS = 1_000  # of a side file, which are checked for being triples
-PROGRESS_SECONDS = 0.2
+PROGRESS_SECONDS = 0.2  # between two looks at the running query
 VOCABULARIES = (
     "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
     "http://www.w3.org/2000/01/rdf-schema#",

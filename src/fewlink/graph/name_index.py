@@ -20,7 +20,7 @@ CHUNK_BYTES = 1 << 22  # processed together
 CHUNK_NAMES = 1 << 18
 CONTAINING_BYTES = 1 << 28  # of names, up to which all of them are searched for a part of a word
 SIMILAR_BYTES = 1 << 26  # up to which they are searched for a similar name
-ALIKE_WORDS = 2_000  # of more names, so many that begin like each word of a misspelt one are compared with it
+ALIKE_WORDS = 2_000  # of more names, at most this many that begin like a word of a misspelt one are compared with it
 SHORTEST = 3  # letters that they have in common with it
 NEWLINE = 10
 

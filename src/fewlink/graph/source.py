@@ -10,7 +10,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.words import plural
 from fewlink.graph.columns import Columns, Layout
 
-MAX_LISTED_PROBLEMS = 5
+MAX_LISTED_PROBLEMS = 5  # the rest are likely of the same kind
 MAX_LISTED_NAMES = 5  # more make a remark longer than a line
 LITERALS = ("drop", "keep")
 ON_ERROR = ("stop", "skip")

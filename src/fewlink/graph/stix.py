@@ -24,7 +24,7 @@ CAPEC_KIND = "attack_pattern"  # the kind of an attack-pattern with a CAPEC id
 PUBLIC_SOURCES = ("mitre", "capec", "cwe")  # prefixes of sources whose ids become entity ids
 NOT_ENTITIES = {"relationship", "sighting", "bundle", "marking-definition", "extension-definition", "language-content"}
 BEGIN = re.compile(rb'\s*\{.{0,2000}?"type"\s*:\s*"bundle"', re.DOTALL)
-MAX_LISTED_IDS = 3
+MAX_LISTED_IDS = 3  # in a remark
 
 Triple = tuple[str, str, str]
 

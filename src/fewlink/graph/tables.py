@@ -29,7 +29,7 @@ from fewlink.graph.plain import COMPRESSIONS, WINDOWS_1252, check_zstd, is_windo
 from fewlink.graph.source import MAX_LISTED_PROBLEMS, CompileReport, FileFacts, GraphSource
 
 SEPARATORS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar", " ": "white space"}
-SAMPLED_LINES = 200
+SAMPLED_LINES = 200  # that show how a table is written
 ROWS_IN_A_NAME = 3  # lines that look like rows inside a name in quotes, from which on a quote is taken for stray
 JSON_LINE = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{"])')  # an object, or a list of text, lists or objects
 JSON_ARRAY = re.compile(rb"\s*\[\s*[\[{]")  # a list of lists or objects
@@ -111,7 +111,7 @@ class Reader:
         self.engine.execute(f"DELETE FROM raw WHERE rowid >= {self.first}")
 
     def has_many_lines(self, dialect: Dialect) -> bool:
-        """Whether a name has several lines that look like rows, as if a quote was not closed."""
+        """Whether a name holds several lines that look like rows, which suggests a quote that is not closed."""
         separator = re.escape(dialect.separator)
         row = rf"([^\n{separator}]*{separator}){{{dialect.layout.width - 1}}}[^\n{separator}]*\n"
         names = " OR ".join(

@@ -91,7 +91,7 @@ class Linker:
     benchmark    the graph that predictions use, with its tasks
     scorer       the model
     shots        the number of references that the model is calibrated and measured with; a model that cannot hide a
-                 relation of the graph also reads so many if a query only names a relation
+                 relation of the graph also reads that many if a query only names a relation
     calibration  turns scores into probabilities; None if the model is not calibrated
     run, step    the run folder that the model was loaded from, and the training step of its weights
     measured     the benchmark that the run was trained and measured on, if predictions use another one

@@ -155,7 +155,7 @@ class Bin:
 class MeasuredError:
     """The error of percentages with at least `fewest` references of a new relation; 0 stands for a whole relation.
 
-    `measured` is the mean over so many `relations` of |mean probability of first answers − their hit rate|. It owes
+    `measured` is the mean over `relations` relations of |mean probability of first answers − their hit rate|. It owes
     `chance` to the few questions about each.
     """
 
@@ -329,7 +329,7 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
 # Answer sets
 
 LEVELS = (0.5, 0.8, 0.9)
-LONGEST = 20
+LONGEST = 20  # answer set: a longer one helps no reader
 MIN_FIRST = 1e-4  # of a first answer; the log odds of smaller ones make no difference
 SHARES = {0.5: "half", 0.8: "8 of 10", 0.9: "9 of 10"}
 IN_WORDS = {0.5: "half of such questions", 0.8: "8 of 10 such questions", 0.9: "9 of 10 such questions"}
@@ -430,7 +430,7 @@ def coverage_features(first: np.ndarray, size: int) -> np.ndarray:
 
 # Adjustment to the decisions of a project
 
-PRIOR_SHIFT = 0.0
+PRIOR_SHIFT = 0.0  # without decisions, probabilities stay as they are
 PRIOR_MORE = -0.5  # a head with a true tail is less likely to have another
 PRIOR_STRENGTHS = 2.5, 2.5  # ridge penalties on the differences from the prior
 LAST = 20  # decisions that count: earlier probabilities are of a model with fewer references
@@ -513,7 +513,7 @@ def adjustment(decisions: Sequence[tuple[float, bool, bool]]) -> Adjustment | No
 
 # Logistic regression
 
-MAX_STEPS = 100
+MAX_STEPS = 100  # of Newton's method, which usually ends after a few
 TOLERANCE = 1e-10  # of Newton's method
 
 

@@ -153,8 +153,8 @@ class References:
 
 @dataclass(frozen=True)
 class Adjustment:
-    """Added to all logits (`shift`, at most 0) and to those of heads with a true tail (`more`); fitted to so many
-    `decisions`."""
+    """What is added to all logits (`shift`, at most 0) and to those of heads with a true tail (`more`), fitted to some
+    number of `decisions`."""
 
     shift: float
     more: float

@@ -57,7 +57,7 @@ class RelationFit:
 
 
 def best_relations(graph: Graph, head: int, tail: int, described: Mapping[str, float], k: int) -> Answers[RelationFit]:
-    """The k best relations of a pair, among those of the graph and `described` ones, which come with their fits."""
+    """The k best relations of a pair, among those of the graph and `described` ones, each given with its fit."""
     rows = [
         RelationFit(graph.relations[relation], graph.relation_name(relation), fit, known, "graph")
         for relation, fit, known in graph.once(RelationFinder).rank(head, tail)

@@ -22,7 +22,7 @@ NO_PATH = "no path joins {} to the references"
 SINGLE = "there is a single candidate for {}"
 FOUND_RANK = 10  # the last rank at which a reference counts as found
 HARDLY_ANY = 0.1  # share of heads with several tails up to which heads have one
-MANY_CANDIDATES = 50
+MANY_CANDIDATES = 50  # from this number on, answers count as having enough candidates
 
 
 @dataclass(frozen=True)

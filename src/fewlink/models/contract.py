@@ -159,7 +159,7 @@ class GraphScorer(Protocol):
     def __call__(self, question: Question) -> torch.Tensor | np.ndarray: ...
 
     def for_many_heads(self) -> Self:
-        """The same model; of a large graph, it may read only a part near each head, which is faster for many heads."""
+        """The same model, which may read only a part of a large graph near each head: that is faster for many heads."""
         ...
 
     def without(self, relation: str) -> Scorer:
@@ -210,7 +210,7 @@ class RelationScorer(Protocol):
         ...
 
     def untrained(self) -> Scorer:
-        """The part of it that was not trained on the references, which can hold them out."""
+        """The part of the scorer that was not trained on the references, and so can hold them out."""
         ...
 
 

@@ -229,8 +229,8 @@ def _update_gradients(
     tl.store(by_gain + program * WIDTH + column, total_gain)
 
 
-ROWS = 64
-EPS = 1e-5
+ROWS = 64  # of states that one program updates
+EPS = 1e-5  # added to the variance, as in torch's LayerNorm
 
 
 def update(x: Tensor, s: Tensor, from_state: Tensor, from_sums: Tensor, gain: Tensor) -> Tensor:

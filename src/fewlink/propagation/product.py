@@ -132,8 +132,10 @@ class ExtraEdges(NamedTuple):
         return sums.flatten(0, 1).index_add(0, self.rows[self.targets], messages).view_as(sums)
 
     def add_(self, sums: Tensor, x: Tensor, weights: Tensor, *, transposed: bool = False) -> Tensor:
-        """The same in place, without gradients, or from targets to sources; added up in float32 before they are
-        rounded to the type of the sums, since there may be thousands for one row."""
+        """Add the messages in place, without gradients; with `transposed`, from targets to sources.
+
+        They are added up in float32 and then rounded to the type of the sums, because a row may have thousands.
+        """
         sources, targets = (self.targets, self.sources) if transposed else (self.sources, self.targets)
         messages = widened(x.flatten(0, 1)[self.rows[sources]]) * widened(weights)[:, None]
         totals = messages.new_zeros(len(self.rows), *messages.shape[1:]).index_add_(0, targets, messages)

@@ -21,7 +21,7 @@ from fewlink.models.contract import capabilities
 from fewlink.server.schema import ServerSettings
 
 MAX_LISTED_RELATIONS = 2_000  # in /about
-EXAMPLE_HEADS = 4
+EXAMPLE_HEADS = 4  # heads of an example, whose answers fit on a screen
 MAX_SEARCHED_EDGES = 100_000  # of one entity
 README_RELATION = "attacks platform"
 README_REFERENCES = [("APT38", "Windows"), ("TeamTNT", "Containers")]

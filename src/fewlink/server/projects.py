@@ -172,7 +172,7 @@ class Projects:
         return entity if number is None else self.linker.graph.name(number)
 
     def with_shared_names(self, entities: Iterable[str]) -> set[str]:
-        """Those of these ids whose readable name another entity of the graph has, too."""
+        """The ids whose readable name another entity of the graph has, too."""
         graph = self.linker.graph
         known = (number for number in map(graph.entities.find, entities) if number is not None)
         return {graph.entities[number] for number in self.linker.names.with_shared_names(known)}

@@ -119,7 +119,7 @@ class PredictRequest(QueryRequest):
     )
     per_head: Annotated[int, Field(ge=1, le=MAX_K)] | None = Field(
         default=None,
-        description="With `heads_of_type`: return so many tails of each head, in place of the `k` best pairs.",
+        description="With `heads_of_type`: return this number of tails for each head, in place of the `k` best pairs.",
     )
     first: Annotated[int, Field(ge=0)] = Field(
         default=0, description="The position of the first head of `heads_of_type` to rank."

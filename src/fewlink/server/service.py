@@ -120,7 +120,7 @@ class Pair:
 
 
 class Resolver:
-    """Turns the names of requests into queries; raises for unknown names and exceeded limits. Thread-safe."""
+    """Turns the names in requests into queries, and refuses unknown names and exceeded limits. It is thread-safe."""
 
     def __init__(self, linker: Linker, settings: ServerSettings) -> None:
         self.linker = linker

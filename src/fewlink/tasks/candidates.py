@@ -17,7 +17,7 @@ from fewlink.tasks.benchmark import Task, sorted_pairs
 from fewlink.tasks.set_order import in_set_order
 
 MOST = 500_000  # open candidates of a large graph
-PAPER_SIZE = 1000
+PAPER_SIZE = 1000  # candidates, as in the paper's evaluation
 PAPER_SEED = 0  # fixed by the protocol: every model gets the same candidates
 PRIOR_ENTITIES = 10  # entities with average features that count beside the given ones
 TYPICAL = 0.05  # the share of the given ones that may be less typical than every chosen entity

@@ -10,7 +10,7 @@ import numpy as np
 from fewlink.graph import Graph
 
 WORD = (1 << 64) - 1
-SMALLEST_TABLE = 8
+SMALLEST_TABLE = 8  # slots, as in Python 2's sets
 MANY = 50_000  # members from which a table doubles instead of growing fourfold
 
 

@@ -368,7 +368,7 @@ def shares_of(pair: ExplainedPair, score: float) -> dict[str, float]:
 
 @torch.no_grad()
 def likeness_of_names(pair: ExplainedPair, score: float) -> tuple[float, float]:
-    """What the score loses if the tail's name is not compared with the head's, or not with the references' tails'."""
+    """What the score loses without the likeness of the tail's name to the head's, and to the references' tails."""
     if pair.cosines is None:
         return 0.0, 0.0
     lost = []
@@ -420,7 +420,7 @@ def _unlike(pair: ExplainedPair, paths: Sequence[FoundPath]) -> list[FoundPath]:
 
 def ordered_paths(pair: ExplainedPair, paths: Sequence[FoundPath], drops: Sequence[float]) -> list[int]:
     """Places of the paths that lower the score when they are removed: edges from head to tail, then other paths from
-    the head, then those from references; each time those that lower it most first.
+    the head, then those from references. In each of these groups, those that lower it most come first.
 
     Of edges from head to tail at least one is named. A path that contains another one and loses hardly more is not.
     """
@@ -443,7 +443,7 @@ def ordered_paths(pair: ExplainedPair, paths: Sequence[FoundPath], drops: Sequen
 def adding_paths(
     pair: ExplainedPair, paths: Sequence[FoundPath], drops: Sequence[float], order: Sequence[int], lost: Sequence[float]
 ) -> list[int]:
-    """Those of the ordered paths that lower the score further when the paths before them are removed already.
+    """The ordered paths that lower the score further when the paths before them are removed already.
 
     `lost` (n,) is what the score loses without the first one, the first two, and so on.
     """

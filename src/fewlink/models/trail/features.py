@@ -86,7 +86,7 @@ class ReadGraph:
         return self._with(graph=rest, sizes=rest.once(_sizes), together=rest.once(_together)).to(self.device)
 
     def hiding(self, relation: int) -> ReadGraph:
-        """The same graph, in which a relation and its inverse are not read; what was counted with it stays."""
+        """The same graph, in which a relation and its inverse are not read; the counts that include it stay."""
         if self.device.type != "cpu":
             _ = self.edges  # sorted once for all copies; of a large graph a CPU reads parts
         other = copy.copy(self)
@@ -153,7 +153,7 @@ class ReadGraph:
         return table.to(self.device)
 
     def part(self, part: GraphPart) -> ReadGraph:
-        """The same graph with some of its entities and edges only; what was counted is of the whole."""
+        """The same graph with some of its entities and edges only; its counts are those of the whole graph."""
         vectors = None if self.vectors is None else self.vectors[torch.from_numpy(part.nodes)]
         return self._with(vectors=vectors, _edges=part.edges)
 
@@ -178,7 +178,7 @@ class ReadGraph:
 
 
 def _sizes(graph: Graph) -> Tensor:
-    """Of each relation: triples, entities at its head and at its tail, and mean fan-out and fan-in, on log scales."""
+    """The counts of triples, heads and tails of each relation, and its mean fan-out and fan-in, on log scales."""
     count = graph.relation_sizes
     heads = np.diff(graph.slots.offsets)
     ends = heads, np.roll(heads, len(graph.relations))
@@ -208,7 +208,7 @@ def _together(graph: Graph) -> Tensor:
 
 
 SAMPLE = 32  # references whose walks and names are read; of more a fixed sample
-FACTS = 9
+FACTS = 9  # numbers that `_facts` returns
 
 
 class TaskReferences(NamedTuple):

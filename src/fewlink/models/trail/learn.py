@@ -142,7 +142,7 @@ class EpisodeSource:
         return references, heads, chosen, answers, excluded
 
     def relation(self, rng: np.random.Generator, band: int) -> RelationPairs:
-        """A relation; for many references one that has many pairs, drawn as the settings say."""
+        """Draw a relation as the settings say; for many references, one that has many pairs."""
         weights = np.ones(len(self.pairs))
         if band:
             weights = self._usable ** {"uniform": 0.0, "root": 0.5, "triples": 1.0}[self.settings.draws]

@@ -43,7 +43,7 @@ ATTACK_FILE = (
 ATTACK_NAMES = "1510622a8dd053eb908651bf0cf125d9faf2de386645b3edabf55cf75919972c"  # their digest
 MAX_PIECES = 16  # pieces of words that count in the vector of a name
 USUAL = 1e-3  # share of all pieces from which a piece counts for half
-COSINES = 9
+COSINES = 9  # numbers that `name_cosines` returns
 
 _OTHER = re.compile(r"(?:\W|_)+")
 _WORD = re.compile(r"[^\W\d_]{3,}\d{0,3}")

@@ -28,8 +28,8 @@ from fewlink.propagation.edges import EdgeOrder, RowEdges, Taken, fan_in_of
 ROUNDS = 4  # times that the neighbours of reached entities are reached in turn
 STEPS = 3  # of walks to the entities that the references suggest
 LEAST = 0.01  # that an entity is worth, compared with the mean
-FEWEST = 8
-SHARE = 0.1  # of one entity, at most this share of a part's edges is taken, or so many if that is more
+FEWEST = 8  # edges of one entity may be taken in any part
+SHARE = 0.1  # of a part's edges may be those of one entity, or `FEWEST` if that is more
 CANDIDATES_AT_ONCE = 1 << 11  # whose hidden layer a processor's cache holds
 
 

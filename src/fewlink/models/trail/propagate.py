@@ -29,7 +29,7 @@ ROUNDING = 1e-6  # by which a state may differ and still count as unchanged
 
 @dataclass(frozen=True, eq=False)
 class MessageEdges:
-    """What messages pass along: the edges of a graph, and the references of T tasks as `extra` edges.
+    """The edges along which messages pass: those of a graph, and the references of T tasks as `extra` edges.
 
     The `table` of a part that is read once may be its edges by target alone.
     """

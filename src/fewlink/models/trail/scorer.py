@@ -381,7 +381,7 @@ class TrailScorer:
     def _reference_states(
         self, tasks: Sequence[KnownTask], entities: Sequence[np.ndarray], cone: Cone | None
     ) -> list[Tensor]:
-        """For each task the states (n, W) of some entities in the stream that begins at the references.
+        """The states (n, W) of some entities for each task, in the stream that begins at the references.
 
         With a cone, they are computed for the entities that are asked for first, and for all once others are.
         """

@@ -212,7 +212,7 @@ class PublishedNetwork(nn.Module, ABC):
 
     @abstractmethod
     def encode_relation(self, graph: ReadGraph, queried: int) -> EncodedRelations:
-        """The same for a relation of the graph without a new one, for ordinary link prediction.
+        """What `encode` returns, for a relation of the graph without a new one: ordinary link prediction.
 
         The published weights expect the label at the relation itself, even if its inverse is queried.
         """
