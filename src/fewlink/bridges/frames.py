@@ -193,7 +193,7 @@ def to_pandas(source: Linker | Graph | Predictions) -> pandas.DataFrame:
 
 
 def to_polars(source: Linker | Graph | Predictions) -> polars.DataFrame:
-    """Predictions with the sentences of their reasons, or the triples of a graph, as a polars data frame."""
+    """Predictions with their reasons as text, or the triples of a graph, as a polars data frame."""
     try:
         import polars
     except ImportError:

@@ -246,7 +246,7 @@ class ProjectFile:
             self._base.execute(f"UPDATE {table} SET hash = ? WHERE number = ?", (_hash_of(row[1:]), row[0]))
 
     def _is_ours(self) -> bool:
-        """Whether the file has our tables: False for an empty one; raises for that of another program."""
+        """Whether the file has our tables; False if it is empty, and an error if another program wrote it."""
         # Tables are counted first: another process may be making ours.
         tables = self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         application = self._base.execute("PRAGMA application_id").fetchone()[0]

@@ -78,8 +78,14 @@ def train_baseline(
     from fewlink.models.embeddings.trainer import train
 
     data = training_triples(benchmark, with_train_tasks=True, shots=shots, draw=draw, seed=seed)
-    sizes = len(benchmark.graph.entities), len(data.relations)
-    embeddings = train(data.triples, *sizes, settings, on_epoch=on_epoch, protected=~data.background)
+    embeddings = train(
+        data.triples,
+        len(benchmark.graph.entities),
+        len(data.relations),
+        settings,
+        on_epoch=on_epoch,
+        protected=~data.background,
+    )
     return EmbeddingScorer(embeddings, data.relations, settings.device)
 
 

@@ -175,10 +175,11 @@ class ExplainedPair:
     @functools.cached_property
     def traces(self) -> tuple[Trace, Trace]:
         """Both streams with all edges."""
-        of_head = torch.tensor([self.head]), self.network.head_marks(self.encoded, 1)
-        of_ends = self.references.ends[0], self.network.reference_marks(self.references, self.encoded)
+        nodes_of = (torch.tensor([self.head]), self.references.ends[0])
+        head_marks = self.network.head_marks(self.encoded, 1)
+        marks_of = (head_marks, self.network.reference_marks(self.references, self.encoded))
         found = []
-        for stream, (nodes, marks) in zip(STREAMS, (of_head, of_ends), strict=True):
+        for stream, nodes, marks in zip(STREAMS, nodes_of, marks_of, strict=True):
             weights = self.network.weights(self.references, self.encoded, stream)
             begin = reached_by(nodes, marks, 1, 1)
             found.append(Trace(weights, [begin, *layer_states(self.edges, begin, weights, self.rows)]))

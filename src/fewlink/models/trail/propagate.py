@@ -396,7 +396,7 @@ class _Removal:
         return here.entities[touched[here.entities]]
 
     def _updated(self, rows: Tensor, before: Tensor, sums: Tensor, layer: Layer, number: int) -> Reached:
-        """The states of rows after a layer; those of queries whose state and sums are the first query's are its own."""
+        """The states of rows after a layer; queries with the state and the sums of the first one share its result."""
         differ = (sums - sums[:, :1]).abs_().amax(2) > ROUNDING
         differ |= (before - before[:, :1]).abs_().amax(2) > ROUNDING
         differ[:, 0] = True

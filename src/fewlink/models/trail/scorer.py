@@ -357,7 +357,7 @@ class TrailScorer:
         return found
 
     def _cone(self, tasks: Sequence[KnownTask], candidates: np.ndarray) -> Cone | None:
-        """What layers compute of the whole graph for the states of candidates; None on a GPU, which computes all."""
+        """The rows that layers compute for the states of candidates; None on a GPU, which computes all rows."""
         if self.device.type != "cpu":
             return None
         key = b"".join(task.key for task in tasks) + candidates.tobytes()
