@@ -20,7 +20,7 @@ from fewlink.curation.store import ProjectFile
 from fewlink.graph.compile import read_names_of
 
 CLIPBOARD = "\x1b]52;c;ZXZpbA==\x07"  # OSC 52: the terminal puts "evil" on the clipboard
-HOSTILE = [f"alga{CLIPBOARD}", "virus\x9b31m", "cell‮drow", "=cmd|'/c calc'!A0", "+1", "-1", "@SUM(1)", "b\rell"]
+HOSTILE = [f"alga{CLIPBOARD}", "virus\x9b31m", "cell‮drow", "=cmd|'/c calc'!A0", "+1", "-1", "@SUM(1)", "b\x08ell"]
 RELATION = f"affects{CLIPBOARD}"
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 ENTITIES = [*HOSTILE, *(f"entity {i}" for i in range(8))]

@@ -12,7 +12,7 @@ from fewlink.core.errors import UnknownName
 from fewlink.core.seeds import scramble
 from fewlink.graph import Graph
 from fewlink.graph.groups import spans
-from fewlink.graph.types import RDF_TYPE, types_from_triples
+from fewlink.graph.types import RDF_TYPE, TypeTable
 from fewlink.tasks import PROTOCOLS, candidates_of, competing_tails, likely_tails
 from fewlink.tasks.candidates import PAPER_SIZE, SameTypeSampler, by_similarity, open_candidates
 from fewlink.tasks.set_order import in_set_order
@@ -184,7 +184,8 @@ def test_entities_by_what_they_share_with_some() -> None:
 def test_having_a_type_does_not_make_entities_alike() -> None:
     rows = [f"{name} {RDF_TYPE} {kind}" for name, kind in (("oslo", "City"), ("rome", "City"), ("italy", "State"))]
     plain = graph_of(*rows, "ann lives oslo")
-    types = types_from_triples(plain.entities, plain.relations, plain.triples(), None)
+    kinds = plain.triples()[plain.triples()[:, 1] == plain.relations.id(RDF_TYPE)]
+    types = TypeTable.of([b"City", b"State"], kinds[:, 0], np.array([0, 0, 1]), len(plain.entities))
     graph = Graph.of(plain.entities, plain.relations, plain.triples(), types=types)
     ids = graph.entities.index()
     task = task_of([(ids["ann"], ids["oslo"])], [ids["oslo"]])
