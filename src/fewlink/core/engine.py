@@ -145,7 +145,7 @@ class Engine:
             from distributed import Client
         except ImportError:
             raise MissingExtra("a Dask cluster", "cluster") from None
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what happens is told by our own errors
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # our own errors say what happened
         try:
             client = Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:

@@ -322,9 +322,8 @@ def _by_place(path: Path, rows: list[list[str]], names: list[str], width: int) -
     numbered = len(rows) > 1 and list(columns[0]) in (from_zero, from_one)
     if numbered and len(filled) > 3:
         filled = filled[1:]
-    if len(filled) == 3 or (
-        len(filled) > 3 and all(is_literal(cell) or not cell for place in filled[3:] for cell in columns[place])
-    ):
+    others_are_literals = all(is_literal(cell) or not cell for place in filled[3:] for cell in columns[place])
+    if len(filled) >= 3 and others_are_literals:
         return Layout(width, filled[0], filled[1], filled[2])
     raise no_roles(path, names if len(names) == width else rows[0], _may_be_header(columns))
 

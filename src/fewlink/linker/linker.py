@@ -861,7 +861,7 @@ class Linker:
         )
 
     def _without_percentages(self, pairs: RankedPairs) -> list[str]:
-        """Why these pairs have no percentages."""
+        """Notes on why these pairs have no percentages."""
         notes = []
         for heads, why in ((pairs.heads[~pairs.alone], NO_PATH), (pairs.heads[pairs.alone], SINGLE)):
             if len(heads):

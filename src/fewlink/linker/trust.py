@@ -178,8 +178,8 @@ def trust_note(trust: Trust | None, low: bool, error: float, rough: bool) -> Tru
     counts = trust.found(trust.last_rank), trust.tested
     if trust.known:
         return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", *counts)
-    sentence = f"{'low trust: ' * low}{trust.sentence()}; {_measured(error, rough)}"
-    return TrustNote(low, not rough, sentence, *counts)
+    warning = "low trust: " if low else ""
+    return TrustNote(low, not rough, f"{warning}{trust.sentence()}; {_measured(error, rough)}", *counts)
 
 
 def _measured(error: float, rough: bool) -> str:

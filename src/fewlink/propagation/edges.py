@@ -235,7 +235,7 @@ class EdgeTable:
         nodes: int,
         relations_count: int,
     ) -> EdgeTable:
-        """From edges, each with its inverse, and one over their fan-out and fan-in."""
+        """Make the table of edges, inverse ones included, given one over the fan-out and fan-in of each."""
 
         def order(
             row: np.ndarray,
