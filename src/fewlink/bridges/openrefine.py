@@ -121,8 +121,10 @@ class Queries:
         with_predicted = chosen.tails in ("predicted", "both") or (chosen.tails == "usual" and bool(of.references))
         known = functools.partial(self.known_cells, of, ids, chosen.tails != "predicted")
         cells = await self.service.run(known)
-        heads = [id_ for id_ in ids if self.linker.graph.entities.find(id_) is not None] if with_predicted else []
-        for row in await self.predicted(of, chosen.limit, heads) if heads else ():
+        heads = [id_ for id_ in ids if self.linker.graph.entities.find(id_) is not None]
+        if not with_predicted or not heads:
+            return cells
+        for row in await self.predicted(of, chosen.limit, heads):
             probability = row["probability"]
             if (probability or 0.0) >= chosen.least:
                 confidence = percent(probability) if probability is not None else f"rank {row['rank']}"

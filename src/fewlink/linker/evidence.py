@@ -177,6 +177,7 @@ class RelationEvidence:
             best = np.maximum.reduceat(share, firsts)
             results[0][at_rows] = np.sqrt(best)
             results[1][at_rows] = np.sqrt(np.add.reduceat(share, firsts) / number)
+            # .95 keeps the logarithm finite where a share is 1, and .01 the ratio where a share is 0
             results[2][at_rows] = np.log1p(np.add.reduceat(-np.log1p(-0.95 * share), firsts))
             results[3][at_rows] = np.log((best + 0.01) / (prior[at_rows] + 0.01))
         return results

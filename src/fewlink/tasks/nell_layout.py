@@ -8,6 +8,7 @@ Required: `path_graph` (triples) and `{train,dev,test}_tasks.json`. Rebuilt if a
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import lzma
 import os
 import shutil
@@ -86,10 +87,12 @@ def _task_triples(path: Path) -> dict[str, list[list[str]]]:
 
 def _with_task_entities(graph: Graph, raw: Mapping[str, Mapping[str, list[list[str]]]]) -> Graph:
     """The graph with the entities that occur only in tasks, after its own entities."""
-    mentioned = dict.fromkeys(
-        e for tasks in raw.values() for rows in tasks.values() for h, _, t in rows for e in (h, t)
-    )
-    new = [e for e in mentioned if e not in graph.entities]
+    mentioned: dict[str, None] = {}
+    for tasks in raw.values():
+        for head, _, tail in itertools.chain.from_iterable(tasks.values()):
+            mentioned[head] = None
+            mentioned[tail] = None
+    new = [entity for entity in mentioned if entity not in graph.entities]
     if not new:
         return graph
     entities = Vocabulary.of([*graph.entities, *new])

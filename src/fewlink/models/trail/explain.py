@@ -143,7 +143,7 @@ class ExplainedPair:
         return np.asarray(at[same])
 
     def into(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The places of all edges whose targets are these nodes (n,), and which of the nodes: (m,) each."""
+        """The places of all edges to these nodes (n,), and the index of the node that each edge leads to: (m,) each."""
         offsets = self.table.by_tail.offsets.numpy()
         at, owners = spans(offsets[nodes], offsets[nodes + 1])
         targets = self.ends[2][self.table.edges :]
@@ -174,7 +174,7 @@ class ExplainedPair:
 
     @functools.cached_property
     def traces(self) -> tuple[Trace, Trace]:
-        """Both streams with all edges."""
+        """The traces of both streams, computed with all edges."""
         nodes_of = (torch.tensor([self.head]), self.references.ends[0])
         head_marks = self.network.head_marks(self.encoded, 1)
         marks_of = (head_marks, self.network.reference_marks(self.references, self.encoded))
