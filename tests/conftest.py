@@ -23,7 +23,7 @@ from fewlink import cli
 from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
 from fewlink.tasks import Benchmark, Task
 
-settings.register_profile("fewlink", deadline=5000, max_examples=50)  # milliseconds: a hang fails, a slow machine not
+settings.register_profile("fewlink", deadline=30_000, max_examples=50)  # milliseconds: a hang fails, a slow machine not
 settings.load_profile("fewlink")
 
 # Tests run side by side, and start processes of their own: with one thread each they do not wait for one another.

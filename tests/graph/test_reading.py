@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import compiled, named
 
@@ -31,6 +31,7 @@ pyarrow = pytest.importorskip("pyarrow")
 arrow_parquet = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("pyoxigraph")
 
+FEW = settings(max_examples=10)  # a compilation of the smallest file takes 40 ms
 ABC = [("a", "r", "b"), ("b", "r", "c")]
 
 
@@ -181,6 +182,7 @@ def as_tsv(triples: list[tuple[str, str, str]]) -> bytes:
     return "".join("\t".join(t) + "\n" for t in triples).encode()
 
 
+@FEW
 @given(st.lists(st.tuples(names, names, names), min_size=1))
 def test_any_names_are_read_from_tsv(triples: list[tuple[str, str, str]]) -> None:
     graph, report = compiled(b"head\trelation\ttail\n" + as_tsv(triples), literals="keep")
@@ -188,6 +190,7 @@ def test_any_names_are_read_from_tsv(triples: list[tuple[str, str, str]]) -> Non
     assert report.duplicates == len(triples) - graph.triple_count
 
 
+@FEW
 @given(rows)
 def test_ids_follow_first_appearance(triples: list[tuple[str, str, str]]) -> None:
     """A name may be both an entity and a relation."""
@@ -200,6 +203,7 @@ def test_ids_follow_first_appearance(triples: list[tuple[str, str, str]]) -> Non
         assert graph.fingerprint == graphs[0].fingerprint
 
 
+@FEW
 @given(rows)
 def test_reading_gives_the_same_graph_without_pyarrow(triples: list[tuple[str, str, str]]) -> None:
     with_it = compiled(as_tsv(triples))[0]
@@ -228,12 +232,14 @@ anything = st.binary(max_size=200) | tokens.map(b"".join)
 @pytest.mark.parametrize(
     "name", ["g.tsv", "g.csv", "g.nt", "g.nq", "g.ttl", "g.rdf", "g.json", "g.gz", "g.xz", "g.zst", "g.parquet"]
 )
+@FEW
 @given(anything)
 def test_any_bytes_are_a_graph_or_a_clean_error(name: str, content: bytes) -> None:
     read_or_raise(content, name)
 
 
 @pytest.mark.parametrize("name", [*TEXTS, *(f"graph.tsv{ending}" for ending in COMPRESSED), "g.parquet"])
+@FEW
 @given(st.data())
 def test_any_damage_to_a_good_file_is_a_graph_or_a_clean_error(name: str, data: st.DataObject) -> None:
     compress = COMPRESSED.get(Path(name).suffix, bytes)
@@ -344,6 +350,7 @@ def test_blank_lines_count_as_lines(name: str, blank: bytes) -> None:
         compiled(text.replace(b"\t", b"," if name == "g.csv" else b"\t"), name)
 
 
+@FEW
 @given(st.lists(st.tuples(*[st.text(st.sampled_from('ab,"\n é'), min_size=1, max_size=6)] * 3), min_size=1, max_size=9))
 def test_any_names_are_read_from_quoted_csv(triples: list[tuple[str, str, str]]) -> None:
     text = io.StringIO()

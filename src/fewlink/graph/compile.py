@@ -67,17 +67,27 @@ def compile_graph(
     on_error      a bad line raises an error with its file and line number; with "skip", it is counted in `report`
     literals      relations whose tails are numbers, dates or truth values are left out; with "keep", they are read
     """
+    import duckdb
+
     source = GraphSource.of(file, types=types, names=names, columns=columns, on_error=on_error, literals=literals)
     report = report or CompileReport()
-    with connect() as engine:
-        read_triples(engine, source, report)
-        if not report.triples:
-            raise report.no_triples(source.paths)
-        arrays = Arrays(None)
-        write_edges(engine, arrays, report)
-        write_names(engine, arrays, source, report)
-        graph = arrays.graph()
-        return dataclasses.replace(graph, types=types_of(engine, graph, source))
+    try:
+        with connect() as engine:
+            return _in_memory(engine, source, report)
+    except duckdb.OutOfMemoryException as error:
+        remedy = "compile it into a folder with fewlink data compile, which takes less memory"
+        raise FewlinkError(f"{source.file} could not be read ({first_line(error)}): {remedy}") from None
+
+
+def _in_memory(engine: Any, source: GraphSource, report: CompileReport) -> Graph:
+    read_triples(engine, source, report)
+    if not report.triples:
+        raise report.no_triples(source.paths)
+    arrays = Arrays(None)
+    write_edges(engine, arrays, report)
+    write_names(engine, arrays, source, report)
+    graph = arrays.graph()
+    return dataclasses.replace(graph, types=types_of(engine, graph, source))
 
 
 def compile_to_folder(

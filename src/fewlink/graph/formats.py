@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from fewlink.core.errors import InputError
-from fewlink.graph.plain import COMPRESSIONS, PEEKED_BYTES, check_text, opened, reading_source, rewrite, utf_16_of
+from fewlink.graph.plain import (
+    COMPRESSIONS,
+    PEEKED_BYTES,
+    Bounded,
+    check_text,
+    opened,
+    reading_source,
+    rewrite,
+    utf_16_of,
+)
 from fewlink.graph.rdf import read_rdf, read_rdf_lines
 from fewlink.graph.source import CompileReport, GraphSource
 from fewlink.graph.sparql import RESULTS_HEADER, read_results
@@ -67,7 +76,9 @@ def _read_file(engine: Any, path: Path, source: GraphSource, report: CompileRepo
         format.read(reader)
     except InputError as error:
         raise InputError(path, error.problem, error.line) from None
-    except (duckdb.IOException, duckdb.InvalidInputException) as error:
+    except duckdb.OutOfMemoryException:
+        raise
+    except duckdb.Error as error:
         raise InputError(path, f"cannot be read ({first_line(error)})") from None
 
 
@@ -128,7 +139,9 @@ def _json_or_xml(reader: Reader, syntax: str) -> None:
 def _stream(reader: Reader, read: Callable[[Reader, IO[bytes], str], None], syntax: str, name: str = "") -> None:
     """Read a file as a stream of bytes, without its byte order mark."""
     reader.facts.format = name or syntax
-    with opened(reader.path) as file:
+    with opened(reader.path) as raw:
+        lines = read is read_rdf_lines
+        file = raw if lines else io.BufferedReader(Bounded(raw, reader.path))
         if cast("io.BufferedReader", file).peek(3).startswith(codecs.BOM_UTF8):
             file.read(3)
         read(reader, file, syntax)

@@ -15,10 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
+import numpy as np
+
+from fewlink.core import memory
 from fewlink.core.errors import InputError, MissingExtra, check_file
 
 PEEKED_BYTES = 1 << 16
 PIECE_BYTES = 1 << 20
+LINE_BYTES = 4 << 20  # of a line that is read at once, more than DuckDB takes
+WHOLE_FACTOR = 30  # bytes of memory for a byte of JSON that is read whole
+MIN_ALLOWED_BYTES = 64 << 20  # a document of this size is read however little memory is free
+MAX_NESTING = 1_000  # of lists, elements and triples; pyoxigraph crashes at some thousands
 COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
 WINDOWS_1252 = "Windows-1252 (Latin-1)"
 UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -106,6 +113,66 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
+class Bounded(io.RawIOBase):
+    """A file of one document: reading raises where it would fill the memory, of which each byte takes `factor`."""
+
+    def __init__(self, file: IO[bytes], path: Path, factor: int = 1) -> None:
+        self.file = file
+        self.path = path
+        self.factor = factor
+        self.count = 0
+        self.limit = max(MIN_ALLOWED_BYTES, (memory.free_bytes() or 1 << 62) // factor)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self.file.read(len(buffer))
+        self.count += len(content)
+        if self.count > self.limit:
+            problem = f"is a document of over {self.limit >> 20:,} MB, for which too little memory is free"
+            raise InputError(self.path, f"{problem}: write it as a table or N-Triples, which are read in any size")
+        buffer[: len(content)] = content
+        return len(content)
+
+    def exhaust(self) -> None:
+        """Read to the end."""
+        while self.read(PIECE_BYTES):
+            pass
+
+
+class ShallowJson(io.RawIOBase):
+    """A file of JSON: reading raises where lists and objects are nested so deeply that a parser would crash."""
+
+    STEPS = np.zeros(256, np.int32)  # of depth, by byte
+    STEPS[list(b"[{")] = 1
+    STEPS[list(b"]}")] = -1
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        self.file = file
+        self.path = path
+        self.depth = 0
+        self.in_string = False
+        self.escape = b""  # a backslash whose character has not been read
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self.file.read(len(buffer))
+        text = re.sub(rb"\\[^\\]|\\\\", b"", self.escape + content)
+        self.escape = b"\\" if text.endswith(b"\\") else b""
+        parts = text.split(b'"')
+        outside = np.frombuffer(b"".join(parts[self.in_string :: 2]), np.uint8)
+        depths = self.depth + np.cumsum(self.STEPS[outside])
+        if depths.max(initial=0) > MAX_NESTING:
+            raise InputError(self.path, f"nests lists or objects over {MAX_NESTING:,} deep")
+        self.depth = int(depths[-1]) if len(depths) else self.depth
+        self.in_string ^= len(parts) % 2 == 0
+        buffer[: len(content)] = content
+        return len(content)
+
+
 def check_zstd(path: Path) -> None:
     """Raise if the last frame of a .zst file is cut off, which DuckDB does not notice: each block states its size."""
     with path.open("rb") as file:
@@ -189,7 +256,7 @@ def rewrite(path: Path, to: Path, encoding: str | None = None, tabs: bool = Fals
         errors = {"utf-8": "surrogateescape", "cp1252": "replace"}.get(encoding, "strict")
         with io.TextIOWrapper(cast("Any", file), encoding, errors) as text:
             try:
-                for piece in text if tabs else iter(lambda: text.read(PIECE_BYTES), ""):
+                for piece in iter(lambda: text.readline(LINE_BYTES) if tabs else text.read(PIECE_BYTES), ""):
                     line = "\t".join(piece.split()) + "\n" if tabs else piece
                     out.write(line.encode("utf-8", errors if encoding == "utf-8" else "strict"))
             except UnicodeDecodeError as error:

@@ -7,9 +7,11 @@ import itertools
 import re
 import xml.parsers.expat
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import IO, Any
 
 from fewlink.core.errors import InputError, MissingExtra
+from fewlink.graph.plain import MAX_NESTING, PIECE_BYTES, ShallowJson
 from fewlink.graph.tables import Reader
 from fewlink.graph.vocabulary import unquoted
 
@@ -29,6 +31,7 @@ RELATIVE = "relative:/"  # the base of IRIs that have none
 UNNAMED = re.compile(r"[0-9a-f]{20,32}")  # random names that the parser gives to unnamed blank nodes
 BLOCK_BYTES = 32 << 20  # of lines that are parsed together
 BLOCK_TRIPLES = 1 << 17
+MAX_ENTITY_BYTES = 2_000  # of an entity in XML, which stands for more text than is written
 PLAIN_IRI = rb"<(https?://[a-zA-Z0-9.-]{1,99}/[\w./?&=+,;@!~*()':-]{0,999}(?:#[\w./?&=+,;@!~*()':-]{0,999})?)>"
 PLAIN_LINE = re.compile(rb"^" + rb" ".join([PLAIN_IRI] * 3) + rb" \.\n", re.MULTILINE)  # whose IRIs are valid
 
@@ -37,7 +40,7 @@ def read_rdf_lines(reader: Reader, file: IO[bytes], syntax: str) -> None:
     """Read N-Triples or N-Quads; a block with a syntax error is parsed line by line."""
     terms = Terms(reader, syntax)
     first = 1
-    for raw in _whole_lines(file):
+    for raw in _whole_lines(reader, io.BufferedReader(ShallowTriples(file, reader.path), PIECE_BYTES)):
         statements = [line for line in raw.split(b"\n") if line.strip() and not line.lstrip().startswith(b"#")]
         plain = PLAIN_LINE.findall(raw) if syntax == "N-Triples" else []
         rest = PLAIN_LINE.sub(b"", raw) if plain else raw
@@ -61,17 +64,23 @@ def read_rdf_lines(reader: Reader, file: IO[bytes], syntax: str) -> None:
         terms.flush()
 
 
-def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+def _whole_lines(reader: Reader, file: IO[bytes]) -> Iterator[bytes]:
     """Blocks of whole lines; each line ends with a line feed."""
     for block in iter(lambda: file.read(BLOCK_BYTES), b""):
-        raw = block + file.readline()
+        raw = block + file.readline(BLOCK_BYTES)
+        if len(raw) == 2 * BLOCK_BYTES and not raw.endswith(b"\n"):
+            raise InputError(reader.path, f"has a line of over {BLOCK_BYTES >> 20} MB")
         yield (raw if raw.endswith(b"\n") else raw + b"\n").replace(b"\r\n", b"\n")
 
 
 def read_rdf(reader: Reader, file: IO[bytes], syntax: str) -> None:
     """Read RDF that is not one statement per line; after a syntax error, continue where the parser can."""
     terms = Terms(reader, syntax)
-    text = CheckedXml(reader, file) if syntax == "RDF/XML" else file
+    text: Any = ShallowTriples(file, reader.path)
+    if syntax == "RDF/XML":
+        text = CheckedXml(reader, file)
+    elif syntax == "JSON-LD":
+        text = ShallowJson(file, reader.path)
     more = {"base_iri": RELATIVE, "lenient": True} if syntax == "JSON-LD" else {}
     quads = iter(terms.parse(text, **more))
     if syntax == "JSON-LD":  # a strict parser would leave out names that are no valid IRIs, and say nothing
@@ -117,6 +126,7 @@ class Terms:
         self.format = getattr(self.pyoxigraph.RdfFormat, PYOXIGRAPH_NAMES.get(syntax, ""), None)
         self.unnamed: dict[str, str] = {}
         self.texts: list[str] = []  # head, relation, tail, head, …
+        self.size = 0  # of the texts; a short prefix may stand for long names
         self.labels: list[tuple[str, int, str]] = []
         reader.report.has_rdf = True
         if self.format is not None:
@@ -147,7 +157,11 @@ class Terms:
         elif not self.reader.source.keep_literals and any(isinstance(term, literal) for term in (head, relation, tail)):
             self.reader.report.literals += 1
         else:
-            self.texts += (self.name(head), self.name(relation), self.name(tail))
+            triple = (self.name(head), self.name(relation), self.name(tail))
+            self.texts += triple
+            self.size += sum(map(len, triple))
+            if self.size > BLOCK_BYTES:
+                self.flush()
 
     def add_label(self, term: Any, label: Any) -> None:
         """Take a readable name. English is preferred, then a label without a language."""
@@ -168,7 +182,32 @@ class Terms:
         self.reader.add_fields(self.texts)
         self.reader.add_labels(self.labels)
         self.texts = []
+        self.size = 0
         self.labels = []
+
+
+class ShallowTriples(io.RawIOBase):
+    """A file of Turtle or N-Triples: reading raises where triples are nested so deeply that a parser would crash."""
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        self.file = file
+        self.path = path
+        self.depth = 0
+        self.last = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self.file.read(len(buffer))
+        text = self.last + content
+        self.last = text[-2:]
+        for bracket in re.findall(rb"<<\(|\)>>", text) if self.depth or b"<<(" in text else ():
+            self.depth = max(0, self.depth + (1 if bracket == b"<<(" else -1))
+            if self.depth > MAX_NESTING:
+                raise InputError(self.path, f"nests triples over {MAX_NESTING:,} deep")
+        buffer[: len(content)] = content
+        return len(content)
 
 
 class CheckedXml(io.RawIOBase):
@@ -179,6 +218,24 @@ class CheckedXml(io.RawIOBase):
         self.file = file
         self.parser = xml.parsers.expat.ParserCreate(namespace_separator=" ")
         self.ended = False
+        self.depth = 0
+        self.parser.StartElementHandler = self.begin
+        self.parser.EndElementHandler = self.end
+        self.parser.EntityDeclHandler = self.declare
+
+    def begin(self, name: str, attributes: Any) -> None:
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            problem = f"nests elements over {MAX_NESTING:,} deep"
+            raise InputError(self.path, problem, self.parser.CurrentLineNumber)
+
+    def end(self, name: str) -> None:
+        self.depth -= 1
+
+    def declare(self, name: str, is_parameter: int, text: str | None, *other: Any) -> None:
+        if text and (len(text) > MAX_ENTITY_BYTES or "&" in text):
+            problem = f"declares the XML entity '{name}', which is long or has others inside: write it as Turtle"
+            raise InputError(self.path, problem, self.parser.CurrentLineNumber)
 
     def readable(self) -> bool:
         return True

@@ -8,6 +8,7 @@ from typing import IO, Any
 
 from fewlink.core.errors import InputError
 from fewlink.graph.columns import Layout, named_layout
+from fewlink.graph.plain import ShallowJson
 from fewlink.graph.rdf import BLOCK_TRIPLES, PARSER_ERRORS, CheckedXml, Terms, reason_of
 from fewlink.graph.tables import Reader
 
@@ -22,7 +23,9 @@ def read_results(reader: Reader, file: IO[bytes], syntax: str) -> None:
     """
     path = reader.path
     terms = Terms(reader, f"SPARQL results in {syntax}")
-    text: Any = CheckedXml(reader, file) if syntax == "XML" else file
+    text: Any = file
+    if syntax != "TSV":
+        text = CheckedXml(reader, file) if syntax == "XML" else ShallowJson(file, path)
     try:
         found = terms.pyoxigraph.parse_query_results(
             input=text, format=getattr(terms.pyoxigraph.QueryResultsFormat, syntax)

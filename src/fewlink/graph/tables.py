@@ -25,7 +25,18 @@ from fewlink.core.errors import InputError, unique_keys
 from fewlink.core.words import plural
 from fewlink.graph.columns import PLAIN, Layout, layout_of, named_layout
 from fewlink.graph.literals import is_literal
-from fewlink.graph.plain import COMPRESSIONS, WINDOWS_1252, check_zstd, is_windows_1252, opened, reading_source, rewrite
+from fewlink.graph.plain import (
+    COMPRESSIONS,
+    LINE_BYTES,
+    WHOLE_FACTOR,
+    WINDOWS_1252,
+    Bounded,
+    check_zstd,
+    is_windows_1252,
+    opened,
+    reading_source,
+    rewrite,
+)
 from fewlink.graph.source import MAX_LISTED_PROBLEMS, CompileReport, FileFacts, GraphSource
 
 SEPARATORS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar", " ": "white space"}
@@ -33,7 +44,7 @@ SAMPLED_LINES = 200  # that show how a table is written
 ROWS_IN_A_NAME = 3  # lines that look like rows inside a name in quotes, from which on a quote is taken for stray
 JSON_LINE = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{"])')  # an object, or a list of text, lists or objects
 JSON_ARRAY = re.compile(rb"\s*\[\s*[\[{]")  # a list of lists or objects
-EXCEL_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
+EXCEL_SEPARATOR = re.compile(r'"?sep=((?![\w"])[\t -~])"?\s*', re.IGNORECASE)
 MARKDOWN_RULE = re.compile(r"[\s|:+=-]*-{2}[\s|:+=-]*")
 MISSING = "(h IS NULL OR r IS NULL OR t IS NULL)"  # of a row of `raw`
 
@@ -157,14 +168,15 @@ class Dialect:
     skipped: int
     layout: Layout
 
-    def rows(self, file: Path) -> str:
-        """The rows of a file in SQL, all columns as text. Refused ones are listed in `reject_errors`."""
+    def rows(self, file: Path, refuse: bool = False) -> str:
+        """The rows of a file in SQL, all columns as text. With `refuse`, bad ones are listed in `reject_errors`."""
+        rejects = ", store_rejects = true, rejects_limit = 0" if refuse else ""
         columns = ", ".join(f"c{place}: 'VARCHAR'" for place in range(self.layout.width))
         quote = sql('"' if self.quoted else "")
         return (
             f"read_csv({sql(str(file))}, columns = {{{columns}}}, delim = {sql(self.separator)}, "
             f"quote = {quote}, escape = {quote}, skip = {self.skipped}, header = false, auto_detect = false, "
-            "strict_mode = true, store_rejects = true, rejects_limit = 0)"
+            f"strict_mode = true{rejects})"
         )
 
 
@@ -225,10 +237,17 @@ def _is_open(kind: str, text: str) -> bool:
 
 def _load(reader: Reader, file: Path, dialect: Dialect) -> int:
     """Add the triples of a file; return the number of rows that have an empty name."""
+    import duckdb
+
     layout = dialect.layout
     cells = [f"nullif(trim(c{place}), '')" if dialect.padded else f"c{place}" for place in range(layout.width)]
     reader.engine.execute("DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans")
-    return reader.add(triples_in(layout, cells, dialect.rows(file)))
+    try:
+        return reader.add(triples_in(layout, cells, dialect.rows(file)))
+    except duckdb.NotImplementedException:  # listing bad rows would leave such a line out in silence
+        raise InputError(reader.path, "has a line of over 30 MB") from None
+    except duckdb.InvalidInputException:
+        return reader.add(triples_in(layout, cells, dialect.rows(file, refuse=True)))
 
 
 def triples_in(layout: Layout, cells: Sequence[str], rows: str, more: str = "") -> str:
@@ -250,7 +269,8 @@ def _rejects(reader: Reader) -> list[tuple[int, str, str]]:
         return []
     found: list[tuple[int, str, str]] = run(
         "SELECT line, min(error_type::VARCHAR), coalesce(min(csv_line), '') AS text FROM reject_errors "
-        "GROUP BY line HAVING NOT regexp_full_match(text, '\\s*') ORDER BY line"
+        "GROUP BY line HAVING bool_or(error_type = 'LINE SIZE OVER MAXIMUM') OR NOT regexp_full_match(text, '\\s*') "
+        "ORDER BY line"
     ).fetchall()
     return found
 
@@ -278,11 +298,12 @@ def _numbered_rows(file: Path, dialect: Dialect) -> Iterator[tuple[int, list[str
     """The rows of a table, or what is wrong with their quotes, with the lines on which they begin."""
     with opened(file) as raw:
         text = io.TextIOWrapper(cast("Any", raw), "utf-8-sig", "surrogateescape", newline="")
+        lines = iter(lambda: text.readline(LINE_BYTES), "")
         if not dialect.quoted:
-            rows = enumerate((line.rstrip("\r\n").split(dialect.separator) for line in text), 1)
+            rows = enumerate((line.rstrip("\r\n").split(dialect.separator) for line in lines), 1)
             yield from (row for row in rows if row[0] > dialect.skipped)
             return
-        reader = csv.reader(text, delimiter=dialect.separator, skipinitialspace=dialect.padded, strict=True)
+        reader = csv.reader(lines, delimiter=dialect.separator, skipinitialspace=dialect.padded, strict=True)
         for number in itertools.count():
             begin = reader.line_num + 1
             try:
@@ -393,8 +414,11 @@ def read_json(reader: Reader, begin: bytes) -> None:
     """Read JSON lines, or one array of the same, from their text: objects with a key for each role, or lists."""
     path = reader.path
     run = reader.engine.execute
-    file = reader.rewritten() if path.suffix.lower() in COMPRESSIONS[:3] else path
     array = JSON_ARRAY.match(begin) is not None
+    if array:
+        with opened(path) as content:
+            Bounded(content, path, WHOLE_FACTOR).exhaust()
+    file = reader.rewritten() if path.suffix.lower() in COMPRESSIONS[:3] else path
     reader.facts.format = "JSON" if array else "JSON lines"
     if array:
         text = f"read_text({sql(str(file))})"
@@ -405,15 +429,16 @@ def read_json(reader: Reader, begin: bytes) -> None:
         query = f"SELECT line FROM {lines_of(file)}"
     run(f"CREATE OR REPLACE TABLE line AS {query}").fetchall()
     filled = "FROM line WHERE trim(coalesce(line, '')) <> ''"
-    first = run(f"SELECT line {filled} AND json_valid(line) ORDER BY rowid LIMIT 1").fetchall()
-    value = json.loads(first[0][0]) if first else []
+    kinds = "json_type(line), json_keys(line), json_array_length(line)"
+    first = run(f"SELECT {kinds} {filled} AND json_valid(line) ORDER BY rowid LIMIT 1").fetchall()
+    kind, keys, length = first[0] if first else ("", [], 0)
     chosen = reader.source.columns
-    if isinstance(value, dict):
-        layout = named_layout(path, list(value), chosen)
+    if kind == "OBJECT":
+        layout = named_layout(path, list(dict.fromkeys(keys)), chosen)
         places = ["/" + name.replace("~", "~0").replace("/", "~1") for name in layout.names]
         wrong = "json_type(line) <> 'OBJECT' OR len(json_keys(line)) <> len(list_distinct(json_keys(line)))"
     else:
-        layout = PLAIN if chosen is None or not isinstance(value, list) else chosen.layout(path, len(value), ())
+        layout = PLAIN if chosen is None or kind != "ARRAY" else chosen.layout(path, length, ())
         places = [f"/{place}" for place in range(layout.width)]
         wrong = f"json_type(line) <> 'ARRAY' OR json_array_length(line) <> {layout.width}"
     reader.facts.add(layout)
