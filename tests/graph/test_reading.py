@@ -358,3 +358,8 @@ def test_any_names_are_read_from_quoted_csv(triples: list[tuple[str, str, str]])
     graph, _ = compiled(text.getvalue().encode(), "g.csv")
     expected = {tuple(name.replace("\r\n", "\n") for name in triple) for triple in triples}
     assert {*named(graph)} == expected
+
+
+def test_a_carriage_return_inside_a_quoted_name_of_the_first_line_loses_no_rows() -> None:
+    content = b'"a","r\rs","b"\n"b","r","c"\n'
+    assert named(compiled(content, "g.csv")[0]) == [("a", "r\rs", "b"), ("b", "r", "c")]

@@ -46,6 +46,7 @@ JSON_LINE = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{"])')  # an object, or a
 JSON_ARRAY = re.compile(rb"\s*\[\s*[\[{]")  # a list of lists or objects
 EXCEL_SEPARATOR = re.compile(r'"?sep=((?![\w"])[\t -~])"?\s*', re.IGNORECASE)
 MARKDOWN_RULE = re.compile(r"[\s|:+=-]*-{2}[\s|:+=-]*")
+FORGET_REJECTS = "DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans"
 MISSING = "(h IS NULL OR r IS NULL OR t IS NULL)"  # of a row of `raw`
 
 
@@ -117,6 +118,10 @@ class Reader:
         self.engine.execute(f"INSERT INTO {table} SELECT * FROM block").fetchall()
         self.engine.unregister("block")
 
+    def is_empty(self) -> bool:
+        """Whether nothing was added, neither triples nor rows without a name."""
+        return self._next_row() == self.first
+
     def take_back(self) -> None:
         """Remove what was added."""
         self.engine.execute(f"DELETE FROM raw WHERE rowid >= {self.first}")
@@ -168,15 +173,16 @@ class Dialect:
     skipped: int
     layout: Layout
 
-    def rows(self, file: Path, refuse: bool = False) -> str:
+    def rows(self, file: Path, refuse: bool = False, line_feeds: bool = False) -> str:
         """The rows of a file in SQL, all columns as text. With `refuse`, bad ones are listed in `reject_errors`."""
         rejects = ", store_rejects = true, rejects_limit = 0" if refuse else ""
+        ends = ", new_line = '\\n'" if line_feeds else ""
         columns = ", ".join(f"c{place}: 'VARCHAR'" for place in range(self.layout.width))
         quote = sql('"' if self.quoted else "")
         return (
             f"read_csv({sql(str(file))}, columns = {{{columns}}}, delim = {sql(self.separator)}, "
             f"quote = {quote}, escape = {quote}, skip = {self.skipped}, header = false, auto_detect = false, "
-            f"strict_mode = true{rejects})"
+            f"strict_mode = true{rejects}{ends})"
         )
 
 
@@ -241,13 +247,18 @@ def _load(reader: Reader, file: Path, dialect: Dialect) -> int:
 
     layout = dialect.layout
     cells = [f"nullif(trim(c{place}), '')" if dialect.padded else f"c{place}" for place in range(layout.width)]
-    reader.engine.execute("DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans")
+    reader.engine.execute(FORGET_REJECTS)
     try:
         return reader.add(triples_in(layout, cells, dialect.rows(file)))
     except duckdb.NotImplementedException:  # listing bad rows would leave such a line out in silence
         raise InputError(reader.path, "has a line of over 30 MB") from None
     except duckdb.InvalidInputException:
-        return reader.add(triples_in(layout, cells, dialect.rows(file, refuse=True)))
+        empty = 0
+        for line_feeds in (False, True, False):  # a carriage return in the first name may be taken for the end of lines
+            if reader.is_empty():
+                reader.engine.execute(FORGET_REJECTS)
+                empty = reader.add(triples_in(layout, cells, dialect.rows(file, refuse=True, line_feeds=line_feeds)))
+        return empty
 
 
 def triples_in(layout: Layout, cells: Sequence[str], rows: str, more: str = "") -> str:
