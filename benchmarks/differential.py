@@ -373,7 +373,10 @@ def by_json_lines(content: bytes) -> Found:
 
 
 def by_json_array(content: bytes) -> Found:
-    return of_rows(json.loads(content))
+    try:
+        return of_rows(json.loads(content))
+    except json.JSONDecodeError:  # DuckDB reads a comma after the last value, too
+        return of_rows(json.loads(re.sub(rb",(\s*[\]}])", rb"\1", content)))
 
 
 def by_pyarrow(content: bytes) -> Found:

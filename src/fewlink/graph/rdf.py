@@ -31,6 +31,7 @@ RELATIVE = "relative:/"  # the base of IRIs that have none
 UNNAMED = re.compile(r"[0-9a-f]{20,32}")  # random names that the parser gives to unnamed blank nodes
 BLOCK_BYTES = 32 << 20  # of lines that are parsed together
 BLOCK_TRIPLES = 1 << 17
+WHOLE_ONLY = "correct it; such a file is read whole or not at all, also with --on-error skip"
 MAX_ENTITY_BYTES = 2_000  # of an entity in XML, which stands for more text than is written
 PLAIN_IRI = rb"<(https?://[a-zA-Z0-9.-]{1,99}/[\w./?&=+,;@!~*()':-]{0,999}(?:#[\w./?&=+,;@!~*()':-]{0,999})?)>"
 PLAIN_LINE = re.compile(rb"^" + rb" ".join([PLAIN_IRI] * 3) + rb" \.\n", re.MULTILINE)  # whose IRIs are valid
@@ -246,8 +247,8 @@ class CheckedXml(io.RawIOBase):
             if not self.ended:
                 self.parser.Parse(content, not content)
         except xml.parsers.expat.ExpatError as error:
-            problem = f"is not valid RDF/XML ({xml.parsers.expat.ErrorString(error.code)})"
-            raise InputError(self.path, problem, error.lineno) from None
+            problem = f"is not valid XML ({xml.parsers.expat.ErrorString(error.code)})"
+            raise InputError(self.path, f"{problem}: {WHOLE_ONLY}", error.lineno) from None
         except LookupError as error:
             raise InputError(self.path, f"is not valid XML ({error}): write it in UTF-8", 1) from None
         self.ended = not content

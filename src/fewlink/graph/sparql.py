@@ -9,7 +9,7 @@ from typing import IO, Any
 from fewlink.core.errors import InputError
 from fewlink.graph.columns import Layout, named_layout
 from fewlink.graph.plain import ShallowJson
-from fewlink.graph.rdf import BLOCK_TRIPLES, PARSER_ERRORS, CheckedXml, Terms, reason_of
+from fewlink.graph.rdf import BLOCK_TRIPLES, PARSER_ERRORS, WHOLE_ONLY, CheckedXml, Terms, reason_of
 from fewlink.graph.tables import Reader
 
 RESULTS_HEADER = re.compile(rb"[^\n]*\?\w+\t[^\n]*\?\w")  # the beginning of SPARQL results in TSV
@@ -50,7 +50,8 @@ def read_results(reader: Reader, file: IO[bytes], syntax: str) -> None:
                 terms.flush()
     except PARSER_ERRORS as error:
         line = getattr(error, "lineno", None)
-        raise InputError(path, f"is not a valid {syntax} file of SPARQL results ({reason_of(error)})", line) from None
+        problem = f"is not a valid {syntax} file of SPARQL results ({reason_of(error)})"
+        raise InputError(path, f"{problem}: {WHOLE_ONLY}", line) from None
     terms.flush()
 
 
