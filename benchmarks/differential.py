@@ -519,6 +519,8 @@ def disagreement(path: Path, content: bytes, how: str, format: Format) -> str | 
     except Exception as error:
         refused = f"{len(found)} triples, but the second parser says {type(error).__name__}: {error}"
         return refused if found else None
+    if not found and how != "whole" and b"\n" not in content.strip():
+        return None  # the only line, which may be a header: fewlink refuses the file
     if len(found) < len(expected) or (len(found) > len(expected) and not format.at_least):
         return f"{len(found)} triples, but the second parser reads {len(expected)}"
     more, fewer = of_iris(found) - of_iris(expected), of_iris(expected) - of_iris(found)
