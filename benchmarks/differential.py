@@ -508,8 +508,12 @@ def of_iris(found: Found) -> Found:
     return {row for row in found if all(name.startswith("http://e/") for name in row)}
 
 
-def disagreement(path: Path, content: bytes, how: str, format: Format) -> str | None:
-    """What fewlink and the second parser read differently, or None. A file without triples is refused later."""
+def disagreement(path: Path, content: bytes, how: str, format: Format, whole: bytes) -> str | None:
+    """What fewlink and the second parser read differently, or None. A file without triples is refused later.
+
+    A damaged file that only the second parser refuses is no disagreement if fewlink reads all of the `whole` one from
+    it: the damage is in a place that it does not need, such as a size in the header of a Parquet page.
+    """
     try:
         found = by_fewlink(path, content)
     except FewlinkError as error:
@@ -517,6 +521,8 @@ def disagreement(path: Path, content: bytes, how: str, format: Format) -> str | 
     try:
         expected = format.read(content)
     except Exception as error:
+        if how == "changed" and sorted(found) == sorted(format.read(whole)):
+            return None
         refused = f"{len(found)} triples, but the second parser says {type(error).__name__}: {error}"
         return refused if found else None
     if not found and how != "whole" and b"\n" not in content.strip():
@@ -540,8 +546,9 @@ def compare(
         for number in range(files):
             format = chosen[number % len(chosen)]
             rng = random.Random(f"{seed}/{format.name}/{number}")
-            how, content = damaged(rng, format.write(rng))
-            problem = disagreement(folder / f"file.{format.suffix}", content, how, format)
+            whole = format.write(rng)
+            how, content = damaged(rng, whole)
+            problem = disagreement(folder / f"file.{format.suffix}", content, how, format, whole)
             counts[format.name] += 1
             if problem is not None:
                 problems.append(f"{format.name} {number} ({how}): {problem}")

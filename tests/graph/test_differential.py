@@ -25,6 +25,6 @@ def test_a_reader_that_stops_early_disagrees(tmp_path: Path) -> None:
     lines = [b"<http://e/a> <http://e/r> <http://e/b> .\n", b"<http://e/b> <http://e/r> <http://e/c> .\n"]
     whole = differential.by_rdflib(b"".join(lines), "nt")
     format = differential.Format("N-Triples", "nt", differential.write_nt, lambda content: whole)
-    assert differential.disagreement(tmp_path / "g.nt", b"".join(lines), "whole", format) is None
-    problem = differential.disagreement(tmp_path / "g.nt", lines[0], "cut", format)
+    assert differential.disagreement(tmp_path / "g.nt", b"".join(lines), "whole", format, b"".join(lines)) is None
+    problem = differential.disagreement(tmp_path / "g.nt", lines[0], "cut", format, b"".join(lines))
     assert problem == "1 triples, but the second parser reads 2"
