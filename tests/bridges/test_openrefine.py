@@ -15,13 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.bridges import schemas
 from tests.conftest import benchmark_of, graph_of
-from tests.server.servers import Known, small
-from typer.testing import CliRunner
+from tests.server.servers import PAIRS, Known, small, trail
 
 from fewlink.bridges import openrefine
 from fewlink.bridges.reconciliation import Reconciler
-from fewlink.cli import app
-from fewlink.core.errors import FewlinkError, UnknownName
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.linker import Linker
 from fewlink.server import ServerSettings
@@ -29,7 +26,7 @@ from fewlink.server.app import make_app
 
 jsonschema = pytest.importorskip("jsonschema")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-LIKES = (("ann", "likes", "oslo"), ("bob", "likes", "rome"))
+LIKES = {"name": "likes", "references": [["ann", "oslo"], ["bob", "rome"]]}
 
 
 @contextmanager
@@ -80,8 +77,9 @@ def test_the_manifest_describes_the_service_and_its_addresses_answer() -> None:
         assert client.get("/reconcile/preview?id=nobody").status_code == 404
 
 
-def test_properties_are_proposed_for_a_type() -> None:
-    with serving(references=LIKES) as client:
+def test_properties_are_proposed_for_a_type(tmp_path: Path) -> None:
+    with serving(project=tmp_path / "decisions") as client:
+        client.post("/projects", json=LIKES)
         proposed = valid(client.get("/reconcile/properties?type=person"), schemas.PROPOSED)
         names = [row["id"] for row in proposed["properties"]]
         assert names == ["likes", "likes (probability)", "lives", "knows"]
@@ -122,8 +120,6 @@ def test_types_and_properties_distinguish_namesakes() -> None:
             found = matched(client, query="paris", properties=[{"pid": "lives", "v": value}])
             assert [(row["id"], row["match"]) for row in found] == [("p2", True), ("p1", False)]
             assert found[0]["score"] > found[1]["score"]
-        alone = matched(client, properties=[{"pid": "in", "v": "france"}])
-        assert [(row["id"], row["match"]) for row in alone] == [("p1", False)]
 
 
 def test_known_tails_extend_and_predicted_ones_on_demand() -> None:
@@ -145,8 +141,9 @@ def test_known_tails_extend_and_predicted_ones_on_demand() -> None:
         ]
 
 
-def test_described_relations_extend_by_predictions() -> None:
-    with serving(references=LIKES) as client:
+def test_described_relations_extend_by_predictions(tmp_path: Path) -> None:
+    with serving(project=tmp_path / "decisions") as client:
+        client.post("/projects", json=LIKES)
         [cell] = extended(client, ["cy"], {"id": "likes"})["rows"]["cy"]["likes"]
         assert cell["id"] in ("oslo", "rome") and cell["description"].startswith("predicted, ")
         cells = extended(client, ["ann"], {"id": "likes"})["rows"]["ann"]["likes"]
@@ -159,8 +156,7 @@ def test_described_relations_extend_by_predictions() -> None:
 
 def test_relations_of_projects_are_properties(tmp_path: Path) -> None:
     with serving(project=tmp_path / "decisions") as client:
-        body = {"name": "likes", "references": [["ann", "oslo"], ["bob", "rome"]]}
-        assert client.post("/projects", json=body).status_code == 201
+        assert client.post("/projects", json=LIKES).status_code == 201
         names = [row["id"] for row in client.get("/reconcile/suggest/property?prefix=lik").json()["result"]]
         assert names == ["likes", "likes (probability)"]
         [cell] = extended(client, ["cy"], {"id": "likes"})["rows"]["cy"]["likes"]
@@ -175,22 +171,12 @@ def test_relations_of_projects_are_properties(tmp_path: Path) -> None:
             assert len(cells) == 1 and cell["id"] not in [other.get("id") for other in cells]
 
 
-def test_a_calibrated_model_extends_by_probabilities() -> None:
-    from tests.linker.linkers import trail
-
-    with serving(trail(), references=(("virus", "eats", "cell"), ("fungus", "eats", "plant"))) as client:
+def test_a_calibrated_model_extends_by_probabilities(tmp_path: Path) -> None:
+    with serving(trail(), tmp_path / "decisions") as client:
+        client.post("/projects", json={"name": "eats", "references": PAIRS})
         answer = extended(client, ["bacterium"], {"id": "eats", "settings": {"limit": 3}}, {"id": "eats (probability)"})
         row = answer["rows"]["bacterium"]
         assert len(row["eats"]) == 3 and len(row["eats (probability)"]) == 1
-
-
-def test_an_unknown_entity_in_a_reference_stops_the_start() -> None:
-    with pytest.raises(UnknownName, match="anna"):
-        make_app(
-            small(),
-            ServerSettings(references=(("anna", "likes", "oslo"),)),
-            extensions=[openrefine.install],
-        )
 
 
 @pytest.mark.parametrize(
@@ -264,8 +250,9 @@ anything = st.recursive(
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[TestClient]:
-    with serving(references=LIKES) as one:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with serving(project=tmp_path_factory.mktemp("projects") / "decisions") as one:
+        one.post("/projects", json=LIKES)
         yield one
 
 
@@ -282,20 +269,6 @@ def test_names_are_not_markup_in_a_preview() -> None:
     linker = Linker(benchmark_of(graph), Known())
     page = Reconciler(linker).preview(graph.entities.id("<b>a</b>"))
     assert "<b>" not in page and "&lt;b&gt;" in page
-
-
-def test_references_of_the_command_are_triples(tmp_path: Path) -> None:
-    from fewlink.linker.names import parse_triple
-
-    assert parse_triple("ann => likes => oslo") == parse_triple("ann\tlikes\toslo") == ("ann", "likes", "oslo")
-    for text in ("ann => oslo", "a => b => c => d", "=> likes => oslo"):
-        with pytest.raises(FewlinkError, match="RELATION"):
-            parse_triple(text)
-    (tmp_path / "more.tsv").write_text("virus\teats\tcel\n")
-    done = CliRunner().invoke(app, ["serve", "umls", "--port", "0", "--references", str(tmp_path / "more.tsv")])
-    assert isinstance(done.exception, UnknownName) and "'cel'" in str(done.exception)
-    done = CliRunner().invoke(app, ["serve", "umls", "--port", "0", "--reference", "virus => eats => cel"])
-    assert isinstance(done.exception, UnknownName) and "'cel'" in str(done.exception)
 
 
 def test_pages_of_other_sites_cannot_send_queries_to_a_local_server() -> None:

@@ -28,7 +28,6 @@ COMMANDS = [
     ("check", "PATH"),
     ("check", "g.tsv", "--types", "PATH"),
     ("serve", "PATH"),
-    ("serve", "g.tsv", "--references", "PATH"),
     ("mcp", "PATH"),
     ("mcp", "g.tsv", "--types", "PATH"),
     ("data", "get", "nell-one", "--from", "PATH"),

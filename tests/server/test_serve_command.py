@@ -100,10 +100,9 @@ def test_options_of_the_command_reach_the_server(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("fewlink.server.process.make_app", make)
     graph = tmp_path / "graph.tsv"
     graph.write_text("a\tr\tb\n")
-    words = ["--most-seconds", "10", "--public-name", "Graph.Example", "--access-log", str(tmp_path / "log")]
+    words = ["--public-name", "Graph.Example", "--access-log", str(tmp_path / "log")]
     with pytest.raises(FewlinkError, match="made"):
         serve(graph, "--port", "0", *words)
-    assert passed["settings"].seconds == 10
     assert passed["settings"].hosts == {"localhost", "127.0.0.1", "[::1]", "graph.example"}
     assert passed["project"] == tmp_path / "graph.tsv.decisions" and (tmp_path / "log").exists()
 

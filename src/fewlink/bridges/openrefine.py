@@ -18,7 +18,6 @@ from fewlink.bridges.reconciliation import (
     LIMIT,
     MAX_BATCH,
     PROBABILITY,
-    Described,
     MatchQuery,
     Property,
     Reconciler,
@@ -179,21 +178,18 @@ def read_queries(query: Mapping[str, str], body: bytes) -> dict[str, MatchQuery]
         raise ApiError(413, "limit", message, "queries")
     checked = {key: validated(MatchQuery, query) for key, query in queries.items()}
     for key, one in checked.items():
-        if not one.query.strip() and not one.properties:
-            raise ApiError(
-                422, "refused", f"query '{key}' has neither a name nor properties: add one of them", "queries"
-            )
+        if not one.query.strip():
+            raise ApiError(422, "refused", f"query '{key}' has no name: add 'query'", "queries")
     return checked
 
 
 def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
     """Add the routes to an app.
 
-    Relations that the graph lacks are properties too: those of the settings, and the projects of the server.
+    Relations that the graph lacks are properties too, if they are projects of the server.
     """
-    from_settings = described_by(linker, settings.references)
     projects: Projects = app.state.projects
-    reconciler = Reconciler(linker, lambda: {**projects.pairs("reference", "accepted"), **from_settings})
+    reconciler = Reconciler(linker, lambda: projects.pairs("reference", "accepted"))
     queries = Queries(app, linker, reconciler)
 
     @app.get(SHARED_PATH, include_in_schema=False)
@@ -237,17 +233,6 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
         page = f"<!doctype html><meta charset=utf-8><title>fewlink</title><style>{STYLE}</style>"
         content = page + reconciler.preview(number)
         return Response(content, headers={"Content-Security-Policy": policy}, media_type="text/html")
-
-
-def described_by(linker: Linker, references: Sequence[tuple[str, str, str]]) -> Described:
-    """References (head, relation, tail) by relation, as ids; raise for an unknown entity."""
-    described: dict[str, list[tuple[str, str]]] = {}
-    for head, relation, tail in references:
-        head_number = linker.names.find(head, "head of a reference")
-        tail_number = linker.names.find(tail, "tail of a reference")
-        pair = (linker.graph.entities[head_number], linker.graph.entities[tail_number])
-        described.setdefault(relation, []).append(pair)
-    return described
 
 
 def cell(of: Property, id_: str, name: str, probability: float | None, about: str = "") -> dict[str, Any]:

@@ -86,11 +86,6 @@ class Property:
             tails.update(self.relation.tails(head).tolist())
         return sorted(tails)
 
-    def heads(self, tail: int) -> np.ndarray:
-        """The known heads (n,) of a tail."""
-        heads = np.array([head for head, other in self.references if other == tail], np.int64)
-        return heads if self._inverse is None else np.union1d(heads, self._inverse.tails(tail))
-
     @functools.cached_property
     def _reference_tails(self) -> dict[int, list[int]]:
         """The tails of each head in the references."""
@@ -98,10 +93,6 @@ class Property:
         for head, tail in self.references:
             tails.setdefault(head, []).append(tail)
         return tails
-
-    @functools.cached_property
-    def _inverse(self) -> Relation | None:
-        return None if self.relation is None else self.relation.inverted()
 
     def to_dict(self) -> dict[str, str]:
         facts = {"id": self.id, "name": self.name}
@@ -188,13 +179,12 @@ class Reconciler:
         """Candidates for a query, best first. `properties` are those of `self.properties()`, read once for a batch."""
         properties = self.properties() if properties is None else properties
         limit = min(query.limit, MAX_LIMIT)
-        named = bool(query.query.strip())
         wanted = [
             (properties[one.pid], {entity for value in one.values() for entity in self._entities(value)})
             for one in query.properties
             if one.pid in properties
         ]
-        similarities = self._similar(query.query) if named else self._with_values(wanted)
+        similarities = self._similar(query.query)
         wanted_types = set(query.types())
         rows = []
         for entity, similarity in similarities.items():
@@ -208,8 +198,7 @@ class Reconciler:
             if not of_type and query.type_strict != "should":
                 continue
             share = float(np.mean([not tails.isdisjoint(of.tails(entity)) for of, tails in wanted])) if wanted else 1.0
-            score = (1 - PROPERTY_SHARE * (1 - share)) * similarity if named else similarity
-            score *= 1.0 if of_type else OTHER_TYPE_FACTOR
+            score = (1 - PROPERTY_SHARE * (1 - share)) * similarity * (1.0 if of_type else OTHER_TYPE_FACTOR)
             features: dict[str, Any] = {
                 "name_similarity": round(similarity, 4),
                 "edges": int(self.graph.degrees[entity]),
@@ -218,7 +207,7 @@ class Reconciler:
                 features["type_match"] = of_type
             if wanted:
                 features["property_match"] = round(share, 4)
-            certain = named and similarity == 1.0 and of_type and share == 1.0
+            certain = similarity == 1.0 and of_type and share == 1.0
             rows.append((-score, -self.graph.degrees[entity], entity, types, features, certain))
         rows.sort(key=lambda row: row[:3])
         alone = sum(row[-1] for row in rows) == 1
@@ -254,15 +243,6 @@ class Reconciler:
         if typed in names or spaced(typed) in names:
             return 1.0
         return max(min(difflib.SequenceMatcher(None, name, typed).ratio(), 0.99) for name in names)
-
-    def _with_values(self, wanted: Sequence[tuple[Property, set[int]]]) -> dict[int, float]:
-        """Heads that have at least one of these tails, with the share of properties for which they do."""
-        found = [np.unique(np.concatenate([of.heads(tail) for tail in tails])) for of, tails in wanted if tails]
-        if not found:
-            return {}
-        heads, counts = np.unique(np.concatenate(found), return_counts=True)
-        best = np.argsort(-counts, kind="stable")[:MAX_COMPARED]
-        return {int(heads[place]): int(counts[place]) / len(wanted) for place in best}
 
     def _entities(self, value: Value) -> list[int]:
         """The entities that a value names: by id, or by name or id, ignoring case."""

@@ -336,21 +336,6 @@ def pairs_of(texts: Iterable[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def triples_of(texts: Iterable[str]) -> list[tuple[str, str, str]]:
-    """The triples in texts, each `HEAD => RELATION => TAIL` or a file of triples."""
-    from fewlink.graph.compile import read_names_of
-    from fewlink.linker.names import ARROW, parse_triple
-
-    triples: list[tuple[str, str, str]] = []
-    for text in texts:
-        if ARROW in text or "\t" in text:
-            triples.append(parse_triple(text))
-        else:
-            check_files(Path(text))
-            triples += read_names_of(Path(text))
-    return triples
-
-
 def resolve_device(device: str) -> str:
     """The device to use, where `auto` is the GPU if there is one; raises if the device is not available."""
     import torch

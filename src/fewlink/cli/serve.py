@@ -28,19 +28,6 @@ def serve(
         "--allow-anyone",
         help="Serve other machines without a token: everyone who reaches the port can use the server.",
     ),
-    most_heads: int = typer.Option(5_000, metavar="NUMBER", help="Maximum number of heads in one request."),
-    most_k: int = typer.Option(100, metavar="NUMBER", help="Maximum number of tails per head."),
-    most_seconds: float = typer.Option(
-        150, metavar="NUMBER", min=1, help="Seconds until the server gives up on a request."
-    ),
-    reference: list[str] = typer.Option(
-        [],
-        "--reference",
-        "--references",
-        metavar="TRIPLE|FILE",
-        help="A triple 'HEAD => RELATION => TAIL', or a file of them, of a relation that the graph lacks: OpenRefine "
-        "can add columns of its tails; repeatable.",
-    ),
     project: Path = typer.Option(
         None, metavar="FILE", help="File to store decisions in; by default beside the graph or run."
     ),
@@ -73,7 +60,6 @@ def serve(
             "--token is empty, begins or ends with a space, or is not printable ASCII: use letters and digits"
         )
     graph.check()
-    described = options.triples_of(reference)
     try:
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
@@ -97,14 +83,7 @@ def serve(
         public_name=public_name,
         proxy=proxy,
     )
-    settings = ServerSettings(
-        heads=most_heads,
-        k=most_k,
-        token=token,
-        references=tuple(described),
-        seconds=most_seconds,
-    )
-    run(served, settings)
+    run(served, ServerSettings(token=token))
 
 
 def mcp(graph: AskedGraph) -> None:

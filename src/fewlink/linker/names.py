@@ -383,14 +383,6 @@ def parse_pair(text: str) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-def parse_triple(text: str) -> tuple[str, str, str]:
-    """Parse `head => relation => tail`; tabs may replace the arrows, for names that contain one."""
-    parts = [part.strip() for part in text.split("\t" if "\t" in text else ARROW)]
-    if len(parts) != 3 or not all(parts):
-        raise FewlinkError(f"'{text}' is not a triple: write 'HEAD => RELATION => TAIL', or tabs instead of the arrows")
-    return parts[0], parts[1], parts[2]
-
-
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a text file with their numbers."""
     try:

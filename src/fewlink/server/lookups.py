@@ -18,7 +18,7 @@ from fewlink.linker.query import References
 from fewlink.linker.ranking import KINDS
 from fewlink.linker.relations import overview
 from fewlink.models.contract import capabilities
-from fewlink.server.schema import ServerSettings
+from fewlink.server.schema import MAX_HEADS, MAX_K, ServerSettings
 
 MAX_LISTED_RELATIONS = 2_000  # in /about
 EXAMPLE_HEADS = 4  # heads of an example, whose answers fit on a screen
@@ -51,14 +51,12 @@ def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
         "calibration": calibration
         and {
             "error": calibration.measured_error,
-            "base": calibration.base,
-            "count": calibration.count,
             "relations": calibration.relations,
             "rough": calibration.rough,
         },
         "limits": {
-            "heads": settings.heads,
-            "k": settings.k,
+            "heads": MAX_HEADS,
+            "k": MAX_K,
             "rows": settings.rows,
             "explained": settings.explained,
             "seconds": settings.seconds,

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from fewlink.linker.names import Entity
 
 MAX_REJECTED = 1_000
-MAX_HEADS = 10_000
+MAX_HEADS = 5_000  # in one request; further ones are asked about with `first` and `count`
 MAX_CANDIDATES = 20_000
-MAX_K = 1_000
+MAX_K = 100
 MAX_NAME_LENGTH = 500  # characters
 MAX_RELATIONS = 100  # of an entity, in one answer
 MAX_NEIGHBOURS = 100  # of an entity in one relation, in one answer
@@ -20,10 +20,8 @@ MAX_NEIGHBOURS = 100  # of an entity in one relation, in one answer
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Limits of one server. The schema limits every server: `heads` and `k` can only be lower than its limits.
+    """Limits of one server, beside those of the schema.
 
-    heads          maximum number of heads in one request, listed or of a type
-    k              maximum number of tails per head
     rows           maximum of heads times k
     explained      maximum number of predictions with reasons in one request
     body           maximum size of a request body in bytes
@@ -33,11 +31,8 @@ class ServerSettings:
     kept           maximum size of the answers to /predict that are kept for clients who ask the same, in bytes
     token          the token that clients must send; None: no token
     hosts          names that the Host header may have; None: any
-    references     triples (head, relation, tail) that describe relations which the graph lacks
     """
 
-    heads: int = 5_000
-    k: int = 100
     rows: int = 10_000
     explained: int = 100
     body: int = 1 << 20
@@ -47,7 +42,6 @@ class ServerSettings:
     kept: int = 32 << 20
     token: str | None = None
     hosts: frozenset[str] | None = None
-    references: tuple[tuple[str, str, str], ...] = ()
 
 
 DEFAULT_POOL = 50  # heads that /next considers
@@ -244,14 +238,17 @@ class AdjustmentFacts(BaseModel):
 SHARED: Any = Field(description="Whether another entity of the graph has this name: show the id, too.")
 
 
-class Row(BaseModel):
+class NamedPair(BaseModel):
     head: str
     head_name: str
     head_name_shared: bool = SHARED
-    rank: float
     tail: str
     tail_name: str
     tail_name_shared: bool = SHARED
+
+
+class Row(NamedPair):
+    rank: float
     score: float
     probability: float | None = Field(description="null: probabilities are not reliable enough; `trust` says why.")
     base_probability: float | None = BASE
@@ -312,15 +309,9 @@ class ProjectList(BaseModel):
     projects: list[ProjectFacts]
 
 
-class EventFacts(BaseModel):
+class EventFacts(NamedPair):
     number: int
     kind: Literal["reference", "accepted", "rejected", "undo"]
-    head: str
-    head_name: str
-    head_name_shared: bool = SHARED
-    tail: str
-    tail_name: str
-    tail_name_shared: bool = SHARED
     undoes: int | None
     who: str
     time: str
@@ -349,13 +340,7 @@ class Undone(BaseModel):
     count: int = Field(description="The number of events undone.")
 
 
-class Suggestion(BaseModel):
-    head: str
-    head_name: str
-    head_name_shared: bool = SHARED
-    tail: str
-    tail_name: str
-    tail_name_shared: bool = SHARED
+class Suggestion(NamedPair):
     score: float = Field(description="The score, corrected by the decisions.")
     rank: float = Field(description="The tail's rank for its head before the correction.")
     probability: float | None = Field(description="null: probabilities are not reliable enough.")
@@ -488,42 +473,24 @@ class TypeOffer(BaseModel):
     members: int
 
 
-class GraphFacts(BaseModel):
-    name: str
-    entities: int
-    relations: int
-    triples: int
-    types: int
-
-
-class CalibrationFacts(BaseModel):
-    error: float = Field(description="The error of the first answers' probabilities, measured on held-out relations.")
-    base: float
-    count: int
-    relations: int
-    rough: bool = Field(description="Whether the error is so large that no probabilities are shown.")
-
-
-class LimitFacts(BaseModel):
-    heads: int
-    k: int
-    rows: int
-    explained: int
-    seconds: float = Field(description="Seconds until the server gives up on a request.")
-
-
 class About(BaseModel):
     version: str
     model: str
     shots: int
-    graph: GraphFacts
+    graph: dict[str, Any] = Field(description="Its name, and its numbers of entities, relations, triples and types.")
     relations: dict[str, list[str]] = Field(
         description="The names of the graph's relations, and of the task relations of each split."
     )
     constraints: dict[str, str] = Field(description="The constraints that a request can name, with their meaning.")
     evidence: dict[str, str] = Field(description="The kinds of evidence in reasons, with their meaning.")
-    calibration: CalibrationFacts | None
-    limits: LimitFacts
+    calibration: dict[str, Any] | None = Field(
+        description="`error`: of the first answers' probabilities, measured on held-out relations; `rough`: whether it "
+        "is so large that no probabilities are shown."
+    )
+    limits: dict[str, float] = Field(
+        description="Of one request: `heads`, `k`, `rows`, `explained` (predictions with reasons), and `seconds` until "
+        "the server gives up."
+    )
 
 
 class Example(BaseModel):

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,19 +21,18 @@ from fewlink.curation.store import Decision
 from fewlink.linker import Linker
 from fewlink.linker.complete import plausible_heads
 from fewlink.linker.probability import adjustment_of
-from fewlink.linker.query import Adjustment, Query, References
+from fewlink.linker.query import Adjustment, Query, References, batches_of
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.models.contract import capabilities
 from fewlink.server.errors import ApiError
 from fewlink.server.lookups import offer, types_of
-from fewlink.server.schema import ExplainRequest, PredictRequest, ServerSettings
+from fewlink.server.schema import MAX_HEADS, ExplainRequest, PredictRequest, QueryRequest, ServerSettings
 from fewlink.tasks.candidates import by_similarity
 
 T = TypeVar("T")
 SMALL = 1_000  # heads times references of a small question, which takes about half a second on ATT&CK
 SMALL_THREADS = 2  # so that one slow small question does not hold up the others
-HEADS_AT_A_TIME = 32  # of a large question, in about half a second; then the next large question has its turn
 MAX_COMPARED_ROWS = 1_000_000  # that constraints may compare with each other
 RETRY_SECONDS = 5  # after which a client may try again that the server was too busy for
 KEPT_RANKINGS = 32  # of projects, so that a decision about a pair does not rank all heads again
@@ -110,15 +109,6 @@ class SharedAnswers:
             self.kept_bytes -= len(oldest) + len(dropped)
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A pair to explain: a tail for a head or, if the references are inverse, a head for a tail."""
-
-    references: References
-    asked: int
-    answer: int
-
-
 class Resolver:
     """Turns the names in requests into queries, and refuses unknown names and exceeded limits. It is thread-safe."""
 
@@ -128,46 +118,39 @@ class Resolver:
 
     def query(self, request: PredictRequest) -> tuple[Query, int]:
         """The query of a request, and the number of heads before `first` and `count` select some of them."""
-        self._check_limits(request)
-        with self._suggesting():
-            query = self.linker.resolve(
-                [(head, tail) for head, tail in request.references] if request.references else None,
-                request.tails or request.heads or (),
-                request.per_head or request.k,
-                candidates=request.candidates,
-                exclude_known=request.exclude_known,
-                relation=request.relation,
-                constraints=request.constraints,
-                rejected=[(head, tail) for head, tail in request.rejected],
-                across_heads=request.heads_of_type is not None and request.per_head is None,
-                inverse=request.tails is not None,
-            )
+        asked = request.tails or request.heads or ()
+        self._check_request(request)
+        self._check_rows(len(asked) or 1, request.k, "k")
+        query = self._resolved(
+            request,
+            asked,
+            request.per_head or request.k,
+            candidates=request.candidates,
+            exclude_known=request.exclude_known,
+            explain="full" if request.explain else False,
+            constraints=request.constraints,
+            across_heads=request.heads_of_type is not None and request.per_head is None,
+            inverse=request.tails is not None,
+        )
         if request.heads_of_type is None:
             return query, len(query.heads)
         members = self._heads_of_type(request.heads_of_type, query.references)
         last = len(members) if request.count is None else request.first + request.count
         heads = members[request.first : last]
-        self._check_heads(len(heads), "heads_of_type")
+        if len(heads) > MAX_HEADS:
+            message = f"{len(heads):,} heads are more than the limit of {MAX_HEADS:,} for one request"
+            raise limit_error(f"{message}: ask for some at a time with 'first' and 'count'", "heads_of_type")
         self._check_rows(len(heads), request.per_head or 1, "per_head")
         return replace(query, heads=tuple(heads.tolist())), len(members)
 
-    def pair(self, request: ExplainRequest) -> Pair:
-        """The pair to explain."""
-        if request.references is None and request.relation is None:
-            raise no_references()
+    def pair(self, request: ExplainRequest) -> tuple[References, int, int]:
+        """The references of a pair to explain, and its ends: the entity that is asked about and the answer."""
         names = self.linker.names
+        query = self._resolved(request, inverse=request.inverse)
         with self._suggesting():
-            query = self.linker.resolve(
-                [(head, tail) for head, tail in request.references] if request.references else None,
-                relation=request.relation,
-                rejected=[(head, tail) for head, tail in request.rejected],
-                inverse=request.inverse,
-            )
             head = names.find(request.head, "head", "head")
             tail = names.find(request.tail, "tail", "tail")
-        if request.inverse:
-            return Pair(query.references, tail, head)
-        return Pair(query.references, head, tail)
+        return (query.references, tail, head) if request.inverse else (query.references, head, tail)
 
     def check_settled(self, query: Query) -> None:
         """Raise if constraints would compare more rows with each other than the server can."""
@@ -179,7 +162,22 @@ class Resolver:
                 f"these constraints compare the answers of all heads with each other, and {heads:,} heads are too many"
             )
             most = int(MAX_COMPARED_ROWS**0.5) - query.k
-            raise ApiError(422, "limit", f"{message}: ask for at most {most:,}", "heads")
+            raise limit_error(f"{message}: ask for at most {most:,}", "heads")
+
+    def _resolved(self, request: QueryRequest, heads: Sequence[str] = (), k: int = 1, **options: Any) -> Query:
+        """The query of the references in a request; raises if it has none, or a name is unknown."""
+        if request.references is None and request.relation is None:
+            message = "the request has no references: give pairs of a head and a tail, or a relation to take them from"
+            raise ApiError(422, "refused", message, "references")
+        with self._suggesting():
+            return self.linker.resolve(
+                [(head, tail) for head, tail in request.references] if request.references else None,
+                heads,
+                k,
+                relation=request.relation,
+                rejected=[(head, tail) for head, tail in request.rejected],
+                **options,
+            )
 
     @contextmanager
     def _suggesting(self) -> Iterator[None]:
@@ -198,10 +196,8 @@ class Resolver:
         with self._suggesting():
             return self.linker.names.members(kind, "heads_of_type")
 
-    def _check_limits(self, request: PredictRequest) -> None:
-        """Raise if a request exceeds a limit that can be checked without looking up names."""
-        limits = self.settings
-        heads = len(request.heads or request.tails or ())
+    def _check_request(self, request: PredictRequest) -> None:
+        """Raise unless a request asks about heads in one way."""
         if [request.heads, request.tails, request.heads_of_type].count(None) != 2:
             raise ApiError(422, "refused", "give one of 'heads', 'tails' and 'heads_of_type'", "heads")
         if request.heads_of_type is None:
@@ -209,38 +205,23 @@ class Resolver:
                 if getattr(request, name):
                     message = f"'{name}' is about the heads of 'heads_of_type': leave it out with 'heads' or 'tails'"
                     raise ApiError(422, "refused", message, name)
-        if request.references is None and request.relation is None:
-            raise no_references()
-        if request.k > limits.k:
-            message = f"k is {request.k:,}, but this server returns at most {limits.k:,} tails per head"
-            raise ApiError(422, "limit", f"{message}: ask for fewer, or start the server with a higher --most-k", "k")
-        self._check_heads(heads, "heads" if request.tails is None else "tails")
-        rows = self._check_rows(heads or 1, request.k, "k")
-        if request.explain and rows > limits.explained:
-            message = f"{rows:,} predictions with reasons are more than the limit of {limits.explained:,}"
-            advice = "ask for fewer heads or tails, or explain single pairs"
-            raise ApiError(422, "limit", f"{message}: {advice}", "explain")
+        rows = len(request.heads or request.tails or (None,)) * request.k
+        limit = self.settings.explained
+        if request.explain and rows > limit:
+            message = f"{rows:,} predictions with reasons are more than the limit of {limit:,}"
+            raise limit_error(f"{message}: ask for fewer heads or tails, or explain single pairs", "explain")
 
-    def _check_rows(self, heads: int, each: int, field: str) -> int:
-        """The number of predictions; raises if there are too many."""
+    def _check_rows(self, heads: int, each: int, field: str) -> None:
+        """Raise if a request asks for too many predictions."""
         rows = heads * each
         limit = self.settings.rows
         if rows > limit:
             message = f"{rows:,} predictions are more than the limit of {limit:,}: ask for fewer heads or tails"
-            raise ApiError(422, "limit", message, field)
-        return rows
-
-    def _check_heads(self, count: int, field: str) -> None:
-        limit = self.settings.heads
-        if count > limit:
-            message = f"{count:,} heads are more than the limit of {limit:,} for one request"
-            advice = "ask for some at a time with 'first' and 'count'" if field == "heads_of_type" else "ask for fewer"
-            raise ApiError(422, "limit", f"{message}: {advice}, or start the server with a higher --most-heads", field)
+            raise limit_error(message, field)
 
 
-def no_references() -> ApiError:
-    message = "the request has no references: give pairs of a head and a tail, or a relation to take them from"
-    return ApiError(422, "refused", message, "references")
+def limit_error(message: str, field: str) -> ApiError:
+    return ApiError(422, "limit", message, field)
 
 
 @functools.lru_cache(maxsize=8)  # several requests rank the heads of one order
@@ -273,29 +254,14 @@ class Service:
         for lane in (self.small, self.large):
             lane.pool.shutdown(wait=False, cancel_futures=True)
 
-    def lane_of(self, heads: int, references: int) -> Lane:
+    def lane_of(self, query: Query) -> Lane:
         """The lane for a question, by its numbers of heads and of references."""
-        return self.small if heads * references <= SMALL else self.large
+        return self.small if len(query.heads) * len(query.references.pairs) <= SMALL else self.large
 
     async def run(self, work: Callable[[], T], *, large: bool = False) -> T:
         """Run work in a lane."""
         async with self.in_time(), (self.large if large else self.small).enter() as lane:
             return await lane.run(work)
-
-    async def run_steps(self, work: Callable[[Callable[[int], None]], T]) -> T:
-        """Run work of many steps in the large lane. It calls its argument after each step, which raises if the caller
-        has been cancelled.
-        """
-        left = threading.Event()
-
-        def step(done: int) -> None:
-            if left.is_set():
-                raise asyncio.CancelledError
-
-        try:
-            return await self.run(lambda: work(step), large=True)
-        finally:
-            left.set()
 
     async def predict(
         self, request: PredictRequest, decisions: Callable[[], Sequence[Decision]] | None = None
@@ -326,27 +292,26 @@ class Service:
 
         async with self.in_time():
             query, in_all = await self.run(resolve, large=request.heads_of_type is not None)
-            async with self.lane_of(len(query.heads), len(query.references.pairs)).enter() as lane:
+            async with self.lane_of(query).enter() as lane:
                 ranked, trust = await self._ranked(query, lane)
-                pairs = await lane.run(functools.partial(self.linker.settle, query, ranked, trust))
-                answer = await lane.run(functools.partial(self._answer_json, query, pairs, trust))
-                if request.explain:
-                    for number, row in enumerate(answer["predictions"]):
-                        pair = Pair(query.references, int(pairs.heads[number]), int(pairs.tails[number]))
-                        row["reasons"] = await lane.run(functools.partial(self._explained, pair))
+                answer = await lane.run(functools.partial(self._answer_json, query, ranked, trust))
         return {"heads": len(query.heads), "heads_in_all": in_all, **answer}
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         """Explain the score of one pair."""
+
+        def explained() -> dict[str, Any]:
+            with self.model:
+                return self.linker.explain_pair(references, asked, answer).to_dict()
+
         async with self.in_time():
-            pair = await self.run(lambda: self.resolver.pair(request))
-            async with self.lane_of(1, len(pair.references.pairs)).enter() as lane:
-                return await lane.run(lambda: self._explained(pair))
+            references, asked, answer = await self.run(lambda: self.resolver.pair(request))
+            return await self.run(explained, large=len(references.pairs) > SMALL)
 
     async def rank(self, query: Query) -> tuple[RankedPairs, Trust | None]:
         """The ranked pairs of a query of a project, and the trust in them. The last ones are kept."""
         if query not in self._rankings:
-            async with self.lane_of(len(query.heads), len(query.references.pairs)).enter() as lane:
+            async with self.lane_of(query).enter() as lane:
                 self._rankings[query] = await self._ranked(query, lane)
             while len(self._rankings) > KEPT_RANKINGS:
                 self._rankings.popitem(last=False)
@@ -359,24 +324,13 @@ class Service:
         Others have their turns in between, and nothing more is computed once the caller is cancelled.
         """
 
-        def measure() -> Trust | None:
+        def rank(heads: Sequence[int]) -> tuple[RankedPairs, Trust | None]:
             with self.model:
-                return self.linker.trust(query)
+                trust = self.linker.trust(query)  # measured once
+                return self.linker.rank(query.part(heads), trust), trust
 
-        def rank(part: Query) -> RankedPairs:
-            with self.model:
-                return self.linker.rank(part, trust)
-
-        trust = await lane.run(measure)
-        ranked = []
-        for begin in range(0, len(query.heads), HEADS_AT_A_TIME):
-            part = query.part(query.heads[begin : begin + HEADS_AT_A_TIME])
-            ranked.append(await lane.run(functools.partial(rank, part)))
-        return RankedPairs.joined(ranked), trust
-
-    def _explained(self, pair: Pair) -> dict[str, Any]:
-        with self.model:
-            return self.linker.explain_pair(pair.references, pair.asked, pair.answer).to_dict()
+        parts = [await lane.run(functools.partial(rank, heads)) for heads in batches_of(query.heads)]
+        return RankedPairs.joined([ranked for ranked, _ in parts]), parts[0][1] if parts else None
 
     @asynccontextmanager
     async def in_time(self) -> AsyncIterator[None]:
@@ -388,8 +342,10 @@ class Service:
             message = f"the server found no answer within its limit of {self.settings.seconds:,.3g} s"
             raise ApiError(504, "deadline", f"{message}: ask for less at a time, or try again later") from None
 
-    def _answer_json(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> dict[str, Any]:
-        predictions = self.linker.predictions(query, pairs, trust)
+    def _answer_json(self, query: Query, ranked: RankedPairs, trust: Trust | None) -> dict[str, Any]:
+        pairs = self.linker.settle(query, ranked, trust)
+        with self.model:
+            predictions = self.linker.predictions(query, pairs, trust)
         notes = list(predictions.notes)
         if not query.constraints:  # no note about the default constraint
             used = self.linker.constraints(query)
