@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from fewlink.core.engine import Engine
-from fewlink.core.memory import keep_freed
+from fewlink.core.machine import keep_freed
 from fewlink.linker import Linker, load
 from fewlink.linker.complete import plausible_heads
 from measure import print_table, write_record

@@ -30,7 +30,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fewlink.core.metrics import realistic_rank
 from fewlink.core.progress import duration
 from fewlink.core.seeds import generator
 from fewlink.fitting.calibrating import (
@@ -51,7 +50,7 @@ from fewlink.linker.probability import LEVELS, LOW_TRUST_FOUND, Coverage, HeadFa
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
 from fewlink.linker.trust import Trust, measure_trust
-from fewlink.models.contract import Question, Scorer
+from fewlink.models.contract import Question, Scorer, realistic_rank
 from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import Shipped, read_weights

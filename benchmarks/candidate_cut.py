@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.core.metrics import realistic_rank
-from fewlink.models.contract import Question
+from fewlink.models.contract import Question, realistic_rank
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped_scorer
 from fewlink.tasks.candidates import of_rare_kinds, open_candidates

@@ -21,7 +21,6 @@ from fewlink.core.seeds import generator
 from fewlink.graph import Graph
 from fewlink.linker.check import check_relations
 from fewlink.tasks import open_benchmark
-from fewlink.tasks.training_graph import known_graph
 from measure import print_table, read_record, write_record
 
 LEAST = 100
@@ -97,7 +96,7 @@ def main() -> None:
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for given in options.benchmarks:
-        graph = known_graph(open_benchmark(given))
+        graph = open_benchmark(given).known_graph
         for same_relation in (True, False):
             rows.append(measured(Path(given).name, graph, same_relation, options.draws, options.relations))
             print_table([{key: value for key, value in row.items() if key != "by relation"} for row in rows])

@@ -52,7 +52,6 @@ from fewlink.models.trail.shipped import shipped
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.candidates import by_similarity
 from fewlink.tasks.catalogue import attack_graph
-from fewlink.tasks.training_graph import known_graph
 from measure import read_record, write_record
 
 SHOTS, HELD_OUT, POOL, OTHERS, NEAR = 3, 40, 100, 10, 1000
@@ -340,7 +339,7 @@ class Course:
             return np.asarray(order[right[order]][:STEP])
         learned = None
         if decided.accepted or decided.rejected:
-            learned = learn(known_graph(self.linker.benchmark), decided.true, np.array(decided.rejected).reshape(-1, 2))
+            learned = learn(self.linker.benchmark.known_graph, decided.true, np.array(decided.rejected).reshape(-1, 2))
         begins = np.flatnonzero(np.diff(ranked.heads, prepend=-1))
         units = units_of(self.linker.scorer, np.split(ranked.scores, begins[1:]))
         order, _ = suggest(learned, pairs[left], ranked.scores[left], units, teach=policy == "informative-first")

@@ -15,7 +15,7 @@ from fewlink.models.embeddings import Embeddings, EmbeddingSettings
 from fewlink.models.embeddings.family import EmbeddingScorer
 from fewlink.models.embeddings.trainer import EmbeddingTrainer
 from fewlink.tasks import Benchmark, open_benchmark
-from fewlink.tasks.training_graph import training_triples
+from fewlink.tasks.benchmark import training_triples
 from measure import gpu_seconds, print_table, write_record
 
 PASSES = 5  # over the score matrix, at least: product out, softmax in and out, two products in

@@ -31,7 +31,6 @@ from fewlink.linker.query import Query, References, find_relation
 from fewlink.linker.reasons import ReasonPath
 from fewlink.models.trail.names import with_name_relations
 from fewlink.tasks import Benchmark, open_benchmark
-from fewlink.tasks.training_graph import known_graph
 from measure import print_table, read_record, write_record
 
 BENCHMARKS = ["nell-one", "fb15k-237-few", "codex-s-few", "attack-few"]
@@ -54,7 +53,7 @@ class Checked:
 
 def sample(benchmark: Benchmark, linker: Linker, count: int, shots: int) -> Iterator[Checked]:
     """Checked explanations of `count` pairs, spread over the relations of dev and test."""
-    graph, rng = with_name_relations(known_graph(benchmark)), np.random.default_rng(SEED)
+    graph, rng = with_name_relations(benchmark.known_graph), np.random.default_rng(SEED)
     edges = Edges(graph)
     tasks = [*benchmark.split("dev"), *benchmark.split("test")]
     for number in range(count):

@@ -34,7 +34,6 @@ from fewlink.models.trail.network import TrailNetwork
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import read_weights, shipped
 from fewlink.tasks import Benchmark, open_benchmark
-from fewlink.tasks.training_graph import known_graph
 from measure import print_table, write_record
 
 Triples = set[tuple[int, int, int]]
@@ -112,7 +111,7 @@ def deletions(
     benchmark: Benchmark, network: TrailNetwork, heads: int, draws: int, shots: int
 ) -> Iterator[Deletion | None]:
     """For the heads of dev and test relations with their best tails; None for pairs that are left out."""
-    graph = known_graph(benchmark)
+    graph = benchmark.known_graph
     scorer = TrailScorer("trail", network, ReadGraph.of(graph, names=False))
     rng = np.random.default_rng(SEED)
     for task in (*benchmark.split("dev"), *benchmark.split("test")):

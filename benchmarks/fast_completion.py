@@ -21,15 +21,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fewlink.core.metrics import realistic_rank
 from fewlink.core.seeds import generator
-from fewlink.models.contract import Question
+from fewlink.models.contract import Question, realistic_rank
 from fewlink.models.trail.scorer import NEAR_EDGES, TrailScorer
 from fewlink.models.trail.shipped import shipped_scorer
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.benchmark import Task
 from fewlink.tasks.candidates import open_candidates, task_of_pairs
-from fewlink.tasks.training_graph import known_graph
 from folds import fold_benchmark
 from measure import print_table, write_record
 
@@ -51,7 +49,7 @@ class Case(NamedTuple):
 
 def of_fold(name: str, relations: int, heads: int) -> Iterator[Case]:
     benchmark = fold_benchmark(open_benchmark(name), FOLD)
-    graph = known_graph(benchmark)
+    graph = benchmark.known_graph
     scorer, tasks = shipped_scorer(graph), benchmark.split("dev")
     for task in tasks[:: max(1, len(tasks) // relations)][:relations]:
         pairs = generator(0, "hidden", task.name).permutation(task.pairs)

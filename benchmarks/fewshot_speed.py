@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.core.memory import hardware
+from fewlink.core.machine import hardware
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.models.contract import Question
 from fewlink.models.embeddings import Embeddings

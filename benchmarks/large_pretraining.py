@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from fewlink.core.memory import hardware
+from fewlink.core.machine import hardware
 from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.embeddings.batches import EmbeddingBatch
 from fewlink.models.embeddings.losses import softmax
 from fewlink.models.embeddings.trainer import EmbeddingTrainer
 from fewlink.tasks import open_benchmark
-from fewlink.tasks.training_graph import training_triples
+from fewlink.tasks.benchmark import training_triples
 from measure import gpu_kernels, gpu_seconds, print_table, write_record
 
 AT_ONCE = 10  # calls that are timed together, so that launching them does not dominate

@@ -30,7 +30,6 @@ from fewlink.linker import Linker, load
 from fewlink.models.contract import GraphScorer, Question, RelationScorer, Scorer
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks.catalogue import open_graph
-from fewlink.tasks.training_graph import known_graph
 from links import rank_links, read_splits
 from measure import RECORDS, write_record
 
@@ -78,7 +77,7 @@ def opened(which: Path, names: Path | None) -> Graph:
     """The known graph of a benchmark or built-in graph by its name, or a file of triples."""
     if which.exists() and which.is_file():
         return compile_graph([which], names=names, literals="keep")
-    return known_graph(open_graph(str(which)))
+    return open_graph(str(which)).known_graph
 
 
 def hide(graph: Graph) -> tuple[np.ndarray, np.ndarray]:

@@ -41,7 +41,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fewlink.core.memory import hardware
+from fewlink.core.machine import hardware
 from fewlink.core.seeds import derive
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.ranks import QueryRanks
@@ -59,7 +59,6 @@ from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, write_weights
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.catalogue import data_home, open_graph
-from fewlink.tasks.training_graph import known_graph
 from folds import fold_benchmark
 from links import rank_links, read_splits
 from measure import read_record, write_record
@@ -197,7 +196,7 @@ def nell_without_folds() -> Graph:
 
 def freebase_without_test(folder: Path) -> Graph:
     """The known graph of FB15k-237's tasks without the triples that are not in FB15k-237's training split."""
-    graph = known_graph(benchmark_of(FREEBASE))
+    graph = benchmark_of(FREEBASE).known_graph
     train = compile_graph([folder / "train.tsv.gz"], literals="keep")
     heads, relations, tails = train.triples().T
     entities, names = list(train.entities), list(train.relations)
@@ -213,7 +212,7 @@ def benchmark_graph(folder: Path, name: str) -> Graph:
     freebase = folder.parent / "fb15k-237"
     if name == FREEBASE_LINKS:
         return compile_graph([freebase / "train.tsv.gz"], names=freebase / "entity2text.txt", literals="keep")
-    return freebase_without_test(freebase) if name == FREEBASE else known_graph(benchmark_of(name))
+    return freebase_without_test(freebase) if name == FREEBASE else benchmark_of(name).known_graph
 
 
 def benchmark_of(name: str) -> Benchmark:
@@ -326,7 +325,7 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
 def measure(options: argparse.Namespace) -> None:
     benchmarks = [benchmark_of(name) for name in options.on]
     for benchmark in benchmarks:
-        known_graph(benchmark)
+        _ = benchmark.known_graph  # made before the processes start
     side_by_side(measure_one, [(weights, benchmarks, options) for weights in options.weights], options.jobs)
 
 
@@ -337,7 +336,7 @@ def measure_one(weights: Path, benchmarks: Sequence[Benchmark], options: argpars
     config = {"program": "benchmarks/pretrain.py", "measured": {"weights": shipped.facts}}
     store = RecordStore(options.out)
     for benchmark in benchmarks:
-        with_names = TrailScorer(weights.stem, network, ReadGraph.of(known_graph(benchmark)).to(options.device))
+        with_names = TrailScorer(weights.stem, network, ReadGraph.of(benchmark.known_graph).to(options.device))
         scorers = {"on": without_evidence(with_names, options.without), "off": with_names.without_names()}
         for names, shots in itertools.product(options.names, options.shots):
             cached = CachedScorer(scorers[names])  # a later protocol with fewer candidates costs nothing

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.core.memory import hardware
+from fewlink.core.machine import hardware
 from fewlink.graph import Graph
 from fewlink.models.contract import Question
 from fewlink.models.trail.features import ReadGraph
@@ -35,7 +35,6 @@ from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.product import Norms, relation_sums, relational_product, transposed_product, without_kernels
 from fewlink.tasks import open_benchmark
-from fewlink.tasks.training_graph import known_graph
 from measure import print_table, write_record
 
 COPIED = 1 << 28  # bytes of the tensor that is copied on a CPU; a GPU copies four times as much
@@ -250,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.heads = options.heads or (4 if on_cpu else 256)
 
     benchmark = open_benchmark(options.bench)
-    graph, settings = known_graph(benchmark), TrailSettings(device=options.device)
+    graph, settings = benchmark.known_graph, TrailSettings(device=options.device)
     torch.manual_seed(0)
     network = network_of(settings).to(options.device).eval()
     edges = EdgeTable.of(graph).to(options.device)

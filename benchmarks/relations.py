@@ -21,7 +21,6 @@ from fewlink.core.seeds import generator
 from fewlink.graph import Graph
 from fewlink.linker.relations import RelationFinder
 from fewlink.tasks import open_benchmark
-from fewlink.tasks.training_graph import known_graph
 from measure import print_table, write_record
 
 LEAST = 20
@@ -69,7 +68,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for given in options.benchmarks:
-        rows.append(measured(Path(given).name, known_graph(open_benchmark(given)), options.triples))
+        rows.append(measured(Path(given).name, open_benchmark(given).known_graph, options.triples))
         print_table(rows)
     write_record("relations", {"measured": rows})
 

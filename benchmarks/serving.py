@@ -258,7 +258,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--record", default="serving")
     options = parser.parse_args()
-    from fewlink.core.memory import hardware
+    from fewlink.core.machine import hardware
 
     questions = Questions(options.graph)
     with serving(options.graph) as (port, process):

@@ -28,7 +28,6 @@ from fewlink.models.trail.features import ReadGraph
 from fewlink.models.ultra.network import EncodedRelations, PublishedNetwork, PublishedTasks, UltraNetwork
 from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.tasks import open_benchmark
-from fewlink.tasks.training_graph import known_graph
 from links import rank_links, read_splits
 from measure import print_table, read_record, write_record
 
@@ -101,7 +100,7 @@ def speed(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     benchmark = open_benchmark(options.files[0] if options.files else "nell-one")
     network: Any = PUBLISHED["ultra"].read(options.checkpoint).network()
-    graph = ReadGraph.of(known_graph(benchmark), names=False)
+    graph = ReadGraph.of(benchmark.known_graph, names=False)
     scorer, rows = PublishedScorer("ultra", network, graph), list[dict[str, Any]]()
     for task in benchmark.split("test"):
         references, queries = task.split(SHOTS)

@@ -21,14 +21,14 @@ from pydantic import Field
 from common import Experiment, Table, emphasise, options, print_tables, run, spread
 from fewlink import __version__
 from fewlink.core.errors import FewlinkError
-from fewlink.core.memory import command_line, hardware
-from fewlink.core.metrics import labelled, realistic_rank
+from fewlink.core.machine import command_line, hardware
+from fewlink.core.metrics import labelled
 from fewlink.core.progress import progress
 from fewlink.core.seeds import generator
 from fewlink.evaluation.evaluator import MAX_SCORES, Protocol, average, check_unseen, summarise
 from fewlink.evaluation.records import StoredResult, without_per_run_settings
 from fewlink.models import family_of
-from fewlink.models.contract import Question, Scorer
+from fewlink.models.contract import Question, Scorer, realistic_rank
 from fewlink.models.family import Prepared, TrainedFamily
 from fewlink.tasks.benchmark import Benchmark, Task
 from fewlink.tasks.candidates import open_candidates

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field
 from common import Experiment, Table, options, print_tables, run, scatter_chart, short, write_chart
 from fewlink import __version__
 from fewlink.core.errors import FewlinkError, MissingExtra
-from fewlink.core.memory import command_line
+from fewlink.core.machine import command_line
 from fewlink.core.seeds import derive, generator
 from fewlink.evaluation.records import StoredResult
 from fewlink.tasks.benchmark import Benchmark, Task

@@ -22,7 +22,6 @@ import numpy as np
 
 from common import Experiment, Table, options, print_tables, run, short
 from fewlink.core.errors import FewlinkError, choose
-from fewlink.core.metrics import realistic_rank
 from fewlink.core.progress import tell
 from fewlink.core.seeds import generator
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
@@ -31,7 +30,7 @@ from fewlink.evaluation.records import Record, RecordStore, make_record
 from fewlink.graph import Graph
 from fewlink.linker import Linker
 from fewlink.models.baselines import learning_free
-from fewlink.models.contract import Question, Scorer
+from fewlink.models.contract import Question, Scorer, realistic_rank
 from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.embeddings.family import EmbeddingScorer, train_baseline
 from fewlink.models.published import PUBLISHED, model_of

@@ -37,7 +37,7 @@ from common import (
 from fewlink import __version__
 from fewlink.core.errors import FewlinkError, choose
 from fewlink.core.files import read_json, write_json
-from fewlink.core.memory import command_line, hardware
+from fewlink.core.machine import command_line, hardware
 from fewlink.core.recipes import Vectors
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.records import RecordStore, StoredResult, without_per_run_settings

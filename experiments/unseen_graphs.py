@@ -50,10 +50,9 @@ import torch
 
 from common import RESULTS, Point, Table, emphasise, line_chart, moments, print_tables, run, spread
 from fewlink import __version__
-from fewlink.core.device import use_device
 from fewlink.core.errors import FewlinkError, InputError, choose
 from fewlink.core.files import read_json, write_bytes
-from fewlink.core.memory import command_line, hardware
+from fewlink.core.machine import command_line, hardware, use_device
 from fewlink.core.progress import progress, tell
 from fewlink.core.seeds import generator
 from fewlink.evaluation.evaluator import rank_queries

@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import torch
 
-from fewlink.core.metrics import LABELS, METRICS, labelled, realistic_rank
+from fewlink.core.metrics import LABELS, METRICS, labelled
+from fewlink.models.contract import realistic_rank
 
 
 def test_the_rank_is_the_mean_over_all_orders_of_the_ties() -> None:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tests.conftest import RECORD_KEYS, benchmark_of, graph_of, task_of
 
 from fewlink.core.errors import InputError
-from fewlink.core.memory import command_line
+from fewlink.core.machine import command_line
 from fewlink.evaluation import METRICS, Protocol, evaluate
 from fewlink.evaluation.records import DifferentFigures, Record, RecordStore, make_record, read_records
 from fewlink.models.baselines import learning_free

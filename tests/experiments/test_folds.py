@@ -10,7 +10,6 @@ from tests.conftest import benchmark_of, id_graph, task_of
 
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.tasks import Benchmark, open_benchmark
-from fewlink.tasks.training_graph import known_graph
 from folds import MAX_BACKGROUND_PAIRS, MIN_BACKGROUND_PAIRS, MIN_CONNECTED_PAIRS, fold_benchmark
 
 UMLS = open_benchmark("umls")
@@ -45,7 +44,7 @@ def content(benchmark: Benchmark) -> list[object]:
 
 def relations_in(benchmark: Benchmark) -> set[str]:
     """The relations with a triple in the known graph."""
-    graph = known_graph(benchmark)
+    graph = benchmark.known_graph
     return {graph.relations[int(r)] for r in np.unique(graph.triples()[:, 1])}
 
 

@@ -35,7 +35,7 @@ from fewlink.models.contract import Question
 from fewlink.models.trail.learn import TrailLearner
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
-from fewlink.tasks import Benchmark, open_benchmark, training_graph
+from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.training import RunConfig, is_run
 
 QUERY: dict[str, Any] = {"references": [("p1", "t1"), ("p3", "t3")], "heads": ["p2", "p4"]}
@@ -102,7 +102,7 @@ def test_predictions_use_the_whole_graph_and_metrics_hide_held_out_relations() -
     assert set(named(linker.graph)) == set(town_lines(MANY))
     benchmark = open_benchmark(run / "benchmark")
     held = {task.name for task in benchmark.split("dev")}
-    assert held and not held & {relation for _, relation, _ in named(training_graph.known_graph(hidden.benchmark))}
+    assert held and not held & {relation for _, relation, _ in named(hidden.benchmark.known_graph)}
     assert evaluate(benchmark, hidden.scorer, Protocol("dev", 3, "open")).queries
 
 
@@ -222,7 +222,7 @@ def test_deployed_rules_answer_wherever_a_run_does(tmp_path: Path, monkeypatch: 
     np.testing.assert_array_equal(linker.scorer(question), expected)
     benchmark = open_benchmark(run / "benchmark")
     protocol = Protocol("dev", 3, "open")
-    measured = evaluate(benchmark, learning_free("rules", training_graph.known_graph(benchmark)), protocol)
+    measured = evaluate(benchmark, learning_free("rules", benchmark.known_graph), protocol)
     np.testing.assert_array_equal(measured.tasks[0].ranks, evaluate(benchmark, hidden.scorer, protocol).tasks[0].ranks)
     rows = linker.predict(**QUERY, explain="full")
     assert rows.trust is not None and all(row.reasons is not None for row in rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fewlink.core import memory
+from fewlink.core import machine
 
 pytest.importorskip("pyoxigraph")
 DEPTH = 100_000
@@ -49,7 +49,7 @@ def test_a_small_file_that_unpacks_to_more_than_the_memory_is_refused(
     from fewlink.core.errors import InputError
     from fewlink.graph import compile_graph
 
-    monkeypatch.setattr(memory, "free_bytes", lambda device="cpu": 1 << 20)
+    monkeypatch.setattr(machine, "free_bytes", lambda device="cpu": 1 << 20)
     begin, row = {
         "g.json": (b'[["a","r","b"]', b',["a","r","b"]'),
         "g.ttl": (b"", b'<x:a> <x:r> "' + b"text " * 1000 + b'" .\n'),

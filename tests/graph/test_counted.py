@@ -11,8 +11,7 @@ import pytest
 import torch
 from tests.conftest import id_graph
 
-from fewlink.graph import Graph, components, counted
-from fewlink.graph.components import joined
+from fewlink.graph import Graph, counted
 from fewlink.models.contract import Question
 from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.nearby import Near
@@ -186,14 +185,14 @@ def test_a_large_graph_is_asked_without_reading_all_edges(
 
 def test_components_beyond_a_size_are_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fewlink.graph.graph.LARGE", 0)
-    monkeypatch.setattr(components, "FEW_EDGES", 4)
+    monkeypatch.setattr("fewlink.graph.graph.MANY_EDGES", 4)
     ring = [(i, 0, (i + 1) % 6) for i in range(6)]
     graph = id_graph([*ring, (6, 0, 7), (8, 0, 9), *((i, 0, i + 1) for i in range(10, 15))], 17, 1)
     large = Graph.open(graph.save(tmp_path / "graph"))
     heads = np.array([3, 6, 7, 8, 12, 16])
     for references in ([[0, 1]], [[6, 8]], [[6, 6], [2, 2]]):
-        exact = joined(graph, np.array(references), heads)
-        found = joined(large, np.array(references), heads)
+        exact = graph.joined(np.array(references), heads)
+        found = large.joined(np.array(references), heads)
         assert found[[0, 1, 2, 3, 5]].tolist() == exact[[0, 1, 2, 3, 5]].tolist()
         assert found[4] == (references != [[6, 8]])  # joined to another large component, for all that is known
 
@@ -205,8 +204,8 @@ def test_paths_and_edges_of_hidden_relations_are_left_out(both: tuple[Graph, Gra
         visible = ~np.isin(np.arange(2 * count) % count, hidden)
         rest = graph.without(np.array(hidden))
         for references in ([[0, 1]], [[40, 41], [50, 3]]):
-            found = joined(large, np.array(references), entities, visible)
-            assert found.tolist() == joined(rest, np.array(references), entities).tolist()
+            found = large.joined(np.array(references), entities, visible)
+            assert found.tolist() == rest.joined(np.array(references), entities).tolist()
         for each in (graph, large):
             at, owners = each.edges_of(entities, visible)
             kept = visible[graph.relation_ids]
@@ -218,12 +217,12 @@ def test_edges_of_hidden_relations_do_not_make_a_component_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fewlink.graph.graph.LARGE", 0)
-    monkeypatch.setattr(components, "FEW_EDGES", 4)
+    monkeypatch.setattr("fewlink.graph.graph.MANY_EDGES", 4)
     stars = [(center, 1, leaf) for center, leaves in ((0, range(4, 12)), (2, range(12, 20))) for leaf in leaves]
     graph = id_graph([(0, 0, 1), (2, 0, 3), *stars], 20, 2)
     large = Graph.open(graph.save(tmp_path / "graph"))
     visible = np.array([True, False, True, False])
-    assert joined(large, np.array([[2, 3]]), np.array([0]), visible).tolist() == [False]
+    assert large.joined(np.array([[2, 3]]), np.array([0]), visible).tolist() == [False]
 
 
 def test_open_candidates_are_those_of_the_rarest_kinds(

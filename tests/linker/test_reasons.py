@@ -20,7 +20,6 @@ from fewlink.linker import Linker
 from fewlink.linker.names import short_relation, without_kinds
 from fewlink.linker.reasons import explain_pair, simple_path
 from fewlink.models.contract import Capabilities, Question, Reasons
-from fewlink.tasks.training_graph import known_graph
 
 
 class Told:
@@ -177,7 +176,7 @@ def test_measured_paths_are_in_the_graph() -> None:
     row = linker.predict(REFERENCES, ["alga"], 1)[0]
     explanation = linker.explain(REFERENCES, "alga", row.tail)
     assert explanation.score == pytest.approx(row.score, rel=1e-3) and explanation.paths
-    graph = known_graph(umls())
+    graph = umls().known_graph
     triples = {(graph.name(h), graph.relation_name(r), graph.name(t)) for h, r, t in graph.triples().tolist()}
     for path in explanation.paths:
         assert len(path.entities) == len(path.steps) + 1 == len(set(path.entities))

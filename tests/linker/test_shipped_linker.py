@@ -19,7 +19,6 @@ from fewlink.linker.trust import Trust
 from fewlink.models.contract import Question
 from fewlink.models.trail.shipped import shipped_scorer
 from fewlink.tasks import candidates_of
-from fewlink.tasks.training_graph import known_graph
 
 
 @pytest.fixture
@@ -90,7 +89,7 @@ def test_names_of_a_file_are_shown_even_if_they_are_not_evidence(tmp_path: Path)
 def test_a_benchmark_is_read_as_by_a_run(tmp_path: Path) -> None:
     linker, task = fewlink.load("umls", read_names=False), umls().split("test")[0]
     assert linker.benchmark.fingerprint == umls().fingerprint and linker.run is None
-    scorer = shipped_scorer(known_graph(umls()), names=False)
+    scorer = shipped_scorer(umls().known_graph, names=False)
     ids = candidates_of("full", task, task.pairs[:3], umls().graph).ids
     question = Question(task.name, task.pairs[:3], np.unique(task.pairs[3:8, 0]), ids)
     assert (linker.scorer(question) == scorer(question)).all()

@@ -19,7 +19,6 @@ from fewlink.models.embeddings.trainer import train
 from fewlink.models.vectors import fold_in
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.append import append_triples
-from fewlink.tasks.training_graph import known_graph
 
 NEW = [
     ("dan", "lives", "oslo"),  # a new entity
@@ -145,7 +144,7 @@ def test_new_entities_with_the_name_of_an_old_one_are_remarked_on(tmp_path: Path
 
 @pytest.mark.parametrize("model", ["complex", "transe", "distmult"])
 def test_vectors_of_new_entities_predict_their_neighbours(model: str) -> None:
-    whole = known_graph(open_benchmark("umls"))
+    whole = open_benchmark("umls").known_graph
     count = len(whole.entities)
     order = np.random.default_rng(0).permutation(count).astype(np.int32)
     triples = np.stack([order[whole.triples()[:, 0]], whole.triples()[:, 1], order[whole.triples()[:, 2]]], 1)

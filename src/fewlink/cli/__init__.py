@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from fewlink.cli import ask, data, evaluate, options, project, serve, terminal, train
-from fewlink.core import memory
+from fewlink.core import machine
 from fewlink.core.errors import FewlinkError, shown
 from fewlink.core.progress import set_quiet
 
@@ -137,7 +137,7 @@ ADVICE = {  # for errors of the operating system that no command handles
 @terminal.escaped_output()
 def main() -> None:
     """Run the command. An error that the user can correct becomes one line on standard error and exit code 2."""
-    memory.keep_freed()
+    machine.keep_freed()
     try:
         try:
             app()

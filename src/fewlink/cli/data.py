@@ -140,7 +140,7 @@ def compile_(
         _print_info(benchmark, json=False)
         return
     options.check_triples(*files)
-    from fewlink.core.memory import size_in_bytes
+    from fewlink.core.machine import size_in_bytes
     from fewlink.graph import CompileReport
     from fewlink.graph.compile import compile_to_folder
 

@@ -340,7 +340,7 @@ def resolve_device(device: str) -> str:
     """The device to use, where `auto` is the GPU if there is one; raises if the device is not available."""
     import torch
 
-    from fewlink.core.device import use_device
+    from fewlink.core.machine import use_device
 
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -404,8 +404,8 @@ def check_triples(*paths: Path) -> None:
 
 def check_device(device: str) -> None:
     """Raise for an invalid device name."""
-    from fewlink.core.device import DEVICES, is_device
     from fewlink.core.errors import FewlinkError
+    from fewlink.core.machine import DEVICES, is_device
 
     if device != "auto" and not is_device(device):
         raise FewlinkError(f"unknown device '{device}': choose auto, {DEVICES}")

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fewlink.core.device import use_device
 from fewlink.core.errors import FewlinkError
+from fewlink.core.machine import use_device
 
 TIMEOUT = timedelta(days=7)  # how long the other processes wait while the first pretrains or evaluates
 

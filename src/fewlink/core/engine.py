@@ -27,7 +27,7 @@ from typing import Any
 
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra, describe
 from fewlink.core.files import MANIFEST, sha256_file
-from fewlink.core.memory import keep_freed
+from fewlink.core.machine import keep_freed
 from fewlink.core.threads import torch_threads
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")

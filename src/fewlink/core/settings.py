@@ -8,8 +8,8 @@ from typing import Annotated, Any, Self, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from fewlink.core.device import DEVICES, is_device
 from fewlink.core.errors import FewlinkError, choose
+from fewlink.core.machine import DEVICES, is_device
 
 
 def _check_device(name: str) -> str:

@@ -13,10 +13,10 @@ from torch import Tensor
 from fewlink.core import distributed
 from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, ScoreError
-from fewlink.core.metrics import HITS, METRICS, realistic_rank
+from fewlink.core.metrics import HITS, METRICS
 from fewlink.core.progress import progress
 from fewlink.graph import Graph
-from fewlink.models.contract import Question, Scorer, capabilities
+from fewlink.models.contract import Question, Scorer, capabilities, realistic_rank
 from fewlink.tasks import Benchmark, Candidates, Task, candidates_of
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fewlink import __version__
 from fewlink.core.errors import FewlinkError, InputError, read_file
 from fewlink.core.files import locked, with_sha256, without_sha256, write_bytes
-from fewlink.core.memory import command_line, hardware
+from fewlink.core.machine import command_line, hardware
 from fewlink.core.recipes import PER_RUN_SETTINGS
 from fewlink.evaluation.ranks import QueryRanks, ranks_file, write_ranks
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fewlink.core import memory
+from fewlink.core import machine
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import duration
 from fewlink.core.threads import torch_threads
@@ -60,7 +60,7 @@ def check_tunable(benchmark: Benchmark, settings: TrailSettings) -> None:
     """Raise if the benchmark has nothing to learn from, or memory is too small."""
     FAMILY.check(benchmark, settings)
     if not reads_neighbourhoods(benchmark, settings):
-        memory.ensure("fine-tuning", FAMILY.training_memory(benchmark, NoVectors(), settings), settings.device)
+        machine.ensure("fine-tuning", FAMILY.training_memory(benchmark, NoVectors(), settings), settings.device)
 
 
 def reads_neighbourhoods(benchmark: Benchmark, settings: TrailSettings) -> bool:

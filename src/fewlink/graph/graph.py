@@ -17,7 +17,7 @@ import numpy as np
 from fewlink.core.errors import reading
 from fewlink.core.files import new_folder, read_folder
 from fewlink.core.memo import Memo
-from fewlink.graph.counted import Counted, Edges, count, file_of, most_popular
+from fewlink.graph.counted import Counted, Edges, count, most_popular
 from fewlink.graph.groups import Groups, offsets_of, spans
 from fewlink.graph.name_index import NameIndex, Sorter, write_index
 from fewlink.graph.types import TypeTable
@@ -27,6 +27,8 @@ FORMAT = "fewlink-graph/1"
 EDGE_ARRAYS = ("offsets", "relation_ids", "tail_ids", "positions")
 LARGE = 750_000  # triples above which a folder also stores what is counted of the graph, and the index of its names
 INDEXES = ("index.names", "index.ids")
+MANY_EDGES = 100_000  # of a component of a large graph; components with more are taken for one
+FEW_EDGES = 100_000  # of a component of a large graph; those with more are taken for one
 FEW_EDGES = 1 << 12  # of an entity, up to which its relations are found by reading them all
 
 
@@ -105,6 +107,52 @@ class Graph(Memo):
             at, slots = spans(firsts, firsts + counts)
             return at, owners[slots]
         return spans(self.offsets[entities], self.offsets[entities + 1])
+
+    def joined(self, references: np.ndarray, heads: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
+        """Whether a path joins each head (n,) to an end of a reference (K, 2); references are edges of such paths.
+
+        With `visible` (2R,), a bool for each relation and inverse, paths have edges of visible ones only. It is ignored
+        for a graph that is not large: ask the graph without the other relations instead.
+
+        Not all edges of a large graph are read. There, components with over `MANY_EDGES` edges are taken for one.
+        """
+        if self.counted is None:
+            reached = np.zeros(len(self.entities), bool)
+            reached[self._components[references]] = True  # by the number of a component, which is an entity of it
+            return np.asarray(reached[self._components[heads]])
+        ends = np.unique(references)
+        large = any(self._component(end, visible) is None for end in ends.tolist())
+        found = {}
+        for head in np.unique(heads).tolist():
+            own = self._component(head, visible)
+            found[head] = large if own is None else bool(np.isin(ends, own).any())
+        return np.array([found[head] for head in heads.tolist()], bool)
+
+    @functools.cached_property
+    def _components(self) -> np.ndarray:
+        """The lowest entity (entities,) that a path joins each entity to."""
+        lowest = np.arange(len(self.entities))
+        has_edges = np.flatnonzero(self.degrees)
+        begins = self.offsets[has_edges]
+        while len(has_edges):
+            before = lowest.copy()
+            lowest[has_edges] = np.minimum(before[has_edges], np.minimum.reduceat(before[self.tail_ids], begins))
+            lowest = lowest[lowest]
+            if np.array_equal(lowest, before):
+                break
+        return lowest
+
+    def _component(self, entity: int, visible: np.ndarray | None) -> np.ndarray | None:
+        """The entities that a path joins to one, sorted; None if they have over `MANY_EDGES` edges."""
+        reached = new = np.array([entity])
+        left = MANY_EDGES
+        while len(new):
+            left -= int(self.degrees_of(new, visible).sum())
+            if left < 0:
+                return None
+            new = np.setdiff1d(self.tail_ids[self.edges_of(new, visible)[0]], reached)
+            reached = np.union1d(reached, new)
+        return reached
 
     def slots_of(
         self, entities: np.ndarray, visible: np.ndarray | None = None
@@ -330,7 +378,7 @@ class Graph(Memo):
             check_edges(edges, len(entities), len(relations), labels)
             counted = None
             index = None
-            if file_of(folder, "fans").name in manifest["files"]:
+            if "counted.fans.npy" in manifest["files"]:
                 counted = Counted.open(folder, len(entities), len(relations), len(edges["tail_ids"]))
                 index = (NameIndex.open(folder, INDEXES[0]), NameIndex.open(folder, INDEXES[1]))
             graph = cls(entities, relations, **edges, types=types, labels=labels, counted=counted, index=index)

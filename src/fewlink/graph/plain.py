@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from fewlink.core import memory
+from fewlink.core import machine
 from fewlink.core.errors import InputError, MissingExtra, check_file
 
 PEEKED_BYTES = 1 << 16
@@ -121,7 +121,7 @@ class Bounded(io.RawIOBase):
         self.path = path
         self.factor = factor
         self.count = 0
-        self.limit = max(MIN_ALLOWED_BYTES, (memory.free_bytes() or 1 << 62) // factor)
+        self.limit = max(MIN_ALLOWED_BYTES, (machine.free_bytes() or 1 << 62) // factor)
 
     def readable(self) -> bool:
         return True

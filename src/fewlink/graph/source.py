@@ -59,7 +59,7 @@ class GraphSource:
         files = [file] if isinstance(file, str | Path) else file
         return cls(
             tuple(map(str, files)),
-            Columns.of(columns),
+            None if columns is None else Columns.of(columns),
             None if types is None else Path(types),
             None if names is None else Path(names),
             literals,

@@ -23,7 +23,6 @@ from fewlink.linker.predictions import Answers
 from fewlink.linker.probability import fit_logistic
 from fewlink.linker.query import find_relation
 from fewlink.tasks import Benchmark
-from fewlink.tasks.training_graph import known_graph
 
 MAX_FITTED = 1000  # triples of a relation to fit weights to
 NEGATIVES = 3  # of each kind, for each of these triples and each of its ends
@@ -75,7 +74,7 @@ def check(
     engine: Engine | None = None,
 ) -> Answers[CheckedTriple]:
     """Check a relation of a benchmark, or all relations; `Linker.check` describes the arguments."""
-    graph = known_graph(benchmark)
+    graph = benchmark.known_graph
     numbers = None
     if relation is not None:
         named = find_relation(benchmark, relation)

@@ -58,7 +58,6 @@ from fewlink.linker.trust import (
 )
 from fewlink.models.contract import GraphScorer, Question, Recalibration, RelationScorer, Scorer, capabilities
 from fewlink.tasks import Benchmark
-from fewlink.tasks.training_graph import known_graph
 
 if TYPE_CHECKING:
     from fewlink.linker.check import CheckedTriple
@@ -478,7 +477,7 @@ class Linker:
         for name, pairs in (described or {}).items():
             fits[name] = described_fit(self.scorer, self.graph, self.find_references(pairs), head_id, tail_id)
             on_relation(len(fits))
-        return best_relations(known_graph(self.benchmark), head_id, tail_id, fits, check_count(k))
+        return best_relations(self.benchmark.known_graph, head_id, tail_id, fits, check_count(k))
 
     def check(
         self,
@@ -741,7 +740,7 @@ class Linker:
             return model
         from fewlink.curation.learning import LearningScorer
 
-        return LearningScorer(model, known_graph(self.benchmark), references.ids, references.rejected_ids)
+        return LearningScorer(model, self.benchmark.known_graph, references.ids, references.rejected_ids)
 
     def settle(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> RankedPairs:
         """Apply constraints between pairs; if `across_heads`, keep the k best pairs of all heads.
@@ -779,7 +778,7 @@ class Linker:
         """
         if self.calibration is None:
             return None
-        graph = known_graph(self.benchmark)
+        graph = self.benchmark.known_graph
         model, hidden = self.unseen_by(query.references)
         evidence = evidence_for(model, graph, query.references.ids, pairs.heads) & ~pairs.alone
         base = self.calibration.probabilities(pairs, HeadFans(self.graph, hidden)[pairs.heads], trust)

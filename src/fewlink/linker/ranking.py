@@ -16,12 +16,11 @@ import numpy as np
 import torch
 
 from fewlink.core.errors import FewlinkError, ScoreError, choose
-from fewlink.core.metrics import realistic_rank
 from fewlink.core.threads import parallel_map
 from fewlink.graph import Graph
 from fewlink.linker.names import Names
 from fewlink.linker.query import References
-from fewlink.models.contract import Question, Scorer, SeveralQuestionsScorer, capabilities
+from fewlink.models.contract import Question, Scorer, SeveralQuestionsScorer, capabilities, realistic_rank
 
 BACKGROUND = 50  # the rank, at most, whose score stands for wrong tails, even if a head has several right ones
 SCORES_PER_CALL = 1 << 23  # 32 MB of float32, and some masks of that shape

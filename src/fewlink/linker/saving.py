@@ -31,7 +31,6 @@ from fewlink.tasks import CATALOGUE, Benchmark, open_benchmark
 from fewlink.tasks.benchmark import FORMAT as BENCHMARK_FORMAT
 from fewlink.tasks.catalogue import check_source, open_graph
 from fewlink.tasks.nell_layout import is_layout
-from fewlink.tasks.training_graph import known_graph
 
 if TYPE_CHECKING:
     from fewlink.models.run import Deployed
@@ -196,7 +195,7 @@ def shipped_scorer(
     `text_model` is the folder of a text model whose vectors of names, and of the texts in the file `descriptions`, are
     evidence too.
     """
-    from fewlink.core.device import use_device
+    from fewlink.core.machine import use_device
     from fewlink.models.trail import shipped
 
     if text_model is not None and not names:
@@ -205,7 +204,7 @@ def shipped_scorer(
         )
     if descriptions is not None and text_model is None:
         raise FewlinkError("descriptions need a text model: give its folder too, as text_model")
-    graph = known_graph(benchmark)
+    graph = benchmark.known_graph
     if text_model is None:
         return shipped.shipped_scorer(graph, use_device(device), names=names)
     from fewlink.models.trail.text import open_text_model, read_descriptions, text_vectors

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fewlink.core.metrics import realistic_rank
 from fewlink.core.seeds import by_hash
 from fewlink.graph import Graph
-from fewlink.graph.components import joined
 from fewlink.linker.query import References, Relation
 from fewlink.linker.ranking import score_questions
-from fewlink.models.contract import EvidenceScorer, Question, Scorer
+from fewlink.models.contract import EvidenceScorer, Question, Scorer, realistic_rank
 from fewlink.tasks.candidates import open_candidates
 
 IN_TURN = 5
@@ -194,7 +192,7 @@ def evidence_for(scorer: Scorer, graph: Graph, references: np.ndarray, heads: np
     """
     if isinstance(scorer, EvidenceScorer):
         return scorer.has_evidence(references, heads)
-    return joined(graph, references, heads)
+    return graph.joined(references, heads)
 
 
 class Answered:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -26,8 +26,10 @@ __all__ = [
     "SeveralQuestionsScorer",
     "best_tails",
     "capabilities",
+    "realistic_rank",
 ]
 
+Counts = TypeVar("Counts", np.ndarray, torch.Tensor)
 EMBEDDING = "embedding"  # the kind of evidence that an embedding model adds
 
 
@@ -233,3 +235,8 @@ def best_tails(scorer: Scorer, question: Question, count: int) -> list[list[tupl
     return [
         [(int(question.candidates[c]), float(row[c])) for c in best] for row, best in zip(scores, order, strict=True)
     ]
+
+
+def realistic_rank(higher: Counts, tied: Counts) -> Counts:
+    """The rank of a score with `higher` scores above it and `tied` scores equal to it: the mean over all tie orders."""
+    return 1 + higher + tied / 2

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.memory import Parts
+from fewlink.core.machine import Parts
 from fewlink.core.recipes import Recipe, Vectors, model_of, recipe, recipe_texts
 from fewlink.core.settings import Settings
 from fewlink.graph import Graph

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fewlink import __version__
-from fewlink.core import memory
-from fewlink.core.device import use_device
+from fewlink.core import machine
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.core.files import (
     exists,
@@ -31,6 +30,7 @@ from fewlink.core.files import (
     without_sha256,
     write_json,
 )
+from fewlink.core.machine import use_device
 from fewlink.models import family_of, trained_family
 from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Scorer
@@ -50,7 +50,6 @@ from fewlink.models.folder import (
 from fewlink.models.settings import ModelSettings
 from fewlink.tasks.benchmark import SPLITS, Benchmark
 from fewlink.tasks.catalogue import open_benchmark
-from fewlink.tasks.training_graph import known_graph
 
 FORMAT = "fewlink-run/1"
 DEPLOYED_FORMAT = "fewlink-serving/1"
@@ -364,10 +363,10 @@ def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, de
         baseline = family_of(name)
         if not isinstance(baseline, BaselineFamily):
             raise InputError(folder / CONFIG, f"answers with {name}, which is not a learning-free scorer: fit again")
-        whole = Benchmark(benchmark.name, known_graph(benchmark), {split: [] for split in SPLITS})
+        whole = Benchmark(benchmark.name, benchmark.known_graph, {split: [] for split in SPLITS})
         return baseline.prepare(name, whole, None, shots=config.settings.shots).scorer
     family = config.family
     settings = config.settings.replace(device=device)
     weights, _ = load_best(folder)
-    memory.ensure(settings.model, family.memory(benchmark.graph, vectors, settings), device)
+    machine.ensure(settings.model, family.memory(benchmark.graph, vectors, settings), device)
     return family.scorer(benchmark, vectors, settings, weights, run=folder)

@@ -23,8 +23,7 @@ from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors, recipe
 from fewlink.graph import Graph
 from fewlink.models.embeddings import Embeddings, EmbeddingSettings
 from fewlink.models.family import Reporter
-from fewlink.tasks.benchmark import Benchmark
-from fewlink.tasks.training_graph import training_triples
+from fewlink.tasks.benchmark import Benchmark, training_triples
 
 UNSTATED = {"with_references": 0}  # facts of folders that do not state them
 SWEEPS = 3  # more than one, to reach new entities whose neighbours are all new

@@ -42,7 +42,6 @@ from fewlink.server.schema import (
     UndoRequest,
 )
 from fewlink.server.service import Service, adjusted, adjustment_facts, shared_names
-from fewlink.tasks.training_graph import known_graph
 
 SUGGESTED_TAILS = 50  # of each head
 REFERENCE_STEP = 5  # accepted pairs become references in groups of this size; until then they only correct the scores
@@ -288,7 +287,7 @@ class Projects:
             left &= np.concatenate([used.allowed(int(own[0, 0]), own[:, 1]) for own in np.split(pairs, begins[1:])])
         learned = None
         if len(known.accepted) + len(known.rejected):
-            learned = learn(known_graph(self.linker.benchmark), known.true, known.rejected)
+            learned = learn(self.linker.benchmark.known_graph, known.true, known.rejected)
         units = units_of(self.linker.scorer, np.split(ranked.scores, begins[1:]))
         corrections = np.zeros(len(pairs)) if learned is None else units.scale * learned.logits(pairs)
         order, corrected = suggest(learned, pairs[left], ranked.scores[left], units, teach=body.mode == "teach")

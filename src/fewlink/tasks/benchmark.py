@@ -83,6 +83,18 @@ class Benchmark(Memo):
         return choose("task relation", name, {t.name: t for tasks in self.tasks.values() for t in tasks})
 
     @functools.cached_property
+    def known_graph(self) -> Graph:
+        """The background with all pairs of the train relations, which a model may read to answer dev and test queries.
+
+        Without train relations it is the background itself.
+        """
+        graph = self.graph
+        if not self.tasks["train"]:
+            return graph
+        data = training_triples(self, with_train_tasks=True)
+        return graph.with_relations(data.relations[len(graph.relations) :], data.triples[~data.background])
+
+    @functools.cached_property
     def fingerprint(self) -> str:
         """The sha256 of the graph and all tasks, by which records identify their data."""
         digest = hashlib.sha256(self.graph.fingerprint.encode())
@@ -137,6 +149,41 @@ class Benchmark(Memo):
             benchmark = cls(str(manifest["name"]), graph, tasks, extended_from=tuple(manifest.get("grown_from", ())))
             benchmark.__dict__["fingerprint"] = str(manifest["fingerprint"])
         return benchmark
+
+
+@dataclass(frozen=True)
+class TrainingTriples:
+    """Triples to train on: those of the background, whose relations keep their ids, then those of tasks.
+
+    Shapes: `triples` (n, 3) int32; `background` (n,) bool; `relations`, the name of each relation id.
+    """
+
+    triples: np.ndarray
+    background: np.ndarray
+    relations: list[str]
+
+
+def training_triples(
+    benchmark: Benchmark, *, with_train_tasks: bool = False, shots: int = 0, draw: int = 0, seed: int = 0
+) -> TrainingTriples:
+    """The background triples, optionally with the pairs of train relations and K references of dev and test relations.
+
+    With `shots` 0, dev and test relations are left out. `draw` and `seed` choose the references as in evaluation.
+    """
+    graph = benchmark.graph
+    blocks = [graph.triples()]
+    names = list(graph.relations)
+    for split in SPLITS:
+        for task in benchmark.tasks[split]:
+            if split == "train":
+                pairs = task.pairs if with_train_tasks else task.pairs[:0]
+            else:
+                pairs = task.split(shots, draw, seed)[0] if shots else task.pairs[:0]
+            if len(pairs):
+                blocks.append(np.insert(pairs, 1, len(names), axis=1))
+                names.append(task.name)
+    triples = np.concatenate(blocks).astype(np.int32)
+    return TrainingTriples(triples, np.arange(len(triples)) < graph.triple_count, names)
 
 
 def sorted_pairs(pairs: np.ndarray) -> np.ndarray:

@@ -144,7 +144,9 @@ def _is_built_in_graph(which: str | Path) -> bool:
     entry = CATALOGUE.get(str(which))
     if entry is None or entry.benchmark is None:
         return False
-    return not (path.is_file() or is_layout(path) or any(is_folder_of(path, each) for each in (FORMAT, GRAPH_FORMAT)))
+    if not path.is_dir():
+        return not path.is_file()
+    return not (is_layout(path) or any(is_folder_of(path, each) for each in (FORMAT, GRAPH_FORMAT)))
 
 
 def _check_tasks(which: str | Path) -> None:

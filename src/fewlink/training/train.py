@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from fewlink.core import distributed
-from fewlink.core.device import use_device
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.files import exists
+from fewlink.core.machine import use_device
 from fewlink.core.progress import tell
 from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors
 from fewlink.graph import CompileReport, Graph, compile_graph

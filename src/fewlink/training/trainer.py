@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fewlink.core import distributed, memory
-from fewlink.core.device import use_device
+from fewlink.core import distributed, machine
 from fewlink.core.errors import FewlinkError
+from fewlink.core.machine import use_device
 from fewlink.core.progress import progress, silent
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models import trained_family
@@ -103,7 +103,7 @@ def train_runs(
     side_by_side = len(runs) if settings.device != "cpu" else 1
     needed = family.training_memory(benchmark, vectors, settings, runs=side_by_side)
     advice = f"use less memory, for example with --set {family.memory_advice}" if family.memory_advice else ""
-    memory.ensure(f"training {settings.model}", needed, settings.device, advice)
+    machine.ensure(f"training {settings.model}", needed, settings.device, advice)
     with contextlib.ExitStack() as locks, deterministic(settings.device):
         distributed.from_first(functools.partial(_prepare, benchmark, vectors, settings, folders, locks))
         states = _load_states(folders)

@@ -14,7 +14,7 @@ from fewlink.models.embeddings.gpu import CUDAGraphEpochs
 from fewlink.models.embeddings.interactions import INTERACTIONS
 from fewlink.models.embeddings.trainer import EmbeddingTrainer
 from fewlink.tasks import open_benchmark
-from fewlink.tasks.training_graph import training_triples
+from fewlink.tasks.benchmark import training_triples
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from fewlink.models.trail.learn import (
     relation_pairs,
 )
 from fewlink.models.trail.settings import TrailSettings
-from fewlink.tasks.training_graph import known_graph
 
 SETTINGS = TrailSettings(relations=3, queries=6, candidates=40, most_references=64)
 STEPS = range(0, 200, 5)
@@ -31,7 +30,7 @@ STEPS = range(0, 200, 5)
 
 @functools.cache
 def source() -> EpisodeSource:
-    return source_of(known_graph(umls()))
+    return source_of(umls().known_graph)
 
 
 def source_of(graph: Graph, **changes: Any) -> EpisodeSource:
@@ -39,7 +38,7 @@ def source_of(graph: Graph, **changes: Any) -> EpisodeSource:
 
 
 def episodes(*processes: int, **changes: Any) -> TrainingBatches:
-    own = source_of(known_graph(umls()), **changes) if changes else source()
+    own = source_of(umls().known_graph, **changes) if changes else source()
     return TrainingBatches([own], [1.0], own.settings, *processes)
 
 
@@ -77,7 +76,7 @@ def relation_of(batch: Batch, task: int) -> set[int]:
     """The hidden relations that hold for every reference and query: which relation an episode is about."""
     hidden = (batch.tasks.references.visible[task] == 0).nonzero().flatten().tolist()
     half, named = source().relations, len(source().graph.graph.relations)
-    known = {r if r < half else r + named - half: own for r, own in pairs_by_relation(known_graph(umls())).items()}
+    known = {r if r < half else r + named - half: own for r, own in pairs_by_relation(umls().known_graph).items()}
     return {r for r in hidden if {*references_of(batch, task), *queries_of(batch, task)} <= known.get(r, set())}
 
 
@@ -119,7 +118,7 @@ def test_skewed_references_repeat_tails() -> None:
 
 def test_names_are_hidden_at_times() -> None:
     named = EpisodeSource.__new__(EpisodeSource)
-    named.__dict__.update(source_of(known_graph(umls()), without_names=0.5).__dict__)
+    named.__dict__.update(source_of(umls().known_graph, without_names=0.5).__dict__)
     assert named.graph.reads_names
     seen = [named.batch(0, np.random.default_rng(seed), 0).tasks.references for seed in range(20)]
     flags = torch.stack([references.named for references in seen])
@@ -211,7 +210,7 @@ def of_relation(graph: Graph, relation: int) -> RelationPairs | None:
 
 
 def test_every_relation_comes_in_both_directions() -> None:
-    graph, half = known_graph(umls()), source().relations
+    graph, half = umls().known_graph, source().relations
     sizes = np.bincount(graph.triples()[:, 1], minlength=half)
     found = {own.relation: own for own in source().pairs}
     assert {r % half for r in found} <= set(np.flatnonzero(sizes >= SMALLEST).tolist())
@@ -255,7 +254,7 @@ def test_a_relation_alone_gives_nothing() -> None:
 
 
 def test_graphs_are_chosen_in_proportion() -> None:
-    small = source_of(known_graph(benchmark_of(umls().graph)))
+    small = source_of(benchmark_of(umls().graph).known_graph)
     both = TrainingBatches([source(), small], [3.0, 1.0], SETTINGS)
     chosen = [both[step].graph for step in range(200)]
     assert 0.15 < np.mean(chosen) < 0.35

@@ -31,7 +31,6 @@ from fewlink.models.trail.propagate import EPS
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks import open_benchmark
-from fewlink.tasks.training_graph import known_graph
 
 NOTHING = np.zeros(0, np.int64)
 
@@ -42,7 +41,7 @@ def scorer_on(graph: Graph, network: TrailNetwork | None = None) -> TrailScorer:
 
 @functools.cache
 def umls() -> TrailScorer:
-    return scorer_on(known_graph(open_benchmark("umls")))
+    return scorer_on(open_benchmark("umls").known_graph)
 
 
 def pair_of(scorer: TrailScorer, references: np.ndarray, head: int, tail: int) -> ExplainedPair:

@@ -33,7 +33,6 @@ from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.tasks import Benchmark
 from fewlink.tasks.append import append_triples
-from fewlink.tasks.training_graph import known_graph
 from fewlink.training import RunConfig, RunResult, open_run
 from fewlink.training.trainer import train_run
 from folds import fold_benchmark
@@ -60,7 +59,7 @@ def train(settings: TrailSettings, run: Path, benchmark: Benchmark | None = None
 
 
 def learner_of(**changes: Any) -> TrailLearner:
-    return TrailLearner([known_graph(umls())], tiny(**changes))
+    return TrailLearner([umls().known_graph], tiny(**changes))
 
 
 @functools.cache
@@ -267,7 +266,7 @@ def test_gradients_are_clipped() -> None:
 
 def test_a_start_is_where_training_begins() -> None:
     given = {name: value + 1 for name, value in learner_of().network.state_dict().items()}
-    learner = TrailLearner([known_graph(umls())], tiny(), given)
+    learner = TrailLearner([umls().known_graph], tiny(), given)
     assert all(torch.equal(learner.weights[name][0], value) for name, value in given.items())
 
 
@@ -285,8 +284,8 @@ def test_episodes_come_from_all_graphs(tmp_path: Path) -> None:
     settings = tiny(also=second_graph())
     graphs = graphs_of(brief(), settings)
     assert [graph.fingerprint for graph in graphs] == [
-        known_graph(brief()).fingerprint,
-        known_graph(fold_benchmark(umls(), 0)).fingerprint,
+        brief().known_graph.fingerprint,
+        fold_benchmark(umls(), 0).known_graph.fingerprint,
     ]
     learner = TrailLearner(graphs, settings)
     assert {learner.episodes[step].graph for step in range(20)} == {0, 1}
@@ -429,6 +428,6 @@ def test_a_further_graph_that_has_changed_is_refused(tmp_path: Path) -> None:
 
 
 def test_steps_read_graphs_by_their_shares() -> None:
-    graph = known_graph(umls())
+    graph = umls().known_graph
     learner = TrailLearner([graph, graph], tiny(), shares=[0.0, 1.0])
     assert {learner.episodes[step].graph for step in range(5)} == {1}

@@ -30,7 +30,6 @@ from fewlink.models.trix.network import TrixShape
 from fewlink.models.trix.settings import TrixSettings
 from fewlink.models.ultra.learner import PublishedLearner
 from fewlink.models.ultra.scorer import PublishedScorer
-from fewlink.tasks.training_graph import known_graph
 from fewlink.training import RunConfig, open_run
 from fewlink.training.trainer import train_run
 
@@ -81,7 +80,7 @@ def test_weights_of_a_file_are_a_scorer_whose_record_names_them() -> None:
     prepared = checkpoint_models()["trix"].from_checkpoint("trix", brief(), weights_file(), "cpu")
     assert prepared.scorer.name == "trix-entity-prediction"
     assert prepared.config == {"checkpoint": FAMILY.read(weights_file()).facts}
-    own = PublishedScorer("trix", network_of(), ReadGraph.of(known_graph(brief()), names=False))
+    own = PublishedScorer("trix", network_of(), ReadGraph.of(brief().known_graph, names=False))
     assert torch.equal(prepared.scorer(question(brief())), own(question(brief())))
 
 
@@ -138,7 +137,7 @@ def test_a_run_opens_as_the_scorer_that_was_evaluated(tmp_path: Path) -> None:
 
 
 def test_memory_grows_with_what_is_kept() -> None:
-    graph = known_graph(brief())
+    graph = brief().known_graph
     answering, training = (FAMILY.memory(graph, NoVectors(), tiny(), training=on) for on in (False, True))
     assert training["states"] > answering["states"] > 0
     assert FAMILY.memory(graph, NoVectors(), tiny(device="cuda"))["states"] >= answering["states"]

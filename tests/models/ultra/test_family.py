@@ -31,7 +31,6 @@ from fewlink.models.ultra.learner import PublishedLearner
 from fewlink.models.ultra.network import PublishedTasks, UltraShape
 from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.models.ultra.settings import UltraSettings
-from fewlink.tasks.training_graph import known_graph
 from fewlink.training import RunConfig, RunResult, open_run
 from fewlink.training.trainer import train_run
 
@@ -108,7 +107,7 @@ def test_weights_of_a_file_are_a_scorer_whose_record_names_them() -> None:
     prepared = checkpoint_models()["ultra"].from_checkpoint("ultra", brief(), weights_file(), "cpu")
     assert prepared.scorer.name == "ultra-tiny"
     assert prepared.config == {"checkpoint": FAMILY.read(weights_file()).facts}
-    own = PublishedScorer("ultra", network_of(), ReadGraph.of(known_graph(brief()), names=False))
+    own = PublishedScorer("ultra", network_of(), ReadGraph.of(brief().known_graph, names=False))
     assert torch.equal(prepared.scorer(question(brief())), own(question(brief())))
 
 
@@ -242,7 +241,7 @@ def test_the_command_tunes_weights_of_a_file(fewlink: Fewlink) -> None:
 
 
 def test_memory_grows_with_what_is_kept() -> None:
-    graph = known_graph(brief())
+    graph = brief().known_graph
     answering, training = (FAMILY.memory(graph, NoVectors(), tiny(), training=on) for on in (False, True))
     assert training["states"] > answering["states"] > 0
     assert FAMILY.memory(graph, NoVectors(), tiny(device="cuda"))["states"] > answering["states"]

@@ -12,8 +12,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.models.contract import Question
 from fewlink.models.embeddings import INTERACTIONS, Embeddings, EmbeddingSettings
 from fewlink.models.family import BaselineFamily, Prepared, Reporter
-from fewlink.tasks.benchmark import Benchmark
-from fewlink.tasks.training_graph import training_triples
+from fewlink.tasks.benchmark import Benchmark, training_triples
 
 
 class EmbeddingScorer:

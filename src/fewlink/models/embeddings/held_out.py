@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.metrics import realistic_rank
 from fewlink.core.seeds import generator
+from fewlink.models.contract import realistic_rank
 from fewlink.models.embeddings.interactions import Interaction
 from fewlink.models.embeddings.losses import slice_rows
 

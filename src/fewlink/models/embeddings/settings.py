@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from fewlink.core.memory import PROGRAM
+from fewlink.core.machine import PROGRAM
 from fewlink.core.settings import Device, Seed, Settings
 from fewlink.models.embeddings.interactions import interaction
 from fewlink.models.embeddings.losses import SLICE_BYTES

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.core import memory
-from fewlink.core.device import use_device
+from fewlink.core import machine
 from fewlink.core.errors import FewlinkError, reading
+from fewlink.core.machine import use_device
 from fewlink.models.embeddings.batches import EmbeddingBatch, batches_of, torch_generator
 from fewlink.models.embeddings.gpu import CUDAGraphEpochs, Rate
 from fewlink.models.embeddings.held_out import HeldOut, choose_held_out
@@ -57,7 +57,7 @@ def train(
     use_device(settings.device)
     for device in dict.fromkeys(("cpu", settings.device)):
         needs = settings.needs(entities, relations, len(triples), device=device)
-        memory.ensure("pretraining", needs, device, "use a smaller dim, or a larger machine")
+        machine.ensure("pretraining", needs, device, "use a smaller dim, or a larger machine")
     if validation is not None:
         if settings.held_out:
             raise FewlinkError(f"held_out is {settings.held_out}: set it to 0, because there are validation triples")

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from fewlink.core.errors import InputError
-from fewlink.core.memory import PROGRAM, Parts
+from fewlink.core.machine import PROGRAM, Parts
 from fewlink.graph import Graph
 from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import Learner

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from fewlink.core import distributed
-from fewlink.core.device import use_device
 from fewlink.core.errors import FewlinkError
+from fewlink.core.machine import use_device
 from fewlink.core.seeds import derive
 from fewlink.graph import Graph
 from fewlink.graph.groups import Groups

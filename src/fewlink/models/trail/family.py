@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.files import exists
-from fewlink.core.memory import Parts
+from fewlink.core.machine import Parts
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared, TrainedFamily
 from fewlink.models.trail.features import ReadGraph
@@ -20,7 +20,6 @@ from fewlink.models.trail.shipped import STATES, answering_memory, shipped, ship
 from fewlink.models.weights import check_weights
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.catalogue import open_graph
-from fewlink.tasks.training_graph import known_graph
 
 if TYPE_CHECKING:
     from fewlink.models.trail.mixture import MixedScorer
@@ -112,24 +111,24 @@ class TrailFamily(PropagationFamily[TrailSettings]):
         network = network_of(settings).to(settings.device)
         check_weights(network.state_dict(), weights, run)
         network.load_state_dict(weights)
-        graph = known_graph(benchmark)
+        graph = benchmark.known_graph
         read = ReadGraph.of(graph, names=settings.names)
         scorer = TrailScorer(settings.model, network, read.to(settings.device))
         return MixedScorer(scorer, vectors, graph) if isinstance(vectors, Mixture) else scorer
 
     def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
-        scorer = shipped_scorer(known_graph(benchmark), device, names=model != WITHOUT_NAMES)
+        scorer = shipped_scorer(benchmark.known_graph, device, names=model != WITHOUT_NAMES)
         scorer.name = f"{model}-built-in"  # in results, beside `trail` as a run has trained it
         return Prepared(scorer, {"weights": shipped().facts})
 
 
 def graphs_of(benchmark: Benchmark, settings: TrailSettings) -> list[Graph]:
     """The graphs that a run learns from: the known graphs of the benchmark and of those in `also`."""
-    return [known_graph(benchmark), *benchmark.once(_other_graphs, settings.also)]
+    return [benchmark.known_graph, *benchmark.once(_other_graphs, settings.also)]
 
 
 def _other_graphs(benchmark: Benchmark, also: str) -> list[Graph]:
-    return [known_graph(open_graph(name)) for name in also.split(",") if name]
+    return [open_graph(name).known_graph for name in also.split(",") if name]
 
 
 FAMILY = TrailFamily()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fewlink.core import distributed
-from fewlink.core.device import use_device
+from fewlink.core.machine import use_device
 from fewlink.core.seeds import derive, generator
 from fewlink.graph import Graph
 from fewlink.models.contract import Scorer

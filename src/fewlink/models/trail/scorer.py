@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from fewlink.core.threads import parallel_map, torch_threads
-from fewlink.graph.components import joined
 from fewlink.models.cached import Remembered, apart
 from fewlink.models.contract import Capabilities, Question, Reasons
 from fewlink.models.trail.explain import EVIDENCE, ExplainedPair, explain, left_out, likeness_of_names
@@ -161,7 +160,7 @@ class TrailScorer:
 
     def has_evidence(self, references: np.ndarray, heads: np.ndarray) -> np.ndarray:
         """Whether a path, over equal and contained names too if they are read, joins each head (n,) to a reference."""
-        return joined(self.graph.graph, references, heads, self.graph.shown)
+        return self.graph.graph.joined(references, heads, self.graph.shown)
 
     def for_many_heads(self) -> TrailScorer:
         """The same model, which on a CPU reads only the most promising edges near each head where that is faster."""

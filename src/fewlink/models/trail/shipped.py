@@ -17,10 +17,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fewlink import __version__
-from fewlink.core import memory
+from fewlink.core import machine
 from fewlink.core.errors import InputError, wrong_format
 from fewlink.core.files import write_bytes
-from fewlink.core.memory import PROGRAM, Parts
+from fewlink.core.machine import PROGRAM, Parts
 from fewlink.graph import Graph
 from fewlink.models.trail.built_in import built_in_file
 from fewlink.models.trail.features import ReadGraph
@@ -64,7 +64,7 @@ def shipped() -> Shipped:
 
 def shipped_scorer(graph: Graph, device: str = "cpu", *, names: bool = True) -> TrailScorer:
     """TRAIL with the shipped weights on a graph that fits into memory; without `names` it reads the structure alone."""
-    memory.ensure(NAME, answering_memory(graph, shipped().shape.width, device), device)
+    machine.ensure(NAME, answering_memory(graph, shipped().shape.width, device), device)
     return TrailScorer(NAME, shipped().network().to(device), ReadGraph.of(graph, names=names).to(device))
 
 

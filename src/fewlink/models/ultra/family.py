@@ -10,9 +10,9 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
-from fewlink.core import memory
+from fewlink.core import machine
 from fewlink.core.errors import InputError
-from fewlink.core.memory import PROGRAM, Parts
+from fewlink.core.machine import PROGRAM, Parts
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared
 from fewlink.models.trail.family import PropagationFamily, graphs_of
@@ -25,7 +25,6 @@ from fewlink.models.ultra.scorer import HEADS, PublishedScorer
 from fewlink.models.ultra.settings import UltraSettings
 from fewlink.models.weights import check_weights
 from fewlink.tasks.benchmark import Benchmark
-from fewlink.tasks.training_graph import known_graph
 
 STATES = 10  # temporary tensors of the size of a head's states
 LAYER_STATES = 5  # tensors of the size of the states that a layer keeps for its gradients
@@ -95,13 +94,13 @@ class PublishedFamily(PropagationFamily[SettingsT]):
         network = self.network_class(settings.shape)
         check_weights(network.state_dict(), weights, run)
         network.load_state_dict(weights)
-        return self.scorer_on(settings.model, network, known_graph(benchmark), settings.device)
+        return self.scorer_on(settings.model, network, benchmark.known_graph, settings.device)
 
     def from_checkpoint(self, model: str, benchmark: Benchmark, file: Path, device: str) -> Prepared:
-        graph = known_graph(benchmark)
+        graph = benchmark.known_graph
         checkpoint = self.read(file)
         settings = self.settings(**vars(checkpoint.shape), device=device)
-        memory.ensure(model, self.memory(graph, NoVectors(), settings), device)
+        machine.ensure(model, self.memory(graph, NoVectors(), settings), device)
         scorer = self.scorer_on(self.name_of(file), checkpoint.network(), graph, device)
         return Prepared(scorer, {"checkpoint": checkpoint.facts})
 

@@ -1,4 +1,4 @@
-"""Checks of free memory before long work starts, and descriptions of the machine and the command."""
+"""The machine: its devices, their free memory before long work starts, and what it and the command are called."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import tell
 
+DEVICES = "cpu, cuda or cuda:N"
 MIN_REPORTED_BYTES = 1 << 30  # `ensure` prints nothing about less
 PROGRAM = 4e8  # bytes that Python and torch themselves occupy
 CGROUP = Path("/sys/fs/cgroup")
@@ -26,6 +27,26 @@ MAX_HEAP_ARRAY_BYTES = 32 << 20  # the largest value that glibc accepts
 MAX_KEPT_BYTES = 512 << 20
 
 Parts = Mapping[str, float]  # the bytes that each purpose needs
+
+
+def is_device(name: str) -> bool:
+    """Whether a device name is valid, on this machine or another."""
+    return re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]*))?", name) is not None
+
+
+def use_device(device: str) -> str:
+    """Make a device the current one and return its name. Raise if it is unknown or the machine lacks it."""
+    import torch
+
+    if not is_device(device):
+        raise FewlinkError(f"unknown device '{device}': use {DEVICES}")
+    kind, _, index = device.partition(":")
+    if kind == "cuda":
+        if int(index or 0) >= torch.cuda.device_count():
+            available = f"{torch.cuda.device_count()} GPUs" if torch.cuda.is_available() else "no GPU"
+            raise FewlinkError(f"device '{device}' is not available, because torch finds {available}: use cpu")
+        torch.cuda.set_device(device if index else torch.cuda.current_device())
+    return device
 
 
 def hardware() -> str:

@@ -10,7 +10,7 @@ from tests.conftest import benchmark_of, graph_of, id_graph, task_of
 
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.tasks import Benchmark, Task, open_benchmark
-from fewlink.tasks.training_graph import known_graph, training_triples
+from fewlink.tasks.benchmark import training_triples
 
 UMLS = open_benchmark("umls")
 COUNT = 30
@@ -35,16 +35,16 @@ def triples_of(graph: Graph) -> set[tuple[int, str, int]]:
 
 @pytest.mark.parametrize("benchmark", [UMLS, SMALL], ids=["umls", "small"])
 def test_the_known_graph_is_the_background_with_the_train_relations(benchmark: Benchmark) -> None:
-    graph, train = known_graph(benchmark), benchmark.split("train")
+    graph, train = benchmark.known_graph, benchmark.split("train")
     pairs = {(h, task.name, t) for task in train for h, t in task.pairs.tolist()}
     assert triples_of(graph) == triples_of(benchmark.graph) | pairs
     assert list(graph.relations) == [*benchmark.graph.relations, *(task.name for task in train)]
     assert np.array_equal(graph.triples()[: benchmark.graph.triple_count], benchmark.graph.triples())
-    assert known_graph(benchmark) is graph
+    assert benchmark.known_graph is graph
 
 
 def test_pairs_of_dev_and_test_relations_are_not_in_the_known_graph() -> None:
-    graph = known_graph(SMALL)
+    graph = SMALL.known_graph
     edges = set(zip(graph.head_ids.tolist(), graph.tail_ids.tolist(), strict=True))
     for task in (*SMALL.split("dev"), *SMALL.split("test")):
         assert not edges & set(map(tuple, task.known.tolist()))
@@ -54,7 +54,7 @@ def test_entities_types_and_readable_names_are_those_of_the_benchmark() -> None:
     types = TypeTable.of([b"even", b"odd"], np.arange(COUNT), np.arange(COUNT) % 2, COUNT)
     labels = Vocabulary.of([*(f"the {n}" for n in SMALL.graph.entities), "next"])
     described = dataclasses.replace(SMALL, graph=dataclasses.replace(SMALL.graph, types=types, labels=labels))
-    graph = known_graph(described)
+    graph = described.known_graph
     assert list(graph.entities) == list(SMALL.graph.entities) and graph.types is types
     assert [graph.name(e) for e in (0, COUNT - 1)] == ["the e0", f"the e{COUNT - 1}"]
     assert [graph.relation_name(r) for r in range(3)] == ["next", "two apart", "four apart"]
@@ -94,4 +94,4 @@ def test_only_the_references_of_dev_and_test_relations_are_included(draw: int) -
 def test_without_train_relations_the_known_graph_is_the_background_itself() -> None:
     """So a fitted run is served from its mapped file: nothing is sorted or copied."""
     benchmark = benchmark_of(graph_of("a r b", "b r c"))
-    assert known_graph(benchmark) is benchmark.graph
+    assert benchmark.known_graph is benchmark.graph
