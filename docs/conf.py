@@ -1,6 +1,6 @@
 """The documentation site: `make docs` writes it to build/site.
 
-Pages are the Markdown files of this folder. The build writes results.md, trials.md, speed.md and commands.md first.
+Pages are the Markdown files of this folder. The build writes results.md, speed.md and commands.md first.
 Nothing is fetched while it is built or read: formulas become MathML, and scripts, styles and fonts are the theme's own
 files.
 """

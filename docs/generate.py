@@ -1,16 +1,14 @@
 """Fill the figures and tables of the documents from stored records, and write the pages that only the site has.
 
-    python docs/generate.py            # rewrite figures and tables in place, and the pictures
-    python docs/generate.py --check    # write nothing; exit code 1 if a figure or table is not as stored
+    python docs/generate.py
 
 In a document, `.220 ± .015<!--=fsrl test paper 3-->` is a figure, and what is between `<!-- NAME: begin -->` and
-`<!-- NAME: end -->` is a table. The Sphinx build writes docs/results.md, trials.md, speed.md and commands.md,
-which are not committed.
+`<!-- NAME: end -->` is a table. The Sphinx build writes docs/results.md, speed.md and commands.md, which are not
+committed.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import functools
 import json
@@ -113,6 +111,11 @@ GRAPHS = {
     "umls": "UMLS",
     "attack-few": "ATT&CK",
 }
+OF_PARTS = {  # columns of tables of TRAIL without its parts: figures of a record, two where they are compared
+    **{f"K = {size}": [size] for size in ("1", "3", "30", "all")},
+    "3 + own 10": ["3 + own 10"],
+    "3 → 3 + 10 of one tail": ["3, other tails", "3 + 10 of one tail"],
+}
 BY_DECISIONS = ("policy", "0", "10", "30", "100", "change", "±")
 ERRORS = ("sets", "questions", "low trust", "right", "off", "by chance", "error", "first answers", "first ten")
 WITH_HITS = ("graph", "weights", "triples", "mrr", "hits@1", "hits@10")
@@ -142,11 +145,6 @@ def results_of(record: str) -> dict[str, Any]:
     return found
 
 
-def read_tries(name: str) -> list[dict[str, Any]]:
-    """The rows of a file of trials."""
-    return [json.loads(line) for line in (BENCHMARKS / "tries" / f"{name}.jsonl").read_text("utf-8").splitlines()]
-
-
 def curves_of(reading: str) -> list[readings.ReadingCurve]:
     """The stored curves of a reading of the paper on NELL-One."""
     return readings.curves_of(reading, stored_curves())
@@ -163,49 +161,47 @@ def stored_curves() -> list[readings.ReadingCurve]:
 def stored_figure(query: str) -> str:
     """A figure by its query.
 
-    `[BENCHMARK/]MODEL SPLIT CANDIDATES K [METRIC [AVERAGE]]`: from records, on NELL-One by default.
+    `MODEL SPLIT CANDIDATES K [METRIC [AVERAGE]]`: from records, on NELL-One.
     `SELECTION MODEL METRIC`: what learning curves have on test at the step that is selected so.
     `calibration FACT`: of the calibration that comes with fewlink.
-    `unseen MODEL K`: MRR on unseen graphs, the mean over graphs; `shared MODEL K`: on relations that all models have.
+    `unseen MODEL K`: MRR on unseen graphs, the mean over graphs.
     `reading NAME SPLIT [METRIC [CHOICE]]`: MRR, or another metric, of a reading of the paper at the step that is best
     on dev, or as `CHOICE` says: best on `test`, or the mean of the `five` best.
     `silhouette MODEL RELATION`: of a relation's true and false pairs in the space of a model, on NELL-One.
     """
-    first, *words = query.split()
-    if first == "calibration":
+    kind, *words = query.split()
+    if kind == "calibration":
         return calibration_figure(" ".join(words))
-    if first in ("unseen", "shared"):
+    if kind == "unseen":
         model, size = words
-        models = complete(unseen())
-        return spread(over_graphs((of_shared_relations(models) if first == "shared" else models)[model], size))
-    if first == "reading":
+        return spread(over_graphs(complete(unseen())[model], size))
+    if kind == "reading":
         name, split, metric, choice = (*words, *("mrr", "dev")[len(words) - 2 :])
         return spread([curve.figures_of(split, choice)[metric] for curve in curves_of(name)])
-    if first == "silhouette":
+    if kind == "silhouette":
         maps = stored("nell-one").read(embedding.PairMap)
         return spread([each.silhouette for each in maps if [each.model, each.relation] == words])
-    if first in readings.SELECTIONS:
+    if kind in readings.SELECTIONS:
         model, metric = words
         curves = stored("nell-one").read(readings.LearningCurve)
-        return spread([curve.selected(first)[metric] for curve in curves if curve.model == model])
-    benchmark, _, model = first.rpartition("/")
+        return spread([curve.selected(kind)[metric] for curve in curves if curve.model == model])
     split, candidates, number, *metric_and_average = words
-    records = stored(benchmark or "nell-one").records
-    seeds = select(records, model=model, split=split, candidates=candidates, shots=int(number), references="first")
+    records = select(stored("nell-one").records, model=kind, split=split, references="first")
+    seeds = select(records, candidates=candidates, shots=int(number))
     if not seeds:
         raise SystemExit(f"no record has the figure <!--={query}-->")
     return spread(values(seeds, *metric_and_average))
 
 
 def calibration_figure(fact: str) -> str:
-    """A figure of the calibration that comes with fewlink."""
     facts = shipped_calibration()
-    return {
+    figures = {
         "count": f"{facts.count:,}",
         "relations": str(facts.relations),
         "first": f"{facts.first_error:.2f}".lstrip("0"),
         "over relations": f"{facts.over_relations:.2f}".lstrip("0"),
-    }[fact]
+    }
+    return figures[fact]
 
 
 def with_figures(text: str) -> str:
@@ -387,52 +383,28 @@ def mixing() -> str:
     return table(columns, rows)
 
 
-def by_network(record: str) -> dict[str, list[dict[str, Any]]]:
-    """The rows of a record of networks with a part left out, a row for each seed."""
+def parts(record: str, columns: Mapping[str, Sequence[str]]) -> str:
+    """TRAIL without one of its parts: mean and deviation over seeds."""
     networks: dict[str, list[dict[str, Any]]] = {}
     for row in results_of(record)["rows"]:
         networks.setdefault(row["network"], []).append(row)
-    return networks
-
-
-def trail_parts(record: str) -> str:
-    """TRAIL without one of its parts on unseen graphs: mean and deviation over seeds."""
-    columns = {"K = 1": "1", "K = 3": "3", "K = 30": "30", "K = all": "all", "3 + own 10": "3 + own 10"}
     rows = []
-    for network, own in by_network(record).items():
-        row = [network, str(len(own)), *(spread([seed[of] for seed in own]) for of in columns.values())]
-        skewed = ("3, other tails", "3 + 10 of one tail")
-        rows.append([*row, " → ".join(spread([seed[of] for seed in own]) for of in skewed)])
-    return table(["network", "seeds", *columns, "3 → 3 + 10 of one tail"], rows)
-
-
-def fold_parts() -> str:
-    """TRAIL without one of its parts on the folds of NELL-One: mean and deviation over seeds."""
-    folds = ["fold 0", "fold 1"]
-    rows = [
-        [network, str(len(own)), *(spread([row[fold] for row in own]) for fold in folds)]
-        for network, own in by_network("trail-fold-ablations").items()
-    ]
-    return table(["network", "seeds", *folds], rows)
+    for network, seeds in networks.items():
+        cells = [" → ".join(spread([seed[key] for seed in seeds]) for key in keys) for keys in columns.values()]
+        rows.append([network, str(len(seeds)), *cells])
+    return table(["network", "seeds", *columns], rows)
 
 
 def own_training() -> str:
     """TRAIL on unseen graphs before and after a training on the rest of each: the mean over graphs."""
-    rows = results_of("own-training")["rows"]
-    graphs = dict.fromkeys(row["graph"] for row in rows)
-
-    def mean_of(size: str, after: bool) -> float:
-        return mean([mean([row["mrr"][size][after] for row in rows if row["graph"] == graph]) for graph in graphs])
-
-    before = [mean_of(size, False) for size in SIZES]
-    after = [mean_of(size, True) for size in SIZES]
-    shares = [f"{100 * b / a:.0f} %" for b, a in zip(before, after, strict=True)]
-    lines = [
-        ["built-in weights", *map(short, before)],
-        ["fine-tuned on the rest of the graph", *map(short, after)],
-        ["share", *shares],
-    ]
-    return table(["TRAIL", *(f"K = {size}" for size in SIZES)], lines)
+    graphs: dict[str, list[dict[str, Any]]] = {}
+    for row in results_of("own-training")["rows"]:
+        graphs.setdefault(row["graph"], []).append(row["mrr"])
+    rows = []
+    for place, what in enumerate(("built-in weights", "fine-tuned on the rest of the graph")):
+        figures = [mean([mean([mrr[size][place] for mrr in own]) for own in graphs.values()]) for size in SIZES]
+        rows.append([what, *map(short, figures)])
+    return table(["TRAIL", *(f"K = {size}" for size in SIZES)], rows)
 
 
 def overlap() -> str:
@@ -449,16 +421,6 @@ def overlap() -> str:
             rows.append([graph, *(f"{count:,}" for kind in ("all", "asked") for count in of[kind])])
     shared = ["in training graphs", "joined there"]
     return table(["graph", "triples", *shared, "asked", *(f"asked, {each}" for each in shared)], rows)
-
-
-def overlap_mrr() -> str:
-    """The MRR of triples of CoDEx-S that TRAIL's training graphs have, and of the others."""
-    rows = results_of("overlap")["codex-s, test"]
-    counts = {row["part"]: row["triples"] for row in rows}
-    found = {(row["model"], row["part"]): row["mrr"] for row in rows}
-    models = dict.fromkeys(row["model"] for row in rows)
-    lines = [[model, *(spread([found[model, part]]) for part in counts)] for model in models]
-    return table(["model", *(f"{part} ({count:,})" for part, count in counts.items())], lines)
 
 
 def by_recipe() -> str:
@@ -480,142 +442,56 @@ def by_recipe() -> str:
     return json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
 
 
-# Trials
-
-
-def tries() -> str:
-    """What was tried for TRAIL: ordinary link prediction on CoDEx-S, and folds of NELL-One."""
-    rows = []
-    for row in read_tries("trail-3"):
-        own = [row["idea"], f"{row['parameters']:,}", f"{row['steps']:,}"]
-        kept = row["kept"]
-        for found in row["measured"]:
-            figures = [found["links"]["mrr"], *(found["folds"][fold]["micro_mrr"] for fold in ("0", "1"))]
-            rows.append([*own, *(spread([figure]) for figure in figures), kept])
-            own = ["… the same weights, names not read", "", ""]
-            kept = ""
-    columns = ["network and training", "parameters", "steps", "CoDEx-S, K = all", "fold 0", "fold 1", "kept?"]
-    return table(columns, rows)
-
-
-def tries_by_references() -> str:
-    """The trials of TRAIL that were measured on all unseen graphs, by the number of references and with skewed ones."""
-    skewed = {"3+10": "3 → 3 + 10 of one tail", "3+30": "3 → 3 + 30 of one tail", "3+own10": "3 → 3 + own 10"}
-    rows = []
-    for row in read_tries("trail-3"):
-        for found in row["measured"]:
-            graphs = found["unseen_graphs"].values()
-            if len(graphs) < len({record.graph for record in unseen()}):
-                continue
-            line = [spread([mean(graph["mrr"][size] for graph in graphs)]) for size in SIZES]
-            for kind in skewed:
-                both = [graph["skewed"][kind]["mrr"] for graph in graphs if kind in graph["skewed"]]
-                line.append(" → ".join(spread([mean(figures)]) for figures in zip(*both, strict=True)))
-            rows.append([str(row["settings"]["width"]), "read" if found["names"] else "not read", *line])
-    return table(["width", "names", *(f"K = {size}" for size in SIZES), *skewed.values()], rows)
-
-
-def tries_of_tuning() -> str:
-    """What some steps on a graph gain on its held-out questions, for several settings."""
-    rows = []
-    for row in read_tries("tuning"):
-        settings = row["settings"]
-        read = "whole graph" if row["edges"] is None else f"{row['edges']:,} edges"
-        own = [row["graph"], f"{row['triples']:,}", row["held_out"], f"{settings['steps']:,}"]
-        own += [f"{settings['learning_rate']:g}", f"{settings['relations']} × {settings['queries']}", read]
-        figures = (row["before"]["mrr"], row["gain"], row["error"])
-        rows.append([*own, *("–" if figure is None else spread([figure]) for figure in figures)])
-    columns = ["graph", "triples", "held out", "steps", "learning rate", "relations × queries", "read"]
-    return table([*columns, "MRR before", "gain", "±"], rows)
-
-
-def tries_of_fine_tuning() -> str:
-    """What TRAIL gains by episodes of one kind on the graph of a benchmark."""
-    rows = []
-    for row in read_tries("fine-tuning"):
-        figures: list[float | None] = [None] * 5
-        if row["benchmark"] == "nell-one":
-            figures[:4] = [row[names].get(fold) for names in ("mrr", "mrr_no_names") for fold in ("0", "1")]
-        else:
-            figures[4] = row["mrr"]
-        line = ["" if figure is None else spread([figure]) for figure in figures]
-        rows.append([row["idea"], f"{row['steps']:,}", *line, row["kept"]])
-    columns = ["episodes", "steps", "fold 0", "fold 1", "fold 0, no names", "fold 1, no names", "FB15k-237", "kept?"]
-    return table(columns, rows)
-
-
-def tries_of_trace() -> str:
-    """The MRR on unseen graphs with a trace of the hidden relation, and without it."""
-    rows = [
-        [row["what"], row["asked"], str(row["seeds"]), *(spread(row["mrr"].get(size, [])) for size in SIZES)]
-        for row in read_tries("trace")
-    ]
-    return table(["weights", "asked", "seeds", *(f"K = {size}" for size in SIZES)], rows)
-
-
-def tries_on_test() -> str:
-    """What TRAIL had on test after each round of training."""
-    columns = {
-        **{f"K = {number}": f"nell-one {number} full" for number in (1, 3, 5, 10)},
-        "K = 3, `paper`": "nell-one 3 paper",
-        "FB15k-237, K = 3": "fb15k-237-few 3 full",
-        "FB15k-237, all pairs": "fb15k-237 all",
-    }
-    rows = [
-        [row["training"], "read" if row["names"] else "not read", *(spread(row["mrr"][of]) for of in columns.values())]
-        for row in read_tries("test")
-    ]
-    return table(["training", "names", *columns], rows)
-
-
 # Documents that are committed
 
 
 def documents() -> dict[Path, str]:
     """The committed files with figures, as they should be."""
-    attack = later_links.tables(stored("attack-2023"), later_links.SHOTS, later_links.frozen_attack())
-    on_page = ("mrr", "shared", "seen", "unseen", "skewed", "three", "graphs")
-    of_unseen = {name: unseen_graphs.tables_of(unseen())[name].markdown() for name in on_page}
-    of_between = between.tables(stored("nell-one").read(between.BetweenRecord), between.MODELS)
+    attack = attack_tables()
+    of_unseen = unseen_tables()
     ends = ("graph", "wrong ends", "relations", "triples", "area, mean of relations")
+    sets = ("graph", "given", "coverage", "mean size", "median size")
+    relations = ("graph", "relations", "triples", "MRR", "Hits@1")
     contents = {
         ROOT / "README.md": {"results": readme_table()},
         DOCS / "leaderboard.md": {"leaderboard": leaderboard_table()},
-        DOCS / "unseen-graphs.md": {**of_unseen, "overlap": overlap(), "overlap-mrr": overlap_mrr()},
+        DOCS / "unseen-graphs.md": {
+            **{name: of_unseen[name] for name in ("mrr", "skewed", "three", "graphs")},
+            "overlap": overlap(),
+        },
         DOCS / "findings.md": {},
         DOCS / "fsrl.md": {},
-        DOCS / "between.md": {"between": of_between[0].markdown()},
         DOCS / "concepts" / "calibration.md": {
             "references": record_table("calibration", "by references", ("references", *ERRORS)),
             "choice": record_table("calibration", "by choice", ("references", *ERRORS)),
-            "names": record_table("calibration", "by names", ("names", *ERRORS)),
         },
         DOCS / "training.md": {"mixing": mixing()},
-        DOCS / "attack.md": {"later-links": f"\n{titled(attack)}\n"},
-        DOCS / "trail.md": {
-            "few-shot": few_shot(),
-            "links": ordinary_links(),
-            "parts": trail_parts("trail-ablations"),
-            "training-parts": trail_parts("trail-training-ablations"),
-            "fold-parts": fold_parts(),
-            "own": own_training(),
-        },
+        DOCS / "attack.md": {"few": attack[0].markdown(), "known": attack[2].markdown()},
+        DOCS / "trail.md": {"few-shot": few_shot(), "links": ordinary_links()},
         DOCS / "curating.md": {
             "right": record_table("curation", "right", BY_DECISIONS, graph="all"),
             "error": record_table("curation", "error", BY_DECISIONS, graph="all"),
         },
         DOCS / "questions.md": {
             "check": record_table("check", "measured", ends),
-            "relations": record_table("relations", "measured", ("graph", "relations", "triples", "MRR", "Hits@1")),
-            "sets": record_table(
-                "answer_sets", "measured", ("graph", "given", "coverage", "mean size", "median size"), level=0.9
-            ),
+            "relations": record_table("relations", "measured", relations),
+            "sets": record_table("answer_sets", "measured", sets, level=0.9, graph="all"),
         },
         ROOT / "src" / "fewlink" / "builtin" / "trail.md": {"facts": weights_facts(), "figures": weights_figures()},
     }
     texts = {path: with_tables(with_figures(path.read_text("utf-8")), own) for path, own in contents.items()}
     texts[ROOT / "src" / "fewlink" / "recipes" / "measured.json"] = by_recipe()
     return texts
+
+
+def attack_tables() -> list[Table]:
+    """The tables of links that were added to ATT&CK later."""
+    return later_links.tables(stored("attack-2023"), later_links.SHOTS, later_links.frozen_attack())
+
+
+def unseen_tables() -> dict[str, str]:
+    """The tables of unseen graphs by name."""
+    return {name: each.markdown() for name, each in unseen_graphs.tables_of(unseen()).items()}
 
 
 def pictures() -> dict[str, str]:
@@ -657,12 +533,13 @@ def program_chart() -> str:
 
 
 def results_page() -> str:
-    """docs/site/results.md with its tables."""
+    """docs/site/results.md with the content of each `{{NAME}}`."""
     store = stored("nell-one")
     nell = store.records
     trained = [r for r in nell if r.model in families()["embedding"].models and "measured" in r.config]
     seconds = {(r.model, r.shots, r.seed): r.config["measured"]["seconds"] for r in trained}
     carved = [(name, overall.tables(select(stored(name).records, split="test"))) for name in CARVED]
+    of_unseen = unseen_tables()
     contents = {
         "embedding runs": str(len(seconds)),
         "embedding minutes": f"{sum(seconds.values()) / 60:.0f}",
@@ -674,6 +551,13 @@ def results_page() -> str:
         "selection": readings.by_selection(store.read(readings.LearningCurve)).markdown(),
         "readings": titled(readings.tables(store)),
         "between": titled(between.tables(store.read(between.BetweenRecord), between.MODELS)),
+        "parts": parts("trail-ablations", OF_PARTS),
+        "training parts": parts("trail-training-ablations", OF_PARTS),
+        "fold parts": parts("trail-fold-ablations", {"fold 0": ["fold 0"], "fold 1": ["fold 1"]}),
+        "own": own_training(),
+        "seen": of_unseen["seen"],
+        "unseen": of_unseen["unseen"],
+        "later links": titled(attack_tables()),
         "carved": "\n".join(titled(tables, f"{name}, ") for name, tables in carved),
         "fb15k-237 links": links("fb15k-237"),
         "codex-s links": links("codex-s"),
@@ -683,20 +567,8 @@ def results_page() -> str:
         "ultra": record_table("ultra-links", "rows", WITH_HITS),
         "trix": record_table("trix-links", "rows", WITH_HITS),
     }
-    return filled("results.md", contents)
-
-
-def trials_page() -> str:
-    """docs/site/trials.md with its tables."""
-    contents = {
-        "tries": tries(),
-        "by references": tries_by_references(),
-        "fine-tuning": tries_of_fine_tuning(),
-        "trace": tries_of_trace(),
-        "rounds": tries_on_test(),
-        "tuning": tries_of_tuning(),
-    }
-    return filled("trials.md", contents)
+    text = (DOCS / "site" / "results.md").read_text("utf-8")
+    return re.sub(r"\{\{(.+?)\}\}", lambda match: contents[match[1]], text)
 
 
 def speed_page() -> str:
@@ -726,17 +598,10 @@ def script_of(record: str) -> Path | None:
     return next((script for script in scripts if name.startswith(script.stem)), None)
 
 
-def filled(name: str, contents: Mapping[str, str]) -> str:
-    """A page of docs/site with the content of each `{{NAME}}`."""
-    text = (DOCS / "site" / name).read_text("utf-8")
-    return re.sub(r"\{\{(.+?)\}\}", lambda match: contents[match[1]], text)
-
-
 def write_site_pages() -> None:
     """Write the pages that are not committed; the Sphinx build calls this first."""
     pages = {
         "results.md": results_page(),
-        "trials.md": trials_page(),
         "speed.md": speed_page(),
         "commands.md": command_reference.page(),
     }
@@ -747,19 +612,10 @@ def write_site_pages() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Fill the figures and tables of the documents from stored records.")
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit code 1 if a figure or table is not as stored"
-    )
-    check = parser.parse_args().check
-    stale = {path: text for path, text in documents().items() if path.read_text("utf-8") != text}
-    if check:
-        sys.exit(f"stale: {', '.join(path.name for path in stale)}; run make docs" if stale else 0)
-    for path, text in stale.items():
+    for path, text in documents().items():
         path.write_text(text, "utf-8")
     for name, svg in pictures().items():
         (DOCS / "pictures" / name).write_text(svg, "utf-8")
-    print(f"written: {', '.join(path.name for path in stale) or 'nothing had changed'}")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from fewlink.evaluation.records import read_records
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-GENERATED = {DOCS / name for name in ("results.md", "trials.md", "speed.md", "commands.md")}  # by the Sphinx build
+GENERATED = {DOCS / name for name in ("results.md", "speed.md", "commands.md")}  # by the Sphinx build
 PAGES = sorted({*DOCS.rglob("*.md")} - GENERATED - {*(DOCS / "site").glob("*.md")})
 BLOCKS = DOCS / "site" / "blocks.py"
 HAVE_RUN = (  # pages whose blocks are run
@@ -41,7 +41,7 @@ HAVE_RUN = (  # pages whose blocks are run
     "tutorials/*.md",
 )
 RUN = sorted(path for pattern in HAVE_RUN for path in DOCS.glob(pattern))
-NOT_RUN = {"extending.md", "leaderboard.md"}  # the first has a test of its own, the second only shows a file
+NOT_RUN = {"extending.md"}  # it has a test of its own
 
 
 def test_the_figures_of_the_documents_are_those_of_the_records() -> None:

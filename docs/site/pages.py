@@ -56,7 +56,7 @@ def repository_links(app: Sphinx, docname: str, source: list[str]) -> None:
 def generated_pages(app: Sphinx, docname: str, source: list[str]) -> None:
     """A page that only the site has, such as `results.md`, is named in backticks in documents; here it is a link."""
     up = "../" * docname.count("/")
-    source[0] = re.sub(r"`(results|trials|speed|commands)\.md`", rf"[]({up}\1.md)", source[0])
+    source[0] = re.sub(r"`(results|speed|commands)\.md`", rf"[]({up}\1.md)", source[0])
 
 
 def page_titles(app: Sphinx, docname: str, source: list[str]) -> None:

@@ -371,7 +371,7 @@ def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
     if not callable(scorer) or not isinstance(getattr(scorer, "name", None), str):
         raise FewlinkError(
             f"--scorer {name} returned {type(scorer).__name__}, not a scorer: return a callable with a `name` "
-            "(docs/leaderboard.md has an example)"
+            "(docs/tutorials/own-model.md has an example)"
         )
     taken = {model for family in families().values() for model in family.models}
     taken |= {f"{model}-built-in" for model in shipped_models()}
