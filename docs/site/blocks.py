@@ -29,7 +29,7 @@ FENCE = r"```(?P<language>\w+)(?: title=\"(?P<title>[^\"\n]+)\")?\n(?P<code>.*?)
 BLOCK = re.compile(rf"^(?:{FENCE}|<!-- setup\n(?P<setup>.*?)^-->$)", re.DOTALL | re.MULTILINE)
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH = "88"  # columns of the terminal
-BAR = r"[\w ]+ \d+% +\d+ s|\w+ +\d+ s of \d"  # progress, which is not output
+BAR = r"[\w ]+ \d+%,? +\d+ s|\w+ +\d+ s of \d"  # progress, which is not output
 LONGEST = 96  # characters of a line
 
 
