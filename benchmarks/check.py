@@ -66,12 +66,12 @@ def measured(name: str, graph: Graph, same_relation: bool, draws: int, most: int
         begin = time.perf_counter()
         found = check_relations(spoilt, relations)
         seconds += time.perf_counter() - begin
-        for each in found:
-            triples = zip(each.heads.tolist(), [each.relation] * len(each.heads), each.tails.tolist(), strict=True)
-            wrong = np.array([triple in planted for triple in triples], bool)
+        for relation in relations:
+            of = found.triples[:, 1] == relation
+            wrong = np.array([tuple(triple) in planted for triple in found.triples[of].tolist()], bool)
             checked, wrong_in_all = checked + len(wrong), wrong_in_all + int(wrong.sum())
             if wrong.any() and not wrong.all():
-                areas.setdefault(each.relation, []).append(area_under_curve(each.oddness, wrong))
+                areas.setdefault(relation, []).append(area_under_curve(found.oddness[of], wrong))
                 first.append(wrong[: max(1, int(wrong.sum()))].mean())
     means = {graph.relations[relation]: round(float(np.mean(of)), 3) for relation, of in areas.items()}
     return {

@@ -19,6 +19,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import generator
 from fewlink.graph import Graph
 from fewlink.linker.evidence import COLUMNS, PathWorth, QueriedPairs, RelationEvidence
+from fewlink.linker.names import link
 from fewlink.linker.predictions import Answers
 from fewlink.linker.probability import fit_logistic
 from fewlink.linker.query import find_relation
@@ -48,6 +49,9 @@ WORDS = {
     "log degree of tail": "the tail has unusually few or many triples",
     "log degree of head": "the head has unusually few or many triples",
 }
+REASONS = tuple(WORDS.values())
+ENDS = tuple(name.split()[-1] if " of " in name else name.split()[0] for name in WORDS)  # the end that looks wrong
+MAX_TRIED = 50  # edges of an end, to draw a path from
 ODD = 0.5  # oddness from which a triple has a reason
 FITS = "nothing looks wrong"
 
@@ -86,56 +90,74 @@ def check(
         count = int((graph.relation_ids == number).sum())
         if count < MIN_TRIPLES:
             raise FewlinkError(f"{relation} has {count} triples: checking needs at least {MIN_TRIPLES}")
-    return odd_triples(graph, check_relations(graph, numbers, on_relation=on_relation, engine=engine), top)
-
-
-def odd_triples(graph: Graph, checked: Sequence[OddTriples], top: int | None = None) -> Answers[CheckedTriple]:
-    """The `top` oddest triples of all checked relations, by name."""
-    sizes = [len(each.heads) for each in checked]
-    of = np.repeat(np.arange(len(checked)), sizes)
-    within = np.concatenate([np.arange(size) for size in sizes]) if sizes else of
-    oddness = np.concatenate([each.oddness for each in checked]) if sizes else np.zeros(0)
+    odd = check_relations(graph, numbers, on_relation, engine)
     rows = []
-    for place in np.argsort(-oddness, kind="stable")[:top].tolist():
-        odd = checked[of[place]]
-        i = int(within[place])
-        head = int(odd.heads[i])
-        tail = int(odd.tails[i])
+    for (head, number, tail), oddness, column in zip(
+        odd.triples[:top].tolist(), odd.oddness[:top].tolist(), odd.columns[:top].tolist(), strict=True
+    ):
+        reason = FITS
+        if oddness >= ODD:
+            drawn = contrast(graph, head, number, tail, from_tail=ENDS[column] == "head")
+            reason = f"{REASONS[column]}: {drawn}" if drawn else REASONS[column]
         rows.append(
             CheckedTriple(
-                oddness=float(odd.oddness[i]),
+                oddness=oddness,
                 head=graph.entities[head],
                 head_name=graph.name(head),
-                relation=graph.relations[odd.relation],
-                relation_name=graph.relation_name(odd.relation),
+                relation=graph.relations[number],
+                relation_name=graph.relation_name(number),
                 tail=graph.entities[tail],
                 tail_name=graph.name(tail),
-                reason=WORDS[odd.reasons[i]] if odd.oddness[i] >= ODD else FITS,
+                reason=reason,
             )
         )
-    notes = [] if checked else [f"nothing was checked: no relation has {MIN_TRIPLES} triples or more"]
+    notes = [] if rows else [f"nothing was checked: no relation has {MIN_TRIPLES} triples or more"]
     return Answers(tuple(rows), tuple(notes))
 
 
-class OddTriples(NamedTuple):
-    """The triples of one relation, the oddest first.
+def contrast(graph: Graph, head: int, relation: int, tail: int, *, from_tail: bool) -> str:
+    """A path drawn from the head over an entity like it to another tail of the relation; or from the tail to a head.
 
-    Shapes: `heads`, `tails` (n,) entities; `oddness` (n,) from 0 to 1; `reasons` (n,), keys of `WORDS`.
+    It leads over the entity with the fewest edges that has such a path. Empty if there is none.
+    """
+    count = len(graph.relations)
+    if from_tail:
+        head, relation, tail = tail, relation + count, head
+    at, _ = graph.edges_of(np.array([head]))
+    at = at[graph.tail_ids[at] != tail]
+    for first in at[np.argsort(graph.degrees_of(graph.tail_ids[at]), kind="stable")][:MAX_TRIED].tolist():
+        step = int(graph.relation_ids[first])
+        shared = int(graph.tail_ids[first])
+        back, _ = graph.edges_of(np.array([shared]))
+        alike = np.unique(graph.tail_ids[back[graph.relation_ids[back] == (step + count) % (2 * count)]])
+        alike = alike[alike != head]
+        last, owners = graph.edges_of(alike)
+        ends = graph.tail_ids[last]
+        found = np.flatnonzero((graph.relation_ids[last] == relation) & ~np.isin(ends, [head, tail, shared]))
+        if len(found):
+            other = int(alike[owners[found[0]]])
+            steps = [(step, shared), ((step + count) % (2 * count), other), (relation, int(ends[found[0]]))]
+            return " ".join([graph.name(head), *(link(graph, *each) for each in steps)])
+    return ""
+
+
+class OddTriples(NamedTuple):
+    """The checked triples, the oddest first.
+
+    Shapes: `triples` (n, 3); `oddness` (n,) from 0 to 1; `columns` (n,), the place in `REASONS` of what speaks most
+    against each.
     """
 
-    relation: int
-    heads: np.ndarray
-    tails: np.ndarray
+    triples: np.ndarray
     oddness: np.ndarray
-    reasons: Sequence[str]
+    columns: np.ndarray
 
 
-@dataclass(frozen=True)
-class RelationColumns:
+class RelationReading(NamedTuple):
     """The evidence for the n triples of one relation, followed by negatives, as columns.
 
     Shapes: `columns` (m, COLUMNS); `kinds` (m,) TRUE, SAME_KIND or ANY_ENTITY; `fitted` (m,) bool, the rows that
-    weights are fitted to.
+    weights are fitted to. `paths` says what kinds of paths are worth.
     """
 
     relation: int
@@ -143,18 +165,7 @@ class RelationColumns:
     columns: np.ndarray
     kinds: np.ndarray
     fitted: np.ndarray
-
-
-@dataclass(frozen=True)
-class RelationReading(RelationColumns):
-    """The columns of a relation, and where they come from."""
-
-    evidence: RelationEvidence
     paths: PathWorth
-
-    def evidence_for(self, pairs: QueriedPairs) -> np.ndarray:
-        """The evidence (n, COLUMNS) for other pairs."""
-        return self.evidence.columns(pairs, self.paths.columns(*self.evidence.paths(pairs), len(pairs.heads)))
 
 
 def check_relations(
@@ -162,11 +173,11 @@ def check_relations(
     relations: Sequence[int] | None = None,
     on_relation: Callable[[int], None] = lambda done: None,
     engine: Engine | None = None,
-) -> list[OddTriples]:
-    """Check the triples of these relations, by default of all; the result has the oddest triples of each first.
+) -> OddTriples:
+    """Check the triples of these relations, by default of all; relations with too few triples are skipped.
 
-    Relations with too few triples are skipped. `on_relation` is called with the number of relations done. The workers
-    of the `engine`, by default this process, read the evidence for one relation at a time.
+    `on_relation` is called with the number of relations done. The workers of the `engine`, by default this process,
+    read the evidence for one relation at a time.
     """
     triples = graph.triples()
     counts = np.bincount(triples[:, 1], minlength=len(graph.relations))
@@ -175,18 +186,29 @@ def check_relations(
     others = [relation for relation in typical_relations(counts) if relation not in checked]
     random = generator(0, "check")
     drawn = [
-        draw(relation, triples[triples[:, 1] == relation][:, [0, 2]], len(graph.entities), random)
+        draw(graph, relation, random, MAX_FITTED)
         for relation in [*checked, *others[: max(0, MIN_RELATIONS - len(checked))]]
     ]
-    read = (engine or Engine()).in_order(
-        functools.partial(read_columns, graph),
-        [[each] for each in drawn],
-        lambda number: f"the relation {graph.relations[drawn[number].relation]}",
-        lambda done: on_relation(min(done, len(checked))),
+    readings = list(
+        (engine or Engine()).in_order(
+            functools.partial(_read, graph),
+            [[each] for each in drawn],
+            lambda number: f"the relation {graph.relations[drawn[number].relation]}",
+            lambda done: on_relation(min(done, len(checked))),
+        )
     )
-    columns = [of_relation for (of_relation,) in read]
-    of_all = fit_all(columns)
-    return [weigh(each, fit_relation(each, of_all)) for each in columns[: len(checked)]]
+    of_all = fit_all(readings)
+    found = [weigh(each, fit_relation(each, of_all)) for each in readings[: len(checked)]]
+    nothing = OddTriples(np.zeros((0, 3), int), np.zeros(0), np.zeros(0, int))
+    every = OddTriples(*map(np.concatenate, zip(nothing, *found, strict=True)))
+    order = np.argsort(-every.oddness, kind="stable")
+    return OddTriples(*(each[order] for each in every))
+
+
+def _read(graph: Graph, batch: Sequence[DrawnPairs]) -> RelationReading:
+    """What any worker can read: a relation, the only one of its batch."""
+    (drawn,) = batch
+    return read_drawn(RelationEvidence(graph, drawn.relation, drawn.pairs), drawn)
 
 
 def typical_relations(counts: np.ndarray) -> list[int]:
@@ -208,40 +230,25 @@ class DrawnPairs(NamedTuple):
     kinds: np.ndarray
 
 
-def draw(
-    relation: int, pairs: np.ndarray, entities: int, random: np.random.Generator, max_fitted: int = MAX_FITTED
-) -> DrawnPairs:
-    """Draw negatives from at most `max_fitted` pairs of a relation."""
-    pairs = pairs.astype(np.int64)
-    some = random.permutation(len(pairs))[:max_fitted]
-    return DrawnPairs(relation, pairs, some, *_negatives(pairs, some, entities, random))
+def draw(graph: Graph, relation: int, random: np.random.Generator, most: int) -> DrawnPairs:
+    """Draw negatives from at most `most` pairs of a relation."""
+    triples = graph.triples()
+    pairs = triples[triples[:, 1] == relation][:, [0, 2]].astype(np.int64)
+    some = random.permutation(len(pairs))[:most]
+    return DrawnPairs(relation, pairs, some, *_negatives(pairs, some, len(graph.entities), random))
 
 
-def read_relation(
-    graph: Graph, relation: int, pairs: np.ndarray, random: np.random.Generator, max_fitted: int = MAX_FITTED
-) -> RelationReading:
-    """Read the evidence for the pairs (n, 2) of a relation, and for negatives made from at most `max_fitted` pairs."""
-    return read_drawn(graph, draw(relation, pairs, len(graph.entities), random, max_fitted))
-
-
-def read_drawn(graph: Graph, drawn: DrawnPairs) -> RelationReading:
+def read_drawn(evidence: RelationEvidence, drawn: DrawnPairs) -> RelationReading:
     """Read the evidence for the pairs of a relation and for the negatives that were drawn."""
     relation, pairs, some, negatives, kinds = drawn
     asked = QueriedPairs.joined(QueriedPairs(*pairs.T, *pairs.T), negatives)
     kinds = np.concatenate([np.full(len(pairs), TRUE), kinds])
     fitted = kinds != TRUE
     fitted[some] = True
-    evidence = RelationEvidence(graph, relation, pairs)
     joining = evidence.paths(asked)
     paths = PathWorth.of(*joining, kinds == TRUE, fitted)
     columns = evidence.columns(asked, paths.columns(*joining, len(kinds), kinds == TRUE, fitted))
-    return RelationReading(relation, pairs, columns, kinds, fitted, evidence, paths)
-
-
-def read_columns(graph: Graph, batch: Sequence[DrawnPairs]) -> list[RelationColumns]:
-    """The columns of some relations, which any worker can read."""
-    readings = (read_drawn(graph, drawn) for drawn in batch)
-    return [RelationColumns(each.relation, each.pairs, each.columns, each.kinds, each.fitted) for each in readings]
+    return RelationReading(relation, pairs, columns, kinds, fitted, paths)
 
 
 def _negatives(
@@ -284,7 +291,7 @@ class RelationWeights(NamedTuple):
         return np.asarray(np.exp(-np.logaddexp(0, -self.logits(columns)).sum(1)))
 
 
-def fit_all(read: Sequence[RelationColumns]) -> RelationWeights:
+def fit_all(read: Sequence[RelationReading]) -> RelationWeights:
     """Fit weights to all relations together, with equal weight for each."""
     every = np.concatenate([np.zeros((1, len(COLUMNS))), *(each.columns[each.fitted] for each in read)])
     scale = RelationWeights(np.zeros((2, 1 + len(COLUMNS))), every.mean(0), every.std(0) + 1e-9)
@@ -296,7 +303,7 @@ def fit_all(read: Sequence[RelationColumns]) -> RelationWeights:
     return scale
 
 
-def fit_relation(read: RelationColumns, of_all: RelationWeights) -> RelationWeights:
+def fit_relation(read: RelationReading, of_all: RelationWeights) -> RelationWeights:
     """Fit weights to one relation, shrunk towards those of all."""
     weights = of_all.weights.copy()
     for number, kind in enumerate((SAME_KIND, ANY_ENTITY)):
@@ -306,7 +313,7 @@ def fit_relation(read: RelationColumns, of_all: RelationWeights) -> RelationWeig
     return of_all._replace(weights=weights)
 
 
-def _rows(read: RelationColumns, kind: int, scale: RelationWeights) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rows(read: RelationReading, kind: int, scale: RelationWeights) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rows of the regression against one kind of negatives: features, whether right, and row weights."""
     of = read.fitted & np.isin(read.kinds, (TRUE, kind))
     right = read.kinds[of] == TRUE
@@ -314,24 +321,14 @@ def _rows(read: RelationColumns, kind: int, scale: RelationWeights) -> tuple[np.
     return scale.scaled(read.columns[of]), right, counts
 
 
-def weigh(read: RelationColumns, fitted: RelationWeights) -> OddTriples:
-    """The triples of a relation, the oddest first."""
+def weigh(read: RelationReading, fitted: RelationWeights) -> OddTriples:
+    """How odd the triples of a relation are, and the strongest evidence against each: what its columns add."""
     columns = read.columns[: len(read.pairs)]
     chances = fitted.chances(columns)
-    logits = fitted.logits(columns)
     scaled = fitted.scaled(columns)
-    weights = fitted.weights[logits.argmin(1)]  # of the regression that finds the triple odder
-    drawbacks = _drawbacks((scaled - np.median(scaled, 0)) * weights)
+    weights = fitted.weights[fitted.logits(columns).argmin(1)]  # of the regression that finds the triple odder
+    added = ((scaled - np.median(scaled, 0)) * weights)[:, 1:]
+    places = [next(i for i, start in enumerate(WORDS) if name.startswith(start)) for name in COLUMNS]
+    sums = np.stack([added[:, np.array(places) == place].sum(1) for place in range(len(WORDS))], 1)
     order = np.argsort(chances, kind="stable")
-    heads, tails = read.pairs[order].T
-    return OddTriples(read.relation, heads, tails, 1 - chances[order], [drawbacks[i] for i in order.tolist()])
-
-
-def _drawbacks(parts: np.ndarray) -> list[str]:
-    """The strongest evidence against each triple, as keys of `WORDS`, given what each column adds (n, 1 + COLUMNS)."""
-    keys = list(WORDS)
-    sums = np.zeros((len(parts), len(keys)))
-    for place, name in enumerate(COLUMNS, 1):
-        key = next(number for number, each in enumerate(keys) if name.startswith(each))
-        sums[:, key] += parts[:, place]
-    return [keys[place] for place in sums.argmin(1).tolist()]
+    return OddTriples(np.insert(read.pairs, 1, read.relation, axis=1)[order], 1 - chances[order], sums.argmin(1)[order])

@@ -13,11 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fewlink.graph import Graph
-from fewlink.graph.groups import spans
+from fewlink.graph.groups import Groups, offsets_of, spans
 
 MAX_EDGES = 200  # of an entity, to compare it with others
 MAX_ROWS = 1 << 22  # in memory
-SPARSE_COST = 100  # the cost of one pair of slots, in multiplications of a dense matrix product
 PRIOR_PAIRS = 2.0  # added to the denominator of a share
 SMOOTHING = 0.5  # added to counts
 COLUMNS = (
@@ -161,8 +160,7 @@ class RelationEvidence:
         results = [np.zeros(len(of)) for _ in range(4)]
         known = np.bincount(self.pairs[:, 1 if relation == self.relation else 0], minlength=self.size)
         prior = (known[asked.tails] - (asked.tails == asked.out_tails) + SMOOTHING) / (len(self.pairs) + 1)
-        cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // MAX_ROWS)) + 1
-        for part in np.split(np.arange(len(of)), cuts):
+        for part in _parts(lengths):
             at, rows = spans(begins[of[part]], begins[of[part] + 1])
             if not len(at):
                 continue
@@ -197,26 +195,19 @@ class RelationEvidence:
         left_out = own_head.copy()
         others = np.flatnonzero(~own_head)
         if others.size:  # the left-out head may have the edge as well
-            left_out[others] = self._has(asked.out_heads[others], shared.edges[edges[others]])
+            wanted = asked.out_heads[others] * (self.signed * self.size) + shared.edges[edges[others]]
+            left_out[others] = _find(self.graph.once(_edge_keys), wanted) >= 0
         both -= left_out & (asked.tails == asked.out_tails)
         every -= left_out
         is_left_out = own_head & (shared.edges[edges] == relation * self.size + asked.out_tails)
         return np.maximum(both, 0) / (np.maximum(every, 0) + PRIOR_PAIRS), ~is_left_out & (every > 0)
-
-    @functools.cached_property
-    def _edge_keys(self) -> np.ndarray:
-        return self.graph.once(_all_edge_keys)
-
-    def _has(self, entities: np.ndarray, edges: np.ndarray) -> np.ndarray:
-        """Whether each entity has this edge (n,)."""
-        return _find(self._edge_keys, entities * (self.signed * self.size) + edges) >= 0
 
     # Slots and types
 
     @functools.cached_property
     def _slot_worth(self) -> SlotWorth:
         """The weight of each slot and type at heads and tails of this relation."""
-        table, _ = slot_table(self.graph)
+        table, _ = self.graph.once(slot_table)
         heads, tails = self.pairs[:: max(1, len(self.pairs) // 2000)].T
         own = [self.relation, self.inverse]
         at_heads, at_tails = (table[ends].astype(np.float32) for ends in (heads, tails))
@@ -229,23 +220,24 @@ class RelationEvidence:
 
     def _slots(self, asked: QueriedPairs) -> list[np.ndarray]:
         """How typical of this relation the slots of the tail, the head and both together are: three columns (n,)."""
-        table, _ = slot_table(self.graph)
         worth = self._slot_worth
         slots = self.graph.once(_slots_of)
         numbers = np.diff(slots.offsets)
-        costs = np.minimum(numbers[asked.heads] * numbers[asked.tails], table.shape[1] ** 2)
-        parts = []
-        for part in np.split(np.arange(len(costs)), np.flatnonzero(np.diff(np.cumsum(costs) // MAX_ROWS)) + 1):
+        costs = numbers[asked.heads] * numbers[asked.tails]
+        columns = np.zeros((3, len(costs)))
+        for part in _parts(costs):
             heads = asked.heads[part]
             tails = asked.tails[part]
-            alone = [slots.sums(ends, worth.present[k]) + worth.missing[k] for k, ends in enumerate((tails, heads))]
-            if costs[part].mean() * SPARSE_COST < table.shape[1] ** 2:
-                both = slots.pair_sums(heads, tails, worth.together)
-            else:
-                both = ((table[heads].astype(np.float32) @ worth.together) * table[tails]).sum(1)
-            both = both / np.sqrt(np.maximum(numbers[heads] * numbers[tails], 1))
-            parts.append([*(np.sign(each) * np.sqrt(np.abs(each)) for each in alone), both])
-        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+            for k, ends in enumerate((tails, heads)):
+                at, rows = spans(slots.offsets[ends], slots.offsets[ends + 1])
+                alone = np.bincount(rows, worth.present[k][slots.members[at]], minlength=len(ends)) + worth.missing[k]
+                columns[k, part] = np.sign(alone) * np.sqrt(np.abs(alone))
+            at, rows = spans(slots.offsets[heads], slots.offsets[heads + 1])
+            to, pairs = spans(slots.offsets[tails[rows]], slots.offsets[tails[rows] + 1])
+            each = worth.together[slots.members[at[pairs]], slots.members[to]]
+            both = np.bincount(rows[pairs], each, minlength=len(heads))
+            columns[2, part] = both / np.sqrt(np.maximum(costs[part], 1))
+        return [*columns]
 
     # Paths
 
@@ -260,11 +252,10 @@ class RelationEvidence:
         owners = []
         for forward in (True, False):
             of = np.flatnonzero(from_heads == forward)
-            costs = degrees[(asked.heads if forward else asked.tails)[of]]
-            for part in np.split(of, np.flatnonzero(np.diff(np.cumsum(costs) // MAX_ROWS)) + 1):
-                found = self._walked(asked.take(part), forward)
-                kinds += [each for each, _ in found]
-                owners += [part[each] for _, each in found]
+            for places in _parts(degrees[(asked.heads if forward else asked.tails)[of]]):
+                for found, rows in self._walked(asked.take(of[places]), forward):
+                    kinds.append(found)
+                    owners.append(of[places][rows])
         return np.concatenate(kinds), np.concatenate(owners)
 
     def _walked(self, asked: QueriedPairs, forward: bool) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -347,10 +338,6 @@ def slot_table(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 
     The S slots are the R relations, their R inverses and the types.
     """
-    return graph.once(_slot_table)
-
-
-def _slot_table(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     signed = 2 * len(graph.relations)
     types = graph.types
     table = np.zeros((len(graph.entities), signed + (0 if types is None else len(types.names))), bool)
@@ -366,7 +353,7 @@ def slot_weights(graph: Graph, counts: np.ndarray, number: int, own: Sequence[in
     `counts` (S,) says how many of the `number` entities at this end have each slot; the relation's `own` slots have no
     weight.
     """
-    everywhere = slot_table(graph)[1]
+    everywhere = graph.once(slot_table)[1]
     share = (counts + SMOOTHING) / (number + 1)
     present = np.log(share / (everywhere + SMOOTHING / len(graph.entities)))
     missing = np.log((1 - share + 0.01) / (1 - everywhere + 0.01))
@@ -374,27 +361,15 @@ def slot_weights(graph: Graph, counts: np.ndarray, number: int, own: Sequence[in
     return (present - missing).astype(np.float32), float(missing.sum())
 
 
-class Slots(NamedTuple):
-    """The slots and types `of` (n,) each entity, from `offsets` (entities + 1,)."""
-
-    offsets: np.ndarray
-    of: np.ndarray
-
-    def sums(self, entities: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The sum (n,) of `values` (S,) over the slots of each entity (n,)."""
-        at, rows = spans(self.offsets[entities], self.offsets[entities + 1])
-        return np.bincount(rows, values[self.of[at]], minlength=len(entities))
-
-    def pair_sums(self, heads: np.ndarray, tails: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The sum (n,) of `values` (S, S) over all pairs of a slot of the head and a slot of the tail."""
-        at, rows = spans(self.offsets[heads], self.offsets[heads + 1])
-        to, which = spans(self.offsets[tails[rows]], self.offsets[tails[rows] + 1])
-        return np.bincount(rows[which], values[self.of[at[which]], self.of[to]], minlength=len(heads))
+def _slots_of(graph: Graph) -> Groups:
+    """The slots and types of each entity."""
+    entities, slots = np.nonzero(graph.once(slot_table)[0])
+    return Groups(offsets_of(entities, len(graph.entities)), slots)
 
 
-def _slots_of(graph: Graph) -> Slots:
-    entities, slots = np.nonzero(slot_table(graph)[0])
-    return Slots(np.searchsorted(entities, np.arange(len(graph.entities) + 1)), slots)
+def _parts(costs: np.ndarray) -> list[np.ndarray]:
+    """The places of pairs, in parts that cost about `MAX_ROWS` each, given the cost (n,) of each pair."""
+    return np.split(np.arange(len(costs)), np.flatnonzero(np.diff(np.cumsum(costs) // MAX_ROWS)) + 1)
 
 
 def _edges_by_ends(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
@@ -404,7 +379,7 @@ def _edges_by_ends(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     return keys[order], graph.relation_ids[order]
 
 
-def _all_edge_keys(graph: Graph) -> np.ndarray:
+def _edge_keys(graph: Graph) -> np.ndarray:
     signed = 2 * len(graph.relations)
     size = len(graph.entities)
     keys: np.ndarray = (graph.head_ids.astype(np.int64) * signed + graph.relation_ids) * size + graph.tail_ids

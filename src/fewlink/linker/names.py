@@ -167,14 +167,9 @@ class Names:
             facts = self.types_of(entity)[:1]
             if edges_of[number]:
                 distinctive = [edge for edge in edges_of[number] if edge not in others]
-                facts.append(self._link(*(distinctive or edges_of[number])[0]))
+                facts.append(link(self.graph, *(distinctive or edges_of[number])[0]))
             texts.append(self.graph.entities[entity] + (f" ({' · '.join(facts)})" if facts else ""))
         return texts
-
-    def _link(self, relation: int, neighbour: int) -> str:
-        """An edge as an arrow and the neighbour: —lives in→ Oslo."""
-        inverse, forward = divmod(relation, len(self.graph.relations))
-        return f"{arrow(self.graph.relation_name(forward), not inverse)} {self.graph.name(neighbour)}"
 
     def _edges(self, entity: int) -> tuple[np.ndarray, np.ndarray]:
         """The relations and neighbours of the first edges of an entity: (n,) each."""
@@ -313,8 +308,14 @@ class Names:
             alike = np.array([tuple(edge) in shared for edge in edges.tolist()])
             relations, tails = edges.T
             best = np.lexsort((-graph.degrees_of(tails), relations >= len(graph.relations), alike))[0]
-            hints.append(self._link(int(relations[best]), int(tails[best])))
+            hints.append(link(self.graph, int(relations[best]), int(tails[best])))
         return " · ".join(hints)
+
+
+def link(graph: Graph, relation: int, neighbour: int) -> str:
+    """An edge as an arrow and the neighbour: —lives in→ Oslo."""
+    inverse, forward = divmod(relation, len(graph.relations))
+    return f"{arrow(graph.relation_name(forward), not inverse)} {graph.name(neighbour)}"
 
 
 def arrow(relation: str, forward: bool) -> str:

@@ -8,7 +8,7 @@ evidence for itself.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,13 +20,13 @@ from fewlink.linker.check import (
     MIN_RELATIONS,
     MIN_TRIPLES,
     RelationReading,
-    RelationWeights,
+    draw,
     fit_all,
     fit_relation,
-    read_relation,
+    read_drawn,
     typical_relations,
 )
-from fewlink.linker.evidence import QueriedPairs, slot_table, slot_weights
+from fewlink.linker.evidence import QueriedPairs, RelationEvidence, slot_table, slot_weights
 from fewlink.linker.predictions import Answers
 from fewlink.linker.query import References, Relation
 from fewlink.linker.ranking import score_heads
@@ -96,57 +96,48 @@ class RelationFinder:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.counts = np.bincount(graph.triples()[:, 1], minlength=len(graph.relations))
-        self._read: dict[int, RelationReading] = {}
-        self._fitted: dict[int, RelationWeights] = {}
+        self._read: dict[int, tuple[RelationEvidence, RelationReading]] = {}
         self._kinds = _kind_weights(graph)
-        self._all = fit_all([self._reading(relation) for relation in typical_relations(self.counts)[:MIN_RELATIONS]])
+        self._all = fit_all([self._reading(relation)[1] for relation in typical_relations(self.counts)[:MIN_RELATIONS]])
 
     def rank(self, head: int, tail: int) -> list[RankedRelation]:
-        """The relations that may hold from head to tail, the best first."""
-        known = self._known(head, tail)
-        chosen = self.plausible(head, tail, known)
-        fits = [RankedRelation(r, self._fit(r, head, tail, r in known), r in known) for r in chosen]
-        return sorted(fits, key=lambda each: -each.fit)
-
-    def plausible(self, head: int, tail: int, known: Sequence[int] = ()) -> list[int]:
-        """The known relations from head to tail, and those that suit the kinds of both best."""
-        table, _ = slot_table(self.graph)
-        scores = np.zeros(len(self.counts))
+        """The relations that may hold from head to tail, the best first: the known ones, and those that suit the kinds
+        of both best."""
+        table, _ = self.graph.once(slot_table)
         count = len(self.counts)
+        scores = np.zeros(count)
         for (weights, base), end, own in zip(self._kinds, (head, tail), (0, count), strict=True):
             worth = weights @ table[end] + base
             scores += np.sign(worth) * np.sqrt(np.abs(worth)) + HAS_RELATION * table[end, own : own + count]
         scores[self.counts < MIN_TRIPLES] = -np.inf
         best = np.argsort(-scores, kind="stable")[:MAX_READ]
-        return [*dict.fromkeys([*known, *best[np.isfinite(scores[best])].tolist()])]
-
-    def _known(self, head: int, tail: int) -> list[int]:
-        graph = self.graph
-        edges = slice(int(graph.offsets[head]), int(graph.offsets[head + 1]))
-        relations = graph.relation_ids[edges][graph.tail_ids[edges] == tail]
-        return [int(r) for r in relations if r < len(graph.relations)]
+        at, _ = self.graph.edges_of(np.array([head]))
+        edges = self.graph.relation_ids[at[self.graph.tail_ids[at] == tail]]
+        known = edges[edges < count].tolist()
+        chosen = dict.fromkeys([*known, *best[np.isfinite(scores[best])].tolist()])
+        fits = [RankedRelation(r, self._fit(r, head, tail, r in known), r in known) for r in chosen]
+        return sorted(fits, key=lambda each: -each.fit)
 
     def _fit(self, relation: int, head: int, tail: int, known: bool) -> float:
         if self.counts[relation] < MIN_TRIPLES:
             return 0.0  # too few triples to compare with
         left_out = (head, tail) if known else (NO_ENTITY, NO_ENTITY)
         pair = QueriedPairs(*(np.array([entity], np.int64) for entity in (head, tail, *left_out)))
-        if relation not in self._fitted:
-            self._fitted[relation] = fit_relation(self._reading(relation), self._all)
-        return float(self._fitted[relation].chances(self._reading(relation).evidence_for(pair))[0])
+        evidence, reading = self._reading(relation)
+        columns = evidence.columns(pair, reading.paths.columns(*evidence.paths(pair), 1))
+        return float(fit_relation(reading, self._all).chances(columns)[0])
 
-    def _reading(self, relation: int) -> RelationReading:
+    def _reading(self, relation: int) -> tuple[RelationEvidence, RelationReading]:
         if relation not in self._read:
-            triples = self.graph.triples()
-            pairs = triples[triples[:, 1] == relation][:, [0, 2]]
-            random = generator(0, "relations", relation)
-            self._read[relation] = read_relation(self.graph, relation, pairs, random, MAX_FITTED)
+            drawn = draw(self.graph, relation, generator(0, "relations", relation), MAX_FITTED)
+            evidence = RelationEvidence(self.graph, relation, drawn.pairs)
+            self._read[relation] = (evidence, read_drawn(evidence, drawn))
         return self._read[relation]
 
 
 def _kind_weights(graph: Graph) -> list[tuple[np.ndarray, np.ndarray]]:
     """For heads and for tails, the weight of each slot and type for each relation (R, S), and the base (R,)."""
-    table, _ = slot_table(graph)
+    table, _ = graph.once(slot_table)
     result = []
     for shift in (0, len(graph.relations)):
         weights = np.zeros((len(graph.relations), table.shape[1]), np.float32)
