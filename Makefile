@@ -2,8 +2,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
-FLOORED_EXTRAS := scale,rdf,download,track,plots,pandas,polars,networkx,serve,mcp,neo4j,cluster
-FLOORED_TOOLS := httpx hypothesis jsonschema lxml pytest pytest-xdist rdflib stix2
+FLOORED_EXTRAS := rdf,download,track,plots,pandas,polars,networkx,serve,mcp,neo4j,cluster
+FLOORED_TOOLS := httpx hypothesis jsonschema lxml pyarrow pytest pytest-xdist rdflib stix2
 FLOORED_TESTS := --ignore-glob='*_in_chromium.py' $(addprefix tests/,core graph curation bridges server cli)
 
 .DEFAULT_GOAL := help

@@ -1,18 +1,17 @@
 from __future__ import annotations
 
 import itertools
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
+from tests.conftest import ENTITIES, RELATIONS, id_graph
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.words import percent
-from fewlink.graph.check import NEAR_COPY_SHARE, _component_sizes, _near_copies, check_graph
+from fewlink.graph.check import NEAR_COPY_SHARE, _near_copies, check_graph
 from fewlink.graph.source import GraphSource
 
 
@@ -93,30 +92,6 @@ def test_readable_names_are_checked_and_shown(tmp_path: Path) -> None:
 def test_a_header_row_is_reported(tmp_path: Path) -> None:
     report = check(tmp_path, "h r t", "a r b")
     assert report["header"] and report["names"] == ["h", "r", "t"]
-
-
-def test_components_of_a_chain_a_loop_and_an_isolated_entity() -> None:
-    graph = graph_of("a r b", "c r b", "c r d", "x r y", "y r x", "z r z")
-    assert sorted(_component_sizes(graph).tolist()) == [1, 2, 4]
-
-
-@given(id_triples)
-def test_components_equal_those_of_a_literal_flood_fill(triples: list[tuple[int, int, int]]) -> None:
-    sizes, left = [], set(range(ENTITIES))
-    while left:
-        part, edge = set(), {left.pop()}
-        while edge:
-            part |= edge
-            edge = {b for h, _, t in triples for a, b in ((h, t), (t, h)) if a in edge} - part
-        left -= part
-        sizes.append(len(part))
-    assert sorted(_component_sizes(id_graph(triples)).tolist()) == sorted(sizes)
-
-
-def test_a_long_chain_in_any_order_is_one_component() -> None:
-    order = random.Random(0).sample(range(1000), 1000)
-    graph = id_graph([(a, 0, b) for a, b in itertools.pairwise(order)], entities=1000)
-    assert _component_sizes(graph).tolist() == [1000]
 
 
 id_pairs = st.sets(st.tuples(st.integers(0, ENTITIES - 1), st.integers(0, ENTITIES - 1)), min_size=5)

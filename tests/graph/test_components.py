@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given
+from tests.conftest import ENTITIES, graph_of, id_graph, id_triples
 
 from fewlink.graph import Graph
 from fewlink.graph.vocabulary import Vocabulary
@@ -23,3 +25,25 @@ def test_a_long_path_is_found() -> None:
     names = Vocabulary.of([str(i).encode() for i in range(count + 1)])
     graph = Graph.of(names, Vocabulary.of([b"next"]), triples)
     assert graph.joined(np.array([[0, 1]]), np.array([count - 1, count])).tolist() == [True, False]
+
+
+def sizes_of(graph: Graph) -> list[int]:
+    return sorted(np.unique(graph.components, return_counts=True)[1].tolist())
+
+
+def test_components_of_a_chain_a_loop_and_an_isolated_entity() -> None:
+    graph = graph_of("a r b", "c r b", "c r d", "x r y", "y r x", "z r z")
+    assert sizes_of(graph) == [1, 2, 4]
+
+
+@given(id_triples)
+def test_components_equal_those_of_a_literal_flood_fill(triples: list[tuple[int, int, int]]) -> None:
+    sizes, left = [], set(range(ENTITIES))
+    while left:
+        part, edge = set(), {left.pop()}
+        while edge:
+            part |= edge
+            edge = {b for h, _, t in triples for a, b in ((h, t), (t, h)) if a in edge} - part
+        left -= part
+        sizes.append(len(part))
+    assert sizes_of(id_graph(triples)) == sorted(sizes)

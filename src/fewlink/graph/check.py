@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from fewlink.core.words import percent, plural
-from fewlink.graph.columns import option
 from fewlink.graph.compile import compile_graph
 from fewlink.graph.graph import Graph
 from fewlink.graph.groups import spans
@@ -37,7 +36,7 @@ def _describe(
     sizes = np.bincount(triples[:, 1], minlength=len(graph.relations))
     order = np.argsort(-sizes, kind="stable")
     tasks = [graph.relations[r] for r in order if smallest <= sizes[r] <= largest]
-    components = _component_sizes(graph)
+    components = np.unique(graph.components, return_counts=True)[1]
     similar = _similar(graph, triples)
     counts = {
         "triples": graph.triple_count,
@@ -102,22 +101,6 @@ def _degree_table(degrees: np.ndarray) -> list[dict[str, Any]]:
     return rows
 
 
-def _component_sizes(graph: Graph) -> np.ndarray:
-    """The sizes of the connected components. In each round, every component joins its smallest neighbour.
-
-    A component that no other joins in one round joins another in the next, so their number halves every two rounds.
-    """
-    label = np.arange(len(graph.entities))
-    while True:
-        heads = label[graph.head_ids]
-        tails = label[graph.tail_ids]
-        if np.array_equal(heads, tails):
-            return np.unique(label, return_counts=True)[1]
-        np.minimum.at(label, heads, tails)
-        while not np.array_equal(label, label[label]):
-            label = label[label]
-
-
 def _problems(
     graph: Graph,
     triples: np.ndarray,
@@ -130,7 +113,6 @@ def _problems(
         problems += [f"also: {problem}" for problem in report.problems[1:]]
     if report.literals:
         problems.append(report.literals_remark())
-    problems += _first_line(graph, triples)
     if report.duplicates:
         problems.append(f"{plural(report.duplicates, 'duplicate triple')}; compiling leaves out the copies")
     if report.self_loops:
@@ -182,18 +164,6 @@ def _near_copies(graph: Graph, triples: np.ndarray) -> list[str]:
 def _named(graph: Graph, triple: np.ndarray) -> list[str]:
     head, relation, tail = triple.tolist()
     return [graph.entities[head], graph.relations[relation], graph.entities[tail]]
-
-
-def _first_line(graph: Graph, triples: np.ndarray) -> list[str]:
-    """A problem if the first triple has nothing in common with the others, as a header would."""
-    head, relation, tail = triples[0].tolist()
-    alone = len(triples) >= MIN_COMPARED_TRIPLES and graph.degrees[[head, tail]].tolist() == [1, 1]
-    if not alone or (triples[:, 1] == relation).sum() > 1 or len(np.unique(triples[1:, 1])) == len(triples) - 1:
-        return []
-    names = [name.strip() for name in _named(graph, triples[0])]
-    return [
-        f"the first triple ({', '.join(names)}) shares no name with others: if it is a header, give {option(names)}"
-    ]
 
 
 def _similar(graph: Graph, triples: np.ndarray) -> list[dict[str, Any]]:

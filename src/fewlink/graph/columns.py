@@ -33,7 +33,7 @@ TIERS = {role: _tiers(role) for role in ROLES}
 REST = "rest"  # as the tail: all other columns, whose names are the relations
 HOW = "head=1,relation=2,tail=3"
 MAX_LISTED_COLUMNS = 12  # in an error
-MIN_ROWS = 3  # that show what a column contains
+MIN_ROWS = 3  # below a first line, which show whether it is one of them
 IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|urn:\S+")
 
 
@@ -236,9 +236,14 @@ def no_roles(path: Path, names: Sequence[str], header: bool = True) -> InputErro
         return InputError(path, f"has two columns and no relation: if all rows have the same, name it with {remedy}")
     problem = f"has the columns {listed(names)}: choose three, such as {option(names, places, not header)}"
     if header and not found[1]:
-        head = names[0] if names[0].strip() and "," not in names[0] and not names[0].isdecimal() else "1"
-        problem += f"; if each other column is a relation of the first: {_option(f'head={head},tail={REST}')}"
+        problem += f"; if each other column is a relation of the first: {_rest_option(names)}"
     return InputError(path, problem)
+
+
+def _rest_option(names: Sequence[str]) -> str:
+    """The option for a table whose columns are relations of the first."""
+    head = names[0] if names[0].strip() and "," not in names[0] and not names[0].isdecimal() else "1"
+    return _option(f"head={head},tail={REST}")
 
 
 def listed(names: Sequence[str] | int) -> str:
@@ -278,21 +283,36 @@ def _by_header(path: Path, names: list[str], below: list[list[str]]) -> Layout |
     if not layout and len(names) == 3 and _names_variables(names, below):
         return Layout(3, 0, 1, 2, tuple(names))
     found = columns_by_role([name if len(name) > 1 else "" for name in names], vague=False)
-    roles = sum(map(bool, found))
-    if letters or roles > 1 or (roles == 1 and len(names) == 3 and _is_alone(names, found, below)):
-        if layout:
-            places: list[int | None] = list(layout.used)
-        else:
-            places = [columns[0] if columns else None for columns in found]
-        if len(names) == 3:
-            raise InputError(
-                path,
-                f"has a first line that may name the columns ({listed(names)}): if so, give {option(names, places)}; "
-                f"if it is a triple, give --columns {HOW}",
-                1,
-            )
-        raise no_roles(path, names)
+    if letters or sum(map(bool, found)) > 1:
+        by_name = [columns[0] if columns else None for columns in found]
+        places: list[int | None] = list(layout.used) if layout else by_name
+        raise (
+            doubtful_header(path, names, below[0] if below else [], places)
+            if len(names) == 3
+            else no_roles(path, names)
+        )
     return None
+
+
+def doubtful_header(
+    path: Path, names: Sequence[str], next_row: Sequence[str], places: Sequence[int | None] = (0, 1, 2)
+) -> InputError:
+    """The error for a first line of three cells that may be a header or a triple, with the options for each."""
+    return InputError(
+        path,
+        f"has a first line that may name the columns ({listed(names)}; the next line: {', '.join(next_row)}): if so, "
+        f"give {option(names, places)}, or {_rest_option(names)} if the others are relations of the first; "
+        f"if it is a triple, give --columns {HOW}",
+        1,
+    )
+
+
+def stands_alone(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first of some rows (head, relation, tail) shares no name with others, and most others share some."""
+    ends = Counter(end for head, _, tail in rows for end in {head, tail})
+    relations = Counter(relation for _, relation, _ in rows)
+    alone = [ends[head] == ends[tail] == relations[relation] == 1 for head, relation, tail in rows]
+    return len(rows) > MIN_ROWS and alone[0] and 2 * sum(alone[1:]) < len(alone)
 
 
 def _names_variables(names: list[str], below: list[list[str]]) -> bool:
@@ -301,20 +321,11 @@ def _names_variables(names: list[str], below: list[list[str]]) -> bool:
     return all(iris) and all(name.isidentifier() for name in names)
 
 
-def _is_alone(names: list[str], found: list[list[int]], below: list[list[str]]) -> bool:
-    """Whether the relation of the first row does not occur again, and others do."""
-    place = found[1][0] if found[1] else 1
-    relations = Counter(row[place] for row in below)
-    return len(below) >= MIN_ROWS and names[place] not in relations and len(relations) < len(below)
-
-
 def _by_place(path: Path, rows: list[list[str]], names: list[str], width: int) -> Layout:
     """The layout of rows without a header: the only three columns, or the first three before numbers and dates."""
     rows = [row for row in rows if len(row) == width]
     columns = list(zip(*rows, strict=True))
     if width == 3:
-        if len(rows) > 2 and "" in (*columns[1], *columns[2]) and _may_be_header(columns):  # a row for each entity
-            raise no_roles(path, names)
         return PLAIN
     filled = [place for place, column in enumerate(columns) if any(column)]
     from_zero = [str(i) for i in range(len(rows))]

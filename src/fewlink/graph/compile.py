@@ -289,10 +289,6 @@ def read_triples(
     engine: Any, source: GraphSource, report: CompileReport, known: tuple[Sequence[str], Sequence[str]] = ((), ())
 ) -> None:
     """Read files, leave out literals, and number names by first appearance, after those that are `known`."""
-    with _shown(engine, f"reading {', '.join(path.name for path in source.paths)}"):
-        read_files(engine, source, report)
-    if report.triples > MAX_TRIPLES:
-        raise FewlinkError(f"the files have over {MAX_TRIPLES:,} triples: give fewer")
     run = engine.execute
     run("CREATE OR REPLACE TABLE entity (id INTEGER, name VARCHAR)")
     run("CREATE OR REPLACE TABLE relation (id INTEGER, name VARCHAR)")
@@ -301,6 +297,10 @@ def read_triples(
             engine.register("block", {"id": np.arange(len(names)), "name": np.array(names, object)})
             run(f"INSERT INTO {table} SELECT * FROM block").fetchall()
             engine.unregister("block")
+    with _shown(engine, f"reading {', '.join(path.name for path in source.paths)}"):
+        read_files(engine, source, report)
+    if report.triples > MAX_TRIPLES:
+        raise FewlinkError(f"the files have over {MAX_TRIPLES:,} triples: give fewer")
     run("CREATE OR REPLACE VIEW fact AS SELECT h, r, t, rowid AS place, rowid::INTEGER AS p FROM raw")
     used = ""
     if not source.keep_literals and _leave_out_literals(engine, report):

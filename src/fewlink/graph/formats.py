@@ -52,6 +52,7 @@ def read_files(engine: Any, source: GraphSource, report: CompileReport) -> None:
     run("CREATE OR REPLACE TABLE raw (h VARCHAR, r VARCHAR, t VARCHAR)")
     run("CREATE OR REPLACE TABLE label (name VARCHAR, rank INTEGER, text VARCHAR)")
     run("CREATE OR REPLACE TABLE kind (name VARCHAR, kind VARCHAR)")
+    run("CREATE TABLE IF NOT EXISTS entity (id INTEGER, name VARCHAR)")
     for path in source.paths:
         with reading_source(path), tempfile.TemporaryDirectory(prefix="fewlink-") as folder:
             _read_file(engine, path, source, report, Path(folder))

@@ -118,8 +118,8 @@ class Graph(Memo):
         """
         if self.counted is None:
             reached = np.zeros(len(self.entities), bool)
-            reached[self._components[references]] = True  # by the number of a component, which is an entity of it
-            return np.asarray(reached[self._components[heads]])
+            reached[self.components[references]] = True  # by the number of a component, which is an entity of it
+            return np.asarray(reached[self.components[heads]])
         ends = np.unique(references)
         large = any(self._component(end, visible) is None for end in ends.tolist())
         found = {}
@@ -129,7 +129,7 @@ class Graph(Memo):
         return np.array([found[head] for head in heads.tolist()], bool)
 
     @functools.cached_property
-    def _components(self) -> np.ndarray:
+    def components(self) -> np.ndarray:
         """The lowest entity (entities,) that a path joins each entity to."""
         lowest = np.arange(len(self.entities))
         has_edges = np.flatnonzero(self.degrees)

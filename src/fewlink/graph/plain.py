@@ -18,15 +18,17 @@ from typing import IO, Any, cast
 import numpy as np
 
 from fewlink.core import machine
-from fewlink.core.errors import InputError, MissingExtra, check_file
+from fewlink.core.errors import InputError, check_file
 
 PEEKED_BYTES = 1 << 16
 PIECE_BYTES = 1 << 20
+LINE_LIMIT = 30_000_000  # bytes; a longer one DuckDB may leave out in silence
 LINE_BYTES = 4 << 20  # of a line that is read at once, more than DuckDB takes
 WHOLE_FACTOR = 30  # bytes of memory for a byte of JSON that is read whole
 MIN_ALLOWED_BYTES = 64 << 20  # a document of this size is read however little memory is free
 MAX_NESTING = 1_000  # of lists, elements and triples; pyoxigraph crashes at some thousands
 COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
+
 WINDOWS_1252 = "Windows-1252 (Latin-1)"
 UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 OTHER_FILES = {
@@ -48,7 +50,7 @@ def reading_source(path: Path) -> Iterator[None]:
     check_file(path)
     try:
         yield
-    except OSError as error:  # gzip and pyarrow raise OSErrors without a strerror
+    except OSError as error:  # gzip raises OSErrors without a strerror
         raise InputError(path, f"cannot be read ({error.strerror or error})") from None
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise InputError(path, f"is cut off or not a valid {path.suffix} file ({error})") from None
@@ -98,11 +100,9 @@ def decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
     elif suffix == ".bz2":
         inner = Streams(raw, bz2.BZ2Decompressor)
     elif suffix == ".zst":
-        try:
-            import pyarrow
-        except ImportError:
-            raise MissingExtra("reading this .zst file", "scale") from None
-        inner = pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd")
+        raise InputError(
+            path, "is compressed with Zstandard, of which only a table without bad rows is read: unpack it with zstd -d"
+        )
     return raw if inner is None else cast("IO[bytes]", io.BufferedReader(inner, PIECE_BYTES))
 
 
@@ -171,6 +171,19 @@ class ShallowJson(io.RawIOBase):
         self.in_string ^= len(parts) % 2 == 0
         buffer[: len(content)] = content
         return len(content)
+
+
+def has_long_line(path: Path) -> bool:
+    """Whether a line of a file is longer than DuckDB takes."""
+    length = 0
+    with opened(path) as file:
+        for piece in iter(lambda: file.read(PIECE_BYTES), b""):
+            ends = [place for place in (piece.find(b"\n"), piece.find(b"\r")) if place >= 0]
+            if length + min(ends, default=len(piece)) > LINE_LIMIT:
+                return True
+            last = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
+            length = len(piece) - last - 1 + (0 if ends else length)
+    return False
 
 
 def check_zstd(path: Path) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from fewlink.core.errors import InputError, unique_keys
 from fewlink.core.words import plural
-from fewlink.graph.columns import PLAIN, Layout, layout_of, named_layout
+from fewlink.graph.columns import PLAIN, Layout, doubtful_header, layout_of, named_layout, stands_alone
 from fewlink.graph.literals import is_literal
 from fewlink.graph.plain import (
     COMPRESSIONS,
@@ -32,6 +32,7 @@ from fewlink.graph.plain import (
     WINDOWS_1252,
     Bounded,
     check_zstd,
+    has_long_line,
     is_windows_1252,
     opened,
     reading_source,
@@ -47,6 +48,7 @@ JSON_ARRAY = re.compile(rb"\s*\[\s*[\[{]")  # a list of lists or objects
 EXCEL_SEPARATOR = re.compile(r'"?sep=((?![\w"])[\t -~])"?\s*', re.IGNORECASE)
 MARKDOWN_RULE = re.compile(r"[\s|:+=-]*-{2}[\s|:+=-]*")
 FORGET_REJECTS = "DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans"
+LONG_LINE = "has a line of over 30 MB, which cannot be read"
 MISSING = "(h IS NULL OR r IS NULL OR t IS NULL)"  # of a row of `raw`
 
 
@@ -126,6 +128,19 @@ class Reader:
         """Remove what was added."""
         self.engine.execute(f"DELETE FROM raw WHERE rowid >= {self.first}")
 
+    def check_first_row(self) -> None:
+        """Raise if no triple shares a name with the first one of the file, as if that were a header."""
+        run = self.engine.execute
+        begin = run(f"SELECT rowid, h, r, t FROM raw WHERE rowid >= {self.first} ORDER BY rowid LIMIT 2").fetchall()
+        place, *names = begin[0]
+        ends = sql([names[0], names[2]])
+        shared = (
+            f"SELECT 1 FROM raw WHERE rowid <> {place} AND (r = {sql(names[1])} OR h IN {ends} OR t IN {ends}) "
+            f"UNION ALL SELECT 1 FROM entity WHERE name IN {ends}"
+        )
+        if not run(f"{shared} LIMIT 1").fetchall():
+            raise doubtful_header(self.path, names, begin[-1][1:])
+
     def has_many_lines(self, dialect: Dialect) -> bool:
         """Whether a name holds several lines that look like rows, which suggests a quote that is not closed."""
         separator = re.escape(dialect.separator)
@@ -165,6 +180,7 @@ class Dialect:
     padded     whether white space around fields is removed
     skipped    the number of rows before the first triple
     layout     where a row has its head, relation and tail
+    doubtful   whether the first row may be a header
     """
 
     separator: str
@@ -172,6 +188,7 @@ class Dialect:
     padded: bool
     skipped: int
     layout: Layout
+    doubtful: bool
 
     def rows(self, file: Path, refuse: bool = False, line_feeds: bool = False) -> str:
         """The rows of a file in SQL, all columns as text. With `refuse`, bad ones are listed in `reject_errors`."""
@@ -229,6 +246,8 @@ def _read(reader: Reader, file: Path, dialect: Dialect, encoding: str | None) ->
     if dialect.quoted and (reader.has_many_lines(dialect) or any(_is_open(kind, text) for _, kind, text in rejects)):
         line = next((line for line, _ in _problems(file, dialect)), None)
         raise InputError(reader.path, "has a quote that is not closed: rows after it would be lost", line)
+    if dialect.doubtful and not reader.is_empty():
+        reader.check_first_row()
     count = len(rejects) + empty
     if count:
         named = list(itertools.islice(_problems(file, dialect), min(count, MAX_LISTED_PROBLEMS)))
@@ -250,9 +269,11 @@ def _load(reader: Reader, file: Path, dialect: Dialect) -> int:
     reader.engine.execute(FORGET_REJECTS)
     try:
         return reader.add(triples_in(layout, cells, dialect.rows(file)))
-    except duckdb.NotImplementedException:  # listing bad rows would leave such a line out in silence
-        raise InputError(reader.path, "has a line of over 30 MB") from None
+    except duckdb.NotImplementedException:
+        raise InputError(reader.path, LONG_LINE) from None
     except duckdb.InvalidInputException:
+        if has_long_line(file):  # which would be left out of the rows and of the rejects
+            raise InputError(reader.path, LONG_LINE) from None
         empty = 0
         for line_feeds in (False, True, False):  # a carriage return in the first name may be taken for the end of lines
             if reader.is_empty():
@@ -363,7 +384,9 @@ def _dialect(reader: Reader, lines: list[str], usual: str) -> Dialect:
     facts.header = header
     blank = {place for place in range(layout.width) if not any(row[place:][:1] != [""] for row in rows)}
     facts.add(layout, blank)
-    return Dialect(separator, quoted, padded, skipped + header, layout)
+    cells = [[row[place] for place in layout.used] for row in rows if len(row) == layout.width]
+    doubtful = not header and reader.source.columns is None and stands_alone(cells)
+    return Dialect(separator, quoted, padded, skipped + header, layout, doubtful)
 
 
 def _separator(reader: Reader, lines: list[str], usual: str) -> str:
