@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -27,8 +28,10 @@ def error_line(answer: Answer) -> str:
 def commands() -> list[tuple[str, ...]]:
     """The words of every command; those in a group begin with the group's name."""
     words: list[tuple[str, ...]] = []
-    for name, command in typer.main.get_command(cli.app).commands.items():  # type: ignore[attr-defined]
-        words += [(name, inside) for inside in getattr(command, "commands", {})] or [(name,)]
+    group: Any = typer.main.get_command(cli.app)
+    for name in group.commands:
+        inside = getattr(group.get_command(None, name), "commands", {})
+        words += [(name, each) for each in inside] or [(name,)]
     return words
 
 

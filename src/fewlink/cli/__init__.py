@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -15,33 +16,34 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from fewlink.cli import ask, data, evaluate, options, project, serve, terminal, train
+from fewlink.cli import options, terminal
 from fewlink.core import machine
 from fewlink.core.errors import FewlinkError, shown
 from fewlink.core.progress import set_quiet
 
 # `fewlink --help` lists the commands under these headings, in this order, each in one line of a terminal of 80 columns.
-COMMANDS: dict[str, list[tuple[str, Callable[..., Any] | typer.Typer, str]]] = {
+# A command is a function of a module of this package, or a group of commands.
+COMMANDS: dict[str, list[tuple[str, str, str]]] = {
     "Look at a graph": [
-        ("data", data.app, "Check, fetch, describe and extend graphs and benchmarks."),
-        ("check", ask.check, "Find triples that look wrong."),
-        ("relations", ask.relations, "Find which relation holds between two entities."),
+        ("data", "data.app", "Check, fetch, describe and extend graphs and benchmarks."),
+        ("check", "ask.check", "Find triples that look wrong."),
+        ("relations", "ask.relations", "Find which relation holds between two entities."),
     ],
     "Find missing links": [
-        ("ask", ask.ask, "Rank tails for heads, or heads for tails, from examples."),
-        ("complete", ask.complete, "Find all missing links of a relation and write them to a file."),
+        ("ask", "ask.ask", "Rank tails for heads, or heads for tails, from examples."),
+        ("complete", "ask.complete", "Find all missing links of a relation and write them to a file."),
     ],
     "Decide on them": [
-        ("serve", serve.serve, "Serve the page for curators and the HTTP interface."),
-        ("project", project.app, "List, export, import and undo the decisions of curators."),
-        ("mcp", serve.mcp, "Let an assistant ask a graph (Model Context Protocol)."),
+        ("serve", "serve.serve", "Serve the page for curators and the HTTP interface."),
+        ("project", "project.app", "List, export, import and undo the decisions of curators."),
+        ("mcp", "serve.mcp", "Let an assistant ask a graph (Model Context Protocol)."),
     ],
     "Train and measure models": [
-        ("fit", train.fit, "Measure, calibrate and tune TRAIL on a graph in limited time."),
-        ("models", train.models, "List the models, their settings and recipes."),
-        ("train", train.train, "Train a model on a benchmark."),
-        ("evaluate", evaluate.evaluate, "Measure models on a benchmark and store the results."),
-        ("compare", evaluate.compare, "Compare two models query by query."),
+        ("fit", "train.fit", "Measure, calibrate and tune TRAIL on a graph in limited time."),
+        ("models", "train.models", "List the models, their settings and recipes."),
+        ("train", "train.train", "Train a model on a benchmark."),
+        ("evaluate", "evaluate.evaluate", "Measure models on a benchmark and store the results."),
+        ("compare", "evaluate.compare", "Compare two models query by query."),
     ],
 }
 
@@ -69,33 +71,52 @@ class PlainGroup(PlainHelp, TyperGroup):
     """A group of commands."""
 
 
-class InOrder(PlainGroup):
-    """Lists commands in the order of the table, where typer would list groups of commands last."""
+class ImportedCommands(PlainGroup):
+    """The commands of the table in its order. The module of a command is imported when the command is needed."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return [name for commands in COMMANDS.values() for name, _, _ in commands]
+    def __init__(self, **settings: Any) -> None:
+        names = [name for commands in COMMANDS.values() for name, _, _ in commands]
+        super().__init__(**{**settings, "commands": dict.fromkeys(names)})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return imported_command(cmd_name) if cmd_name in self.commands else None
+
+
+@functools.cache
+def imported_command(name: str) -> Any:
+    """A command of the table, with the options that all commands have."""
+    for heading, commands in COMMANDS.items():
+        for listed, place, line in commands:
+            if listed == name:
+                module, attribute = place.split(".")
+                command = getattr(importlib.import_module(f"fewlink.cli.{module}"), attribute)
+                return made_command(name, command, {"short_help": line, "rich_help_panel": heading})
+    raise KeyError(name)
+
+
+def made_command(name: str, command: Callable[..., Any] | typer.Typer, shown_as: dict[str, Any]) -> Any:
+    """What typer makes of a function, or of a group of functions."""
+    parent = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
+    if isinstance(command, typer.Typer):
+        for registered in command.registered_commands:
+            assert registered.callback is not None
+            registered.callback = options.with_groups(registered.callback)
+            registered.cls = PlainCommand
+        parent.add_typer(command, name=name, cls=PlainGroup, **shown_as)
+    else:
+        parent.command(name, cls=PlainCommand, **shown_as)(options.with_groups(command))
+    return typer.main.get_group(parent).commands[name]
 
 
 app = typer.Typer(
     name="fewlink",
-    cls=InOrder,
+    cls=ImportedCommands,
     help="Complete the long tail of a knowledge graph from a handful of examples.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for heading, commands in COMMANDS.items():
-    for name, command, line in commands:
-        if isinstance(command, typer.Typer):
-            for registered in command.registered_commands:
-                assert registered.callback is not None
-                registered.callback = options.with_groups(registered.callback)
-                registered.cls = PlainCommand
-            app.add_typer(command, name=name, cls=PlainGroup, short_help=line, rich_help_panel=heading)
-        else:
-            add = app.command(name, cls=PlainCommand, short_help=line, rich_help_panel=heading)
-            add(options.with_groups(command))
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,12 +7,11 @@ import io
 import json
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from fewlink.core.errors import json_shown, shown
-from fewlink.core.progress import tell
+from fewlink.core.progress import duration, tell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -127,50 +126,28 @@ def print_notes(lines: Iterable[str]) -> None:
 
 def epoch_reporter(title: str) -> Callable[[dict[str, Any]], None]:
     """A reporter for `on_epoch` that prints a line per epoch with speed, held-out MRR and time left."""
-    start = time.monotonic()
-    epochs_before: int | None = None  # trained before an interruption
 
     def report(trace: dict[str, Any]) -> None:
-        nonlocal epochs_before
-        if epochs_before is None:
-            epochs_before = trace["epoch"] - 1
-        per_epoch = (time.monotonic() - start) / (trace["epoch"] - epochs_before)
-        left = per_epoch * (trace["epochs"] - trace["epoch"])
+        left = sum(trace["seconds"].values()) * (trace["epochs"] - trace["epoch"])
         held_out = f"  held-out MRR {trace['held_out_mrr']:.3f}" if trace["held_out_mrr"] is not None else ""
         tell(
             f"{title}  epoch {trace['epoch']}/{trace['epochs']}  loss {trace['loss']:.4f}{held_out}"
-            f"  {trace['triples_per_second']:,.0f} triples/s  {left:.0f} s left"
+            f"  {trace['triples_per_second']:,.0f} triples/s  {duration(left)} left"
         )
 
     return report
 
 
-def step_reporter(title: str = "", runs: int = 1) -> Callable[[dict[str, Any]], None]:
-    """A reporter for `on_event` that prints a line per evaluation with speed, dev MRR and time left.
-
-    Each line starts with the title, by default the name of the model.
-    """
-    started: dict[int, tuple[float, int]] = {}  # by seed: time and step
-    continued: dict[int, int] = {}  # by seed: step
-
-    def report(event: dict[str, Any]) -> None:
-        seed = event["seed"]
-        name = title or event["model"]
-        if runs > 1:
-            name += f" seed {seed}"
-        prefix = f"{name}  step {event['step']}/{event['steps']}"
-        if event["event"] == "continued":
-            continued[seed] = event["step"]
-            tell(f"{prefix}  continued")
-            return
-        begin = time.monotonic() - sum(event["seconds"].values())
-        start, first = started.setdefault(seed, (begin, continued.get(seed, 0)))
-        rate = event["steps_per_second"]
-        left = (time.monotonic() - start) / (event["step"] - first) * (event["steps"] - event["step"])
-        tell(
-            f"{prefix}  loss {event['loss']:.4f}  dev MRR {event['dev']['mrr']:.3f}"
-            f" (best {event['best_mrr']:.3f} at {event['best_step']})"
-            f"  {rate:{',.0f' if rate >= 10 else '.1f'}} steps/s  {left:.0f} s left"
-        )
-
-    return report
+def report_step(event: dict[str, Any]) -> None:
+    """Print a line about an evaluation of a training, for `on_event`: speed, dev MRR and time left."""
+    prefix = f"{event['model']} seed {event['seed']}  step {event['step']}/{event['steps']}"
+    if event["event"] == "continued":
+        tell(f"{prefix}  continued")
+        return
+    rate = event["steps_per_second"]
+    left = (event["steps"] - event["step"]) / rate
+    tell(
+        f"{prefix}  loss {event['loss']:.4f}  dev MRR {event['dev']['mrr']:.3f}"
+        f" (best {event['best_mrr']:.3f} at {event['best_step']})"
+        f"  {rate:{',.0f' if rate >= 10 else '.1f'}} steps/s  {duration(left)} left"
+    )

@@ -104,7 +104,7 @@ def train(
 
     with distributed.processes(device) as own_device:
         first = distributed.rank() == 0
-        reporter = terminal.step_reporter(runs=len(seed)) if first else None
+        reporter = terminal.report_step if first else None
         try:
             if resume is not None:
                 moved = bench[0] if bench else None
