@@ -61,6 +61,11 @@ class Server:
         raise Refused(f"Invalid input '{query}'")
 
 
+@pytest.fixture(autouse=True)
+def known_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEO4J_PASSWORD", "secret")
+
+
 @pytest.fixture
 def server() -> Iterator[tuple[str, Server]]:
     holder = Server()
@@ -69,7 +74,7 @@ def server() -> Iterator[tuple[str, Server]]:
 
 
 def read(address: str, *args: Any, **options: Any) -> Graph:
-    with connected(address, "neo4j", "secret") as driver:
+    with connected(address) as driver:
         return read_graph(driver, *args, **options)
 
 
@@ -103,7 +108,7 @@ def test_queries_without_triples_raise(server: tuple[str, Server], query: str, n
 def test_links_are_written_once_and_links_without_nodes_are_reported(server: tuple[str, Server]) -> None:
     address, holder = server
     links = [("4:4", "LIKES", "4:2"), ("4:1", "LIKES", "4:3"), ("4:9", "LIKES", "4:2")]
-    with connected(address, "neo4j", "secret") as driver:
+    with connected(address) as driver:
         written = write_links(driver, links)
         assert (written.created, written.present, written.missing) == (1, 1, [links[2]])
         assert "4:9 → 4:2" in written.remarks()[0]
@@ -121,7 +126,7 @@ def test_only_new_relationships_get_the_source_property(id_: str | None) -> None
 
 def test_many_links_are_written_in_several_transactions(server: tuple[str, Server]) -> None:
     address, holder = server
-    with connected(address, "neo4j", "secret") as driver:
+    with connected(address) as driver:
         written = write_links(driver, [("4:4", "LIKES", "4:2")] * 2_500)
     assert sum("UNWIND" in query for query in holder.queries) == 3
     assert (written.created, written.present) == (1, 2_499)
@@ -134,22 +139,22 @@ def test_names_cannot_break_out_of_a_query() -> None:
             quoted(name)
 
 
-def test_a_wrong_password_or_address_raises(server: tuple[str, Server]) -> None:
-    for address, password in ((server[0], "wrong"), ("bolt://127.0.0.1:1", None), ("localhost", None)):
-        with pytest.raises(FewlinkError, match=address), connected(address, "neo4j", password):
+def test_a_wrong_password_or_address_raises(server: tuple[str, Server], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEO4J_PASSWORD", "wrong")
+    for address in (server[0], "bolt://127.0.0.1:1", "localhost"):
+        with pytest.raises(FewlinkError, match=address), connected(address):
             pass
 
 
 def test_the_commands_read_a_graph_and_write_links(server: tuple[str, Server], tmp_path: Path) -> None:
     address, holder = server
-    env = {"NEO4J_PASSWORD": "secret"}
     out = tmp_path / "graph"
-    done = CliRunner().invoke(app, ["data", "from-neo4j", address, "--out", str(out)], env=env)
+    done = CliRunner().invoke(app, ["data", "from-neo4j", address, "--out", str(out)])
     assert done.exit_code == 0 and "4 entities, 3 relations, 3 triples" in done.output
     assert set(named(Graph.open(out))) == EDGES
-    again = CliRunner().invoke(app, ["data", "from-neo4j", address, "--out", str(out)], env=env)
+    again = CliRunner().invoke(app, ["data", "from-neo4j", address, "--out", str(out)])
     assert isinstance(again.exception, InputError) and str(out) in str(again.exception)
     (tmp_path / "accepted.tsv").write_text("4:4\tLIKES\t4:2\n4:9\tLIKES\t4:2\n")
-    done = CliRunner().invoke(app, ["data", "to-neo4j", address, str(tmp_path / "accepted.tsv")], env=env)
+    done = CliRunner().invoke(app, ["data", "to-neo4j", address, str(tmp_path / "accepted.tsv")])
     assert done.exit_code == 0 and "1 relationships written, 0 " in done.output
     assert ("4:4", "LIKES", "4:2") in holder.edges

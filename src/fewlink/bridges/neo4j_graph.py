@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,8 +21,11 @@ QUOTABLE = re.compile(r"[^`\\]+")
 
 
 @contextmanager
-def connected(uri: str, user: str | None = None, password: str | None = None) -> Iterator[Any]:
-    """A driver that is connected to the server; its errors become one-line errors."""
+def connected(uri: str) -> Iterator[Any]:
+    """A driver that is connected to the server; its errors become one-line errors.
+
+    The environment variables NEO4J_USERNAME, by default neo4j, and NEO4J_PASSWORD are used if there is a password.
+    """
     if uri.partition("://")[0] not in SCHEMES:
         raise FewlinkError(
             f"'{uri}' is not the address of a Neo4j server: write it as neo4j://HOST or bolt://HOST:7687"
@@ -31,8 +35,10 @@ def connected(uri: str, user: str | None = None, password: str | None = None) ->
         from neo4j.exceptions import DriverError, Neo4jError
     except ImportError:
         raise MissingExtra("reading and writing Neo4j", "neo4j") from None
+    password = os.environ.get("NEO4J_PASSWORD")
+    user = os.environ.get("NEO4J_USERNAME", "neo4j")
     try:
-        with neo4j.GraphDatabase.driver(uri, auth=(user or "neo4j", password) if password else None) as driver:
+        with neo4j.GraphDatabase.driver(uri, auth=(user, password) if password else None) as driver:
             driver.verify_connectivity()
             yield driver
     except (DriverError, Neo4jError) as error:

@@ -254,8 +254,6 @@ def carve(
     out: Path = typer.Option(..., metavar="FOLDER", help="New folder for the benchmark, which has its name."),
     smallest: int = typer.Option(SMALLEST, metavar="NUMBER", help="Fewest triples of a task relation."),
     largest: int = typer.Option(LARGEST, metavar="NUMBER", help="Most triples of a task relation."),
-    dev_share: float = typer.Option(0.08, metavar="SHARE", help="Share of the task relations for dev."),
-    test_share: float = typer.Option(0.16, metavar="SHARE", help="Share of the task relations for test."),
     seed: int = options.SEED,
 ) -> None:
     """Turn any graph into a few-shot benchmark: relations of medium size become tasks.
@@ -271,7 +269,7 @@ def carve(
     _check_new(out)
     report = CompileReport()
     graph = compile_graph(reading.source(*files), report=report)
-    settings = CarveSettings(smallest, largest, dev_share, test_share, seed)
+    settings = CarveSettings(smallest, largest, seed=seed)
     benchmark, left_out = carve_graph(graph, out.resolve().name, settings)
     with locked(out):
         _check_new(out)  # another process may have written it meanwhile
@@ -343,7 +341,7 @@ def from_neo4j(
     from fewlink.bridges.neo4j_graph import connected, read_graph
 
     _check_new(out)
-    with connected(server.uri, server.user, server.password) as driver:
+    with connected(server.uri) as driver:
         graph = read_graph(driver, query, id_=server.node_id, name=name, database=server.database)
     graph.save(out)
     counts = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {graph.triple_count:,} triples"
@@ -367,7 +365,7 @@ def to_neo4j(
     from fewlink.graph.compile import read_names_of
 
     triples = read_names_of(links)
-    with connected(server.uri, server.user, server.password) as driver:
+    with connected(server.uri) as driver:
         written = write_links(driver, triples, id_=server.node_id, database=server.database)
     terminal.print_notes(written.remarks())
     print(f"{written.created:,} relationships written, {written.present:,} existed already")

@@ -85,8 +85,8 @@ BENCH = typer.Argument(
 
 
 @dataclass
-class ReadingOptions:
-    """How a file of triples is read."""
+class TableOptions:
+    """How a table of triples is read."""
 
     columns: str | None = typer.Option(
         None,
@@ -96,25 +96,27 @@ class ReadingOptions:
     )
     names: Path | None = typer.Option(None, metavar="FILE", help="An id, a tab and a readable name per line.")
     types: Path | None = typer.Option(None, metavar="FILE", help="An entity, a tab and a type per line.")
+
+    def source(self, *files: str | Path, **more: Any) -> GraphSource:
+        """These files and how to read them; raises for an invalid option or a missing file of names or types."""
+        from fewlink.graph.source import GraphSource
+
+        check_files(self.types, self.names)
+        return GraphSource.of(files, columns=self.columns, types=self.types, names=self.names, **more)
+
+
+@dataclass
+class ReadingOptions(TableOptions):
+    """How a file of triples is read."""
+
     literals: str = typer.Option(
         "drop", metavar="CHOICE", help="Relations whose tails are numbers, dates or yes/no values: drop or keep."
     )
     on_error: str = typer.Option("stop", metavar="CHOICE", help="On a bad line: stop, or skip and count it.")
 
-    def source(self, *files: str | Path) -> GraphSource:
-        """These files and how to read them; raises for an invalid option or a missing file of names or types."""
-        from fewlink.graph.source import GraphSource
-
-        check_files(self.types, self.names)
-        return GraphSource.of(
-            files,
-            columns=self.columns,
-            types=self.types,
-            names=self.names,
-            literals=self.literals,
-            on_error=self.on_error,
-            bench=getattr(self, "bench", None),
-        )
+    def source(self, *files: str | Path, **more: Any) -> GraphSource:
+        """These files and how to read them."""
+        return super().source(*files, literals=self.literals, on_error=self.on_error, **more)
 
 
 @dataclass
@@ -137,6 +139,10 @@ class AskedGraph(SomeGraph):
     no_names: bool = NO_NAMES
     bench: str | None = typer.Option(None, metavar="BENCH", help="The run's benchmark, if it has moved since training.")
     device: str = DEVICE
+
+    def source(self, *files: str | Path, **more: Any) -> GraphSource:
+        """The graph or run and how to read it."""
+        return super().source(*files, bench=self.bench, **more)
 
     def check(self) -> None:
         """Raise for a wrong option or a missing file, before anything heavy is imported."""
@@ -260,25 +266,11 @@ class OutputOptions:
 
 @dataclass
 class Neo4jOptions:
-    """The Neo4j server. Its nodes are identified by a property."""
+    """The Neo4j server. Its user name and password are in NEO4J_USERNAME and NEO4J_PASSWORD."""
 
     uri: str = typer.Argument(..., metavar="URI", help="Address of the server: neo4j://HOST or bolt://HOST:7687.")
     node_id: str | None = typer.Option(
         None, "--id", metavar="PROPERTY", help="Property that identifies a node; by default the element id."
-    )
-    user: str | None = typer.Option(
-        None,
-        metavar="NAME",
-        envvar="NEO4J_USERNAME",
-        show_envvar=False,
-        help="User name; or set NEO4J_USERNAME.",
-    )
-    password: str | None = typer.Option(
-        None,
-        metavar="PASSWORD",
-        envvar="NEO4J_PASSWORD",
-        show_envvar=False,
-        help="Password; better set NEO4J_PASSWORD.",
     )
     database: str | None = typer.Option(
         None, metavar="NAME", help="Database on the server; by default the user's home database."

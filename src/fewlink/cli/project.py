@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fewlink.cli import options, terminal
-from fewlink.cli.options import ReadingOptions
+from fewlink.cli.options import TableOptions
 from fewlink.core.words import percent, plural
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ WHO = typer.Option("", metavar="NAME", help="The curator.")
 
 
 @dataclass
-class GraphOfProject(ReadingOptions):
+class GraphOfProject(TableOptions):
     """The graph of the project."""
 
     graph: str | None = typer.Option(
