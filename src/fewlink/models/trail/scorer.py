@@ -220,14 +220,16 @@ class TrailScorer:
         candidates = [question.candidates for question in questions]
         asked = np.concatenate([np.stack([np.full_like(q.heads, n), q.heads], 1) for n, q in enumerate(questions)])
         groups = in_groups(asked, heads)
-        cone = self._cone(tasks, np.unique(np.concatenate(candidates)))
+        with torch_threads(1):
+            cone = self._cone(tasks, np.unique(np.concatenate(candidates)))
         if len(groups) == 1 and cone is not None:  # both streams at once
             streams: list[Callable[[], Any]] = [
                 functools.partial(self._bases, tasks, candidates, cone),
                 functools.partial(self._from_heads, tasks, questions, groups[0], cone),
             ]
             bases, of_heads = parallel_map(lambda stream: stream(), streams)
-            found = [self._scores(tasks, bases, questions, groups[0], of_heads)]
+            with torch_threads(1):
+                found = [self._scores(tasks, bases, questions, groups[0], of_heads)]
         else:
             with torch_threads(1):
                 bases = self._bases(tasks, candidates, cone)
@@ -249,7 +251,7 @@ class TrailScorer:
             return self._on_cpu.explain(references, head, tail, most)
         with torch_threads(1):
             known = self.known_task(references)
-        pair = self.pair(known, head, tail)
+            pair = self.pair(known, head, tail)
         sets = [references, *left_out(references)]  # an answer may read other edges than the explanation
         asked = [Question("", pairs, np.array([head]), np.array([tail])) for pairs in sets]
         work: list[Callable[[], Any]] = [
