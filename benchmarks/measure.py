@@ -63,22 +63,6 @@ def _cpu_seconds() -> float:
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
-def gpu_seconds(work: Callable[[], Any], repeats: int = 20) -> float:
-    """Median seconds of one call on the GPU, after one that is not timed."""
-    import torch
-
-    work()
-    times: list[float] = []
-    for _ in range(repeats):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        work()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / 1000)
-    return sorted(times)[repeats // 2]
-
-
 def gpu_kernels(work: Callable[[], Any], steps: int) -> dict[str, float]:
     """The number of kernels per step of a call, and their total time."""
     import torch
