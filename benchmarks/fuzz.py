@@ -343,7 +343,7 @@ def _decisions(place: Place, content: bytes, format: str, rng: random.Random) ->
         with contextlib.suppress(UnicodeDecodeError):
             return imports.READERS[format](path, content.decode("utf-8-sig"), "me")
     with tempfile.TemporaryDirectory(dir=place.folder) as folder, ProjectFile(Path(folder) / "p") as file:
-        imports.import_file(file, "p", path)
+        imports.add_decisions(file, "p", imports.read_decisions(path))
         return [exports.export(file, "p", each) for each in ("csv", "nt", "json")]
 
 

@@ -11,7 +11,7 @@ import fewlink
 from fewlink.bridges import openrefine
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.exports import write_export
-from fewlink.curation.imports import import_text
+from fewlink.curation.imports import add_decisions, decisions_in
 from fewlink.curation.store import ProjectFile
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
@@ -77,7 +77,7 @@ def test_true_pairs_are_exported_as_triples_and_damaged_imports_raise(tmp_path: 
         assert [line.split("entity:")[1].split(">")[0] for line in lines] == [head for head, _ in REFERENCES]
         for text in ("<urn:fewlink:entity:%FF> <r:r> <t:t> .", r"<\UFFFFFFFF:x> <r:r> <t:t> ."):
             with pytest.raises(FewlinkError):
-                import_text(file, "hunts", text, "nt")
+                add_decisions(file, "hunts", decisions_in(text, "nt"))
         with pytest.raises(FewlinkError):
             file.undo("hunts", 10**23)
         with pytest.raises(FewlinkError):

@@ -18,7 +18,7 @@ from tests.linker.linkers import REFERENCES
 import fewlink
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.curation.exports import COLUMNS
-from fewlink.curation.imports import import_file
+from fewlink.curation.imports import add_decisions, read_decisions
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
 from fewlink.linker.complete import plausible_heads
@@ -95,7 +95,7 @@ def test_completed_pairs_are_decided_in_a_spreadsheet(tmp_path: Path) -> None:
     rows[1][5] = "accepted"
     out.write_text("\n".join(map(",".join, [header, *rows])))
     with ProjectFile(tmp_path / "p.decisions") as file:
-        assert import_file(file, "eats", out, who="eve").added == 1
+        assert add_decisions(file, "eats", read_decisions(out, "eve")).added == 1
         assert file.pairs("eats", "accepted") == [(found[1].head, found[1].tail)]
 
 

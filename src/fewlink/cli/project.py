@@ -189,7 +189,7 @@ def import_project(
     Example: `fewlink project import my-graph.tsv.decisions cures.json --project cures`
     """
     from fewlink.core.errors import FewlinkError, InputError
-    from fewlink.curation.imports import add_decisions, import_format_of, read_decisions
+    from fewlink.curation.imports import add_decisions, read_decisions
     from fewlink.curation.store import ProjectFile
 
     options.check_files(source)
@@ -208,7 +208,7 @@ def import_project(
                 f"has decisions on '{relation}', but the project in {file} is '{name}': give --project '{relation}' "
                 f"for a project of its own, or --project '{name}' to add them there",
             )
-        done = add_decisions(opened, name, decisions, import_format_of(source), find)
+        done = add_decisions(opened, name, decisions, find)
     if done.unknown:
         from fewlink.linker.probability import lacking_note
 

@@ -24,11 +24,15 @@ Find = Callable[[str], str | None]  # from the name or id of an entity to its id
 
 @dataclass(frozen=True)
 class Decisions:
-    """What a file holds: decisions, and the description and the relation of their project, empty if it has none."""
+    """What a file holds: decisions, and the description and the relation of their project, empty if it has none.
+
+    `log` says that these are all events of a project, undone ones included.
+    """
 
     events: Sequence[Event]
     description: str = ""
     relation: str = ""
+    log: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,55 +44,21 @@ class Imported:
     unknown: Sequence[tuple[str, str]] = ()
 
 
-def import_file(
-    file: ProjectFile,
-    project: str,
-    path: Path,
-    *,
-    format: str | None = None,
-    who: str = "",
-    find: Find | None = None,
-) -> Imported:
-    """Add the decisions of an export to a project, all or none; a missing project is created.
-
-    Decisions that the project already has are skipped. Decisions without curator or time get `who` and the current
-    time. `find` maps the name or id of an entity to its id, or to None if no entity or several match; such names stay
-    as they are.
-    """
-    format = format or import_format_of(path)
-    return add_decisions(file, project, read_decisions(path, format, who), format, find)
-
-
-def import_text(
-    file: ProjectFile,
-    project: str,
-    text: str,
-    format: str,
-    *,
-    who: str = "",
-    path: str | Path = "the import",
-    find: Find | None = None,
-) -> Imported:
-    """Import from text, like `import_file`; errors name it as `path`."""
-    return add_decisions(file, project, decisions_in(text, format, who, path), format, find)
-
-
-def import_format_of(path: Path) -> str:
-    """The format to import a file in, by its suffix."""
-    return "csv" if path.name.lower().endswith(TABLES) else format_of(path)
-
-
-def read_decisions(path: Path, format: str | None = None, who: str = "") -> Decisions:
-    """The decisions in a file; `format` is that of its suffix by default."""
+def read_decisions(path: Path, who: str = "") -> Decisions:
+    """The decisions in a file, whose suffix gives the format."""
     try:
         text = read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(path, "is not UTF-8 text") from None
-    return decisions_in(text, format or import_format_of(path), who, path)
+    format = "csv" if path.name.lower().endswith(TABLES) else format_of(path)
+    return decisions_in(text, format, who, path)
 
 
 def decisions_in(text: str, format: str, who: str = "", path: str | Path = "the import") -> Decisions:
-    """The decisions in a text; errors name it as `path`."""
+    """The decisions in a text; errors name it as `path`.
+
+    Decisions without curator or time get `who` and the current time.
+    """
     read = choose("format", format, READERS)
     found = read(Path(path), text.removeprefix(BYTE_ORDER_MARK), who)
     if not found.events:
@@ -96,16 +66,18 @@ def decisions_in(text: str, format: str, who: str = "", path: str | Path = "the 
     return found
 
 
-def add_decisions(
-    file: ProjectFile, project: str, decisions: Decisions, format: str, find: Find | None = None
-) -> Imported:
-    """Add decisions that were read from a format, as `import_file` does."""
+def add_decisions(file: ProjectFile, project: str, decisions: Decisions, find: Find | None = None) -> Imported:
+    """Add decisions to a project, all or none; a missing project is created.
+
+    Decisions that the project already has are skipped. `find` maps the name or id of an entity to its id, or to None if
+    no entity or several match; such names stay as they are.
+    """
     events = decisions.events
     unknown: list[tuple[str, str]] = []
     if find is not None:
         events, unknown = by_id(events, find)
     changed: Sequence[Event] = events
-    if format != "json" and project in {known.name for known in file.projects()}:
+    if not decisions.log and project in {known.name for known in file.projects()}:
         before = {state.pair: state.kind for state in file.decisions(project)}
         changed = [event for event in events if before.get(event.pair) != event.kind]
     return Imported(file.merge(project, changed, make=decisions.description), len(events), unknown)
@@ -238,7 +210,12 @@ def from_json(path: Path, text: str, who: str) -> Decisions:
         raise InputError(path, f"is a damaged export ({error})") from None
     description = content.get("description")
     name = content.get("name")
-    return Decisions(events, description if isinstance(description, str) else "", name if isinstance(name, str) else "")
+    return Decisions(
+        events,
+        description=description if isinstance(description, str) else "",
+        relation=name if isinstance(name, str) else "",
+        log=True,
+    )
 
 
 def _checked(event: Event) -> Event:

@@ -7,7 +7,6 @@ update it. What versions of an object share (STIX 2.1, section 3.6), its author 
 from __future__ import annotations
 
 import re
-import unicodedata
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -161,10 +160,8 @@ def _verb(relation: str, kinds: Iterable[str]) -> str:
     """The verb of a relation: `uses` for `group_uses_malware`; a relation of another form is its own verb."""
     kind = "|".join(map(re.escape, kinds))
     middle = re.fullmatch(f"(?:{kind})[_ ](.+)[_ ](?:{kind})", relation)
-    letters = unicodedata.normalize("NFKD", (middle[1] if middle else relation).casefold())  # é as e and an accent
-    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    verb = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
-    if not verb or any(letter.isalnum() and not letter.isascii() for letter in plain):  # which would be lost
+    verb = re.sub(r"[\W_]+", "-", (middle[1] if middle else relation).lower()).strip("-")
+    if not verb or not verb.isascii():
         raise FewlinkError(
             f"STIX needs a relation in the letters a to z, not '{relation}': give one, as in --relation uses"
         )

@@ -25,7 +25,6 @@ from fewlink.core.errors import FewlinkError, InputError, UnknownName, check_fil
 from fewlink.core.files import replaced_file
 
 APPLICATION = 0x46574C4B  # "FWLK": marks the SQLite file as ours
-MAGIC = b"SQLite format 3\0"
 FORMAT = 4
 CHAINED = 3  # the format of fewlink 0.3, in which the hash of an event begins with that of the event before it
 LOCK_SECONDS = 30.0  # for writers to wait for each other
@@ -199,13 +198,6 @@ class ProjectFile:
             _check_folder(self.path)
             return
         check_file(self.path)
-        try:
-            with self.path.open("rb") as file:
-                start = file.read(len(MAGIC))
-        except OSError as error:
-            raise InputError(self.path, f"cannot be read ({error.strerror})") from None
-        if start and start != MAGIC:
-            raise InputError(self.path, "is not a project file: name another file, or a new one")
 
     def _prepare(self) -> None:
         """Make the tables of a new file, check the rows, and turn a file of fewlink 0.3 into one of this format."""
@@ -550,6 +542,7 @@ class ProjectFile:
                 ("disk I/O", "cannot be read or written (disk I/O error): check the disk"),
                 ("unable to open", "cannot be opened: check that its folder is writable"),
                 ("closed", "is closed"),
+                ("not a database", "is not a project file: name another file, or a new one"),
             ):
                 if word in text:
                     raise InputError(written, problem) from None

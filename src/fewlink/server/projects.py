@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.exports import FORMATS, Described, FormatName, export
-from fewlink.curation.imports import import_text
+from fewlink.curation.imports import add_decisions, decisions_in
 from fewlink.curation.learning import learn, suggest, units_of
 from fewlink.curation.store import Decision, Event, ProjectFile
 from fewlink.linker import Linker
@@ -400,7 +400,7 @@ def install_projects(app: FastAPI, projects: Projects, service: Service) -> None
         """Import decisions from an export. Decisions that the project already has are skipped."""
         name = projects.file.project(number).name
         find = projects.linker.names.id_of
-        done = import_text(projects.file, name, body.text, body.format, who=body.who, find=find)
+        done = add_decisions(projects.file, name, decisions_in(body.text, body.format, body.who), find)
         notes = [lacking_note(done.unknown)] if done.unknown else []
         return as_json({"project": projects.facts(number), "added": done.added, "read": done.read, "notes": notes})
 
