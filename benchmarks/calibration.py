@@ -33,20 +33,28 @@ import numpy as np
 from fewlink.core.progress import duration
 from fewlink.core.seeds import generator
 from fewlink.fitting.calibrating import (
+    RIDGE,
     TOP,
-    Ranks,
     Sample,
     chance,
     cross_fitted,
     expected_error,
-    fit_coverage,
     fitted,
     low_trust,
     over_relations,
 )
 from fewlink.graph import Graph
 from fewlink.graph.source import GraphSource
-from fewlink.linker.probability import LEVELS, LOW_TRUST_FOUND, Coverage, HeadFans, row_features
+from fewlink.linker.probability import (
+    LEVELS,
+    LONGEST,
+    LOW_TRUST_FOUND,
+    Coverage,
+    HeadFans,
+    coverage_features,
+    fit_logistic,
+    row_features,
+)
 from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
 from fewlink.linker.trust import Trust, measure_trust
@@ -69,6 +77,7 @@ GIVEN, POOL = 3, 24  # of BEST: the references that the others are found with, a
 TRIPLES = 100_000  # larger graphs get fewer questions
 ANSWERED = 0.5  # share of the questions that are answered if the least probable are left unanswered
 ROWS = ("tails", "scores", "ranks", "log_softmax", "leads")
+SIZES = (1, 2, 3, 5, 7, 10, 14, LONGEST)  # of answer sets, that their probability is fitted to
 
 
 class Setting(NamedTuple):
@@ -342,6 +351,36 @@ def tables_of(answers: Answers) -> dict[str, list[dict[str, Any]]]:
         "by graph": joined(answers.figures(about(graph), graph=graph) for graph in graphs),
     }
     return {name: list(rows) for name, rows in parts.items()}
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks of right answers to n questions about held-out relations.
+
+    Shapes, all (n,): `first`, the probability of the first answer; `best`, the rank of the best right answer, infinite
+    if it is not a candidate; `groups`, the relation of each question.
+    """
+
+    first: np.ndarray
+    best: np.ndarray
+    groups: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Ranks:
+        return Ranks(self.first[rows], self.best[rows], self.groups[rows])
+
+    @property
+    def counts(self) -> np.ndarray:
+        """The weight of each question (n,): the questions of a relation add up to 1."""
+        _, which = np.unique(self.groups, return_inverse=True)
+        return np.asarray(1 / np.bincount(which)[which])
+
+
+def fit_coverage(ranks: Ranks) -> Coverage:
+    """Fit the probability that the first answers contain a right one."""
+    features = np.concatenate([coverage_features(ranks.first, size) for size in SIZES])
+    right = np.concatenate([ranks.best <= size for size in SIZES])
+    a, b, c, d = fit_logistic(features, right, np.tile(ranks.counts / len(SIZES), len(SIZES)), RIDGE).tolist()
+    return Coverage((a, b, c, d))
 
 
 def ranks_of(asked: list[Asked], probabilities: np.ndarray) -> Ranks:

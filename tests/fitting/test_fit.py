@@ -22,17 +22,15 @@ from tests.fitting.fits import MANY, QUICK_FIT, fitted, graph_file, town_lines, 
 from fewlink.core.errors import FewlinkError
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.fitting import fit as module
-from fewlink.fitting import tuning
 from fewlink.fitting.append import append
 from fewlink.fitting.card import write_card
-from fewlink.fitting.fit import Fit, fit, replace_run
+from fewlink.fitting.fit import fit, replace_run
 from fewlink.fitting.held_out import hides_relations
 from fewlink.fitting.record import locked_folder, read_record, record_id
 from fewlink.linker import Linker
 from fewlink.models.baselines import learning_free
 from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Question
-from fewlink.models.trail.learn import TrailLearner
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks import Benchmark, open_benchmark
@@ -243,50 +241,12 @@ def test_without_time_it_answers_and_says_that_nothing_is_measured(tmp_path: Pat
     assert set(more.held_out) >= {"shipped"} and more.seconds > made.seconds and more.card is not None
 
 
-@pytest.mark.parametrize("stage", ["measure_shipped", "tune", "choose", "write_card"])
-def test_an_interrupted_fit_answers_and_continues(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_minutes_tune_a_fit_again(tmp_path: Path) -> None:
     run = tmp_path / "towns"
-    with monkeypatch.context() as patch:
-        if stage == "tune":
-            patch.setattr(tuning, "SAVE_EVERY", 0.0)
-            patch.setattr(TrailLearner, "run_steps", _until(TrailLearner.run_steps, 3))
-        else:
-            patch.setattr(Fit if hasattr(Fit, stage) else module, stage, stop)
-        with pytest.raises(KeyboardInterrupt):
-            fit(graph_file(), run, change=QUICK_FIT)
-    assert len(Linker.load(run).predict(**QUERY)) > 2
-    lines: list[str] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(Fit, "answer", stop)
-        if stage in ("choose", "write_card"):
-            patch.setattr(TrailLearner, "run_steps", stop)
-        made = fit(graph_file(), run, change=QUICK_FIT, tell=lines.append)
-    assert any(line.startswith(f"{run} continues: ") for line in lines)
-    assert (made.figures, made.held_out, made.why) == (fitted().figures, fitted().held_out, fitted().why)
-    assert same(load_best(run)[0], load_best(fitted().run)[0])
-    assert not [path.name for path in run.iterdir() if path.name.startswith(".")]
-    assert fit(graph_file(), run, change=QUICK_FIT) == made
-
-
-def test_more_minutes_continue_a_fit_that_had_too_little_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, tune, asked = tmp_path / "towns", module.tune, [2, 3, 3]
-    monkeypatch.setattr(module, "rank_held_out", worth(shipped=0.3, tuned=0.4))
-
-    def limited(held: Benchmark, settings: Any, *args: Any, **options: Any) -> int:
-        return tune(held, settings.replace(steps=asked.pop(0)), *args, **options)
-
-    monkeypatch.setattr(module, "tune", limited)
-    made = fit(graph_file(), run, change=QUICK_FIT)
-    assert made.deployed == "fine-tuned" and load_best(run)[1] == 2
+    made = fit(graph_file(), run, minutes=8, change=QUICK_FIT)
     assert fit(graph_file(), run, minutes=5, change=QUICK_FIT) == replace(made, minutes=5)  # with less nothing is done
-    monkeypatch.setattr(module, "rank_held_out", worth(shipped=0.3, tuned=0.5))  # the new weights are better
     again = fit(graph_file(), run, minutes=20, change=QUICK_FIT)
-    assert load_best(run)[1] == 3 and "+0.200" in again.why and again.seconds > made.seconds
-    monkeypatch.setattr(module, "rank_held_out", worth(shipped=0.3, tuned=0.1))  # and now they are bad
-    before = load_best(run)[0]
-    worse = fit(graph_file(), run, minutes=30, change=QUICK_FIT)
-    assert worse.deployed == "fine-tuned" and worse.why != again.why and same(load_best(run)[0], before)
-    assert worse.held_out["fine-tuned"]["mrr"] == again.held_out["fine-tuned"]["mrr"]
+    assert (again.figures, again.held_out) == (made.figures, made.held_out) and again.seconds > made.seconds
 
 
 KILLED = """
@@ -302,15 +262,7 @@ module.fit(sys.argv[1], sys.argv[2], change=sys.argv[4:], tell=tell)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param("measuring the built-in", marks=pytest.mark.long),
-        "fine-tuning  step 2 of",
-        pytest.param("deployed:", marks=pytest.mark.long),
-        pytest.param("what to expect", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("line", ["measuring the built-in", "fine-tuning  step 2 of", "deployed:", "what to expect"])
 def test_a_killed_fit_answers_and_continues_to_the_same_weights(line: str, tmp_path: Path) -> None:
     run = tmp_path / "towns"
     words = [sys.executable, "-c", KILLED, str(graph_file()), str(run), line, *QUICK_FIT]
@@ -320,15 +272,6 @@ def test_a_killed_fit_answers_and_continues_to_the_same_weights(line: str, tmp_p
     assert (made.figures, made.held_out) == (fitted().figures, fitted().held_out)
     assert same(load_best(run)[0], load_best(fitted().run)[0])
     assert not [path.name for path in run.iterdir() if path.name.startswith(".")]
-
-
-def _until(advance: Any, number: int) -> Any:
-    """The learner's `run_steps`, which is interrupted at this step."""
-
-    def limited(self: TrailLearner, first: int, count: int) -> Any:
-        return stop() if first == number else advance(self, first, count)
-
-    return limited
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,12 @@ from fewlink.core.errors import FewlinkError
 from fewlink.fitting import fit as module
 from fewlink.fitting import held_out, mixing
 from fewlink.fitting.append import append
-from fewlink.fitting.fit import Fit, Fitted, fit
+from fewlink.fitting.fit import Fitted, fit
 from fewlink.fitting.held_out import Estimate, Ranks, estimate, hold_out_of_large
 from fewlink.fitting.mixing import (
     WEIGHTS,
-    EmbeddingPlan,
     both_directions,
     choose_weight,
-    plan_training,
-    train_embeddings,
 )
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker
@@ -126,26 +123,10 @@ def test_the_weight_is_the_surest_and_its_gain_is_of_relations_left_out() -> Non
     assert choose_weight(ranks_of([0.5], *[[0.9]] * len(WEIGHTS)))[1].error == np.inf
 
 
-def test_training_that_was_interrupted_gives_the_same_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = compile_graph([graph_file()])
-    plan = EmbeddingPlan(plan_training(graph, 60.0, 0, "cpu").settings.replace(epochs=3, dim=8), 2)
-    told: list[str] = []
-    whole = train_embeddings(graph, plan, tmp_path / "a", told.append)
-    assert "model 1 of 2  epoch 1 of 3" in told[0] and any("model 2 of 2  epoch 1 of 3" in line for line in told)
-
-    def stop(line: str) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_embeddings(graph, plan, tmp_path / "b", stop)
-    again = train_embeddings(graph, plan, tmp_path / "b", told.append)
-    assert again.digest() == whole.digest() and again.entities.dtype == torch.float16
-
-
 # When it is mixed in
 
 
-@pytest.mark.parametrize("gain, error, clear", [(0.1, 0.01, True), (0.1, 0.06, False), (-0.1, 0.01, False)])
+@pytest.mark.parametrize("gain, error, clear", [(0.1, 0.01, True), (0.1, 0.06, False)])
 def test_a_model_is_mixed_in_only_if_better_by_two_standard_errors(
     gain: float, error: float, clear: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,30 +151,6 @@ def test_few_large_relations_and_a_fit_that_is_told_not_to_train_none(
     assert "1 relation has" in fit(graph_file(MANY), tmp_path / "b", change=QUICK_FIT).mixed
     with pytest.raises(FewlinkError, match="mix"):
         fit(graph_file(MANY), tmp_path / "a", change=QUICK_FIT)
-
-
-@pytest.mark.parametrize("stage", ["rank_weights", "recalibrate", "deploy_mixture", "write_card"])
-def test_an_interrupted_fit_answers_and_mixes_the_same_in(
-    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, calls, expected = tmp_path / "towns", list[int](), mixed_run()
-
-    def stop(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module, "choose_weight", surely())
-    with monkeypatch.context() as patch:
-        patch.setattr(Fit if hasattr(Fit, stage) else module, stage, stop)
-        with pytest.raises(KeyboardInterrupt):
-            fit(graph_file(MANY), run, change=QUICK_FIT)
-    assert len(Linker.load(run).predict([("p1", "t1")], ["p2"])) > 2
-    epoch = mixing.EmbeddingTrainer.epoch
-    monkeypatch.setattr(mixing.EmbeddingTrainer, "epoch", lambda self: calls.append(1) or epoch(self))  # type: ignore[func-returns-value]
-    made = fit(graph_file(MANY), run, change=QUICK_FIT)
-    assert made.mixed == expected.mixed and made.figures == expected.figures
-    assert len(calls) == (0 if stage == "write_card" else 15)  # the first training is not repeated
-    own, other = (Deployed.open(each) for each in (run, expected.run))
-    assert own is not None and other is not None and own.vectors.digest() == other.vectors.digest()
 
 
 # How the run answers

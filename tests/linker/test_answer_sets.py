@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.conftest import graph_of
 
-from fewlink.fitting.calibrating import Ranks, fit_coverage
+from calibration import Ranks, fit_coverage
 from fewlink.linker.probability import LONGEST, Coverage, answer_set, answer_sets
 
 # the odds that the first s answers contain a right one: s times those of the first answer

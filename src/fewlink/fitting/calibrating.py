@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,15 +21,12 @@ from fewlink.linker.linker import Linker
 from fewlink.linker.probability import (
     FEATURES,
     FEWEST,
-    LONGEST,
     LOW_TRUST_FOUND,
     SIGNS,
     Bin,
     Calibration,
-    Coverage,
     HeadFans,
     MeasuredError,
-    coverage_features,
     fit_logistic,
     named,
     row_features,
@@ -53,7 +50,6 @@ ASKED = 16  # pairs of a whole relation that are asked about
 MOST_OF_LOW_TRUST = 0.3  # and the probability of first answers is below this at most
 LOW_TRUST_HITS = 0.4  # and the hit rate is below this share of the others': safely below half
 BINS = 10  # of a tenth each
-SIZES = (1, 2, 3, 5, 7, 10, 14, LONGEST)  # that the probability is fitted to
 
 
 def calibrate(
@@ -376,33 +372,3 @@ def expected_error(predicted: np.ndarray, right: np.ndarray) -> float:
     """Σ over bins of share · |mean probability − share of right predictions|."""
     bins = reliability_bins(predicted, right)
     return sum(b.count * abs(b.predicted - b.observed) for b in bins) / len(predicted)
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """Ranks of right answers to n questions about held-out relations.
-
-    Shapes, all (n,): `first`, the probability of the first answer; `best`, the rank of the best right answer, infinite
-    if it is not a candidate; `groups`, the relation of each question.
-    """
-
-    first: np.ndarray
-    best: np.ndarray
-    groups: np.ndarray
-
-    def take(self, rows: np.ndarray) -> Ranks:
-        return Ranks(self.first[rows], self.best[rows], self.groups[rows])
-
-    @property
-    def counts(self) -> np.ndarray:
-        """The weight of each question (n,): the questions of a relation add up to 1."""
-        _, which = np.unique(self.groups, return_inverse=True)
-        return np.asarray(1 / np.bincount(which)[which])
-
-
-def fit_coverage(ranks: Ranks) -> Coverage:
-    """Fit the probability that the first answers contain a right one."""
-    features = np.concatenate([coverage_features(ranks.first, size) for size in SIZES])
-    right = np.concatenate([ranks.best <= size for size in SIZES])
-    a, b, c, d = fit_logistic(features, right, np.tile(ranks.counts / len(SIZES), len(SIZES)), RIDGE).tolist()
-    return Coverage((a, b, c, d))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 
 from fewlink import __version__
@@ -19,7 +17,6 @@ from fewlink.fitting.calibrating import as_measured, calibrate
 from fewlink.fitting.record import read_record
 from fewlink.graph import Graph
 from fewlink.linker.linker import Linker
-from fewlink.linker.predictions import percent
 from fewlink.linker.probability import Calibration
 from fewlink.linker.query import id_texts
 from fewlink.linker.saving import CARD, check_not_saved, front_matter, how_to_use
@@ -78,7 +75,7 @@ def _card(
             front_matter(f"{_plain(model)} on {_plain(benchmark.name)}", model).rstrip("\n"),
             how_to_use(folder, references, head),
             "## Data\n",
-            _data(benchmark, config),
+            _data(benchmark),
             "## Metrics\n",
             _fit_metrics(record) if record is not None else _metrics(linker.shots, evaluations),
             "## Probabilities\n",
@@ -91,16 +88,13 @@ def _card(
     )
 
 
-def _data(benchmark: Benchmark, config: RunConfig) -> str:
+def _data(benchmark: Benchmark) -> str:
     graph = benchmark.graph
     counts = ", ".join(f"{len(benchmark.tasks[split])} {split}" for split in ("train", "dev", "test"))
-    dim = config.embeddings["dim"]
     return _bullets(
         f"benchmark {benchmark.name}, sha256 `{benchmark.fingerprint}`",
         f"{len(graph.entities):,} entities, {len(graph.relations):,} relations and {graph.triple_count:,} triples "
         f"in the background; task relations: {counts}",
-        f"entity types: {f'{len(graph.types.names):,}' if graph.types else 'none'}",
-        f"vectors: {config.embeddings['model']}{f', {dim} reals' if dim else ''}",
     )
 
 
@@ -153,54 +147,41 @@ def _fit_row(row: Mapping[str, float]) -> list[Any]:
 
 
 def _probabilities(calibration: Calibration) -> str:
-    text = [
+    text = (
         f"A logistic regression on {calibration.count:,} answers about {calibration.relations} held-out relations, of "
-        f"which {100 * calibration.base:.1f} % were right. Errors are those on what was left out in turn (by "
-        f"{calibration.crossed}).\n",
-        f"Over relations, the mean probability of first answers differs from their hit rate by "
-        f"**{calibration.over_relations:.3f}** on average.\n",
-        _table(
-            ["probability", "first answers", "mean probability", "share that were right"],
-            [[f"{b.low:.1f}–{b.high:.1f}", b.count, b.predicted, b.observed] for b in calibration.first_bins],
-        ),
-    ]
+        f"which {100 * calibration.base:.1f} % were right. Over relations, the mean probability of first answers "
+        f"differs from their hit rate by **{calibration.over_relations:.3f}** on average, measured on what was left "
+        f"out in turn (by {calibration.crossed}).\n"
+    )
     if calibration.rough:
-        text.append("**No percentages are shown: the error makes them misleading. Use the ranks.**\n")
-    if calibration.least:
-        text.append(
-            "Answers with low trust are marked: at most half of the references are found in the first ten when they "
-            f"are held out, and first answers have a mean probability under {percent(calibration.least)}.\n"
-        )
-    return "\n".join(text)
+        text += "\n**No percentages are shown: the error makes them misleading. Use the ranks.**\n"
+    return text
 
 
 def _limits(config: RunConfig, answered: Graph | None) -> str:
-    trained = len(config.benchmark["train"])
-    lines = ["It ranks only entities of its graph."]
+    lines = [
+        "It ranks only entities of its graph.",
+        "Probabilities assume that the head has a tail in the relation; for a head that has none, they are too high.",
+        "Pairs that are not in the data count as wrong, though some of them are true.",
+    ]
     if answered is not None:
         lines.append(
             f"Predictions use more than the metrics: a graph of {len(answered.entities):,} entities, "
             f"{len(answered.relations):,} relations and {answered.triple_count:,} triples."
         )
-    lines += [
-        "Probabilities assume that the head has a tail in the relation; for a head that has none, they are too high.",
-        "Evaluation and calibration count pairs that are not in the data as wrong, though some of them are true.",
-    ]
-    if trained:
+    if trained := len(config.benchmark["train"]):
         lines.append(f"It was trained on {trained} relations, on which it does better than on new ones.")
     return _bullets(*lines)
 
 
 def _versions(config: RunConfig, step: int) -> str:
-    settings = ", ".join(f"{name} {value}" for name, value in config.settings.as_dict().items() if name != "device")
+    weights = "the built-in weights, trained on other graphs"
     if step:
+        settings = ", ".join(f"{name} {value}" for name, value in config.settings.as_dict().items() if name != "device")
         weights = f"weights of step {step}; settings: {settings}"
     elif config.answers_with:
         weights = f"the learning-free {config.answers_with}"
-    else:
-        weights = "the built-in weights, trained on other graphs"
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}"
-    return _bullets(f"fewlink {__version__}, {versions}", weights)
+    return _bullets(f"fewlink {__version__}, torch {torch.__version__}", weights)
 
 
 def _bullets(*lines: str) -> str:

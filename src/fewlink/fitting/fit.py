@@ -15,24 +15,23 @@ RUN/.fit/        the fine-tuned weights and the embedding model, until they are 
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
+import functools
 import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.files import read_json, sha256_file, write_json
+from fewlink.core.files import sha256_file
 from fewlink.core.progress import duration
 from fewlink.core.threads import torch_threads
 from fewlink.core.words import plural
-from fewlink.fitting import mixing
 from fewlink.fitting.calibrating import TOP, calibrate_on_dev
 from fewlink.fitting.card import write_card
 from fewlink.fitting.held_out import (
@@ -52,7 +51,15 @@ from fewlink.fitting.held_out import (
     hold_out_of_large,
     rank_held_out,
 )
-from fewlink.fitting.mixing import WEIGHTS, choose_weight, plan_training, rank_weights, recalibrate, train_embeddings
+from fewlink.fitting.mixing import (
+    WEIGHTS,
+    EmbeddingPlan,
+    choose_weight,
+    plan_training,
+    rank_weights,
+    recalibrate,
+    train_embeddings,
+)
 from fewlink.fitting.record import (
     RULES,
     SHIPPED,
@@ -67,7 +74,7 @@ from fewlink.fitting.record import (
     write_record,
 )
 from fewlink.fitting.time_plan import Plan, plan_measuring
-from fewlink.fitting.tuning import Log, Weights, check_tunable, trail_scorer, tune, tuning_settings
+from fewlink.fitting.tuning import NO_VECTORS, Log, Weights, check_tunable, trail_scorer, tune, tuning_settings
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.graph.source import GraphSource
 from fewlink.linker.probability import calibration_of, shipped_calibration
@@ -84,7 +91,6 @@ from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks import SPLITS, Benchmark, open_benchmark
-from fewlink.training.run import make_folder
 
 WORK = ".fit"
 MIXTURE = "mixture"
@@ -202,7 +208,7 @@ def fit(
         record: dict[str, Any] = {"format": FIT_FORMAT, "asked": arguments, "notes": report.remarks(), "seconds": {}}
         if before := read_record(run):
             check_continues(run, before, arguments)
-            record = continued(before, record, minutes, settings.steps)
+            record = continued(before, record, minutes)
         record["asked"]["minutes"] = minutes
         steps_given = any(each.partition("=")[0] == "steps" for each in change)
         return Fit(run, record, whole, settings, steps_given, tell or (lambda line: None), begin).finish()
@@ -239,26 +245,31 @@ class Fit:
         self.steps_given = steps_given
         self.shipped: Weights = shipped().weights
 
+    @functools.cached_property
+    def held(self) -> Benchmark:
+        """The graph without what is held out, and the held-out relations as dev."""
+        return open_benchmark(self.run / BENCHMARK)
+
+    @functools.cached_property
+    def large(self) -> Benchmark:
+        """A benchmark that hides some pairs of large relations, which decide the weight of an embedding model."""
+        return hold_out_of_large(self.whole, self.run.resolve().name, self.settings.seed)
+
     def finish(self) -> Fitted:
         """Run the stages that are not done."""
         record = self.record
         if "card" in record["seconds"]:
             self.tell(f"{self.run} is already fitted: nothing was done; choose another --out to fit again")
-        elif record["seconds"]:
-            self.tell(f"{self.run} continues: {duration(self.used)} of {duration(self.limit)} are used")
-        with self.stage("answering") as pending:
-            if pending:
-                self.answer()
-                self.tell(
-                    f"{self.run} now answers with the built-in weights; the following stages measure and improve it"
-                )
-        if "card" not in record["seconds"]:
+        else:
+            if record["seconds"]:
+                self.tell(f"{self.run} continues: {duration(self.used)} of {duration(self.limit)} are used")
+            self.stage("answering", self.answer)
             try:
                 self.improve()
                 reason = self.reason_to_end()
             except NothingMeasured as error:
                 record["why"] = reason = str(error)
-                write_record(self.run, self.record)
+                write_record(self.run, record)
                 self.tell(f"deployed: {TEXTS[SHIPPED]} ({reason})")
             if self.left > MIN_UNUSED_SECONDS_TO_REPORT:
                 self.tell(f"{duration(self.left)} of {duration(self.limit)} were not needed: {reason}")
@@ -280,31 +291,14 @@ class Fit:
     def improve(self) -> None:
         """Run the stages that measure and improve the first run."""
         record = self.record
-        with self.stage("holding out") as pending:
-            if pending:
-                self.check_time()
-                self.hold_out()
-        held = open_benchmark(self.run / BENCHMARK)
+        self.stage("holding out", self.hold_out)
         with torch_threads(self.plan.threads):
-            with self.stage("measuring") as pending:
-                if pending:
-                    self.check_time()
-                    self.measure_shipped(held)
-            with self.stage("tuning", silent=not record["asked"]["tune"]) as pending:
-                if pending:
-                    record["steps"] = self.tune(held)
-            with self.stage("choosing", silent=not record["steps"]) as pending:
-                if pending:
-                    self.choose(held)
-            with self.stage("mixing", silent=not record["asked"]["mix"]) as pending:
-                if pending:
-                    self.mix()
-            with self.stage("retraining", silent=not record["mixture"]) as pending:
-                if pending:
-                    self.deploy_mixture()
-            with self.stage("card") as pending:
-                if pending:
-                    self.write_card(held)
+            self.stage("measuring", self.measure_shipped)
+            self.stage("tuning", self.tune, silent=not record["asked"]["tune"])
+            self.stage("choosing", self.choose, silent=not record["steps"])
+            self.stage("mixing", self.mix, silent=not record["asked"]["mix"])
+            self.stage("retraining", self.deploy_mixture, silent=not record["mixture"])
+            self.stage("card", self.write_card)
 
     def answer(self) -> None:
         """Write a run that answers on the whole graph with the built-in weights; config.json comes last."""
@@ -313,6 +307,7 @@ class Fit:
         write_record(self.run, self.record)
         Deployed(self.deployed, NoVectors()).save(self.run, record_id(self.run, record))
         self.deploy(self.deployed, SHIPPED)
+        self.tell(f"{self.run} now answers with the built-in weights; the following stages measure and improve it")
 
     @property
     def deployed(self) -> Benchmark:
@@ -322,10 +317,11 @@ class Fit:
 
     def hold_out(self) -> None:
         """Hold out as many questions as can be measured in the time left."""
+        self.check_time()
         run = self.run
         record = self.record
         try:
-            held = hold_out(self.large_relations().graph, run.resolve().name, self.settings.seed)
+            held = hold_out(self.large.graph, run.resolve().name, self.settings.seed)
         except FewlinkError as error:
             raise NothingMeasured(f"nothing can be measured on this graph: {error}") from None
         plan = plan_measuring(held, [*self.scorers(held).values()], self.left)
@@ -344,85 +340,71 @@ class Fit:
         held.save(run / BENCHMARK)
         self.deploy(held, SHIPPED)
 
-    def large_relations(self) -> Benchmark:
-        """A benchmark that hides some pairs of large relations, which decide the weight of an embedding model."""
-        return hold_out_of_large(self.whole, self.run.resolve().name, self.settings.seed)
-
-    def measure_shipped(self, held: Benchmark) -> None:
+    def measure_shipped(self) -> None:
         """Measure the built-in weights and the rules; deploy and calibrate the better scorer."""
+        self.check_time()
         record = self.record
         begin = time.monotonic()
-        scorers = self.scorers(held)
+        scorers = self.scorers(self.held)
         until = max(self.moment(MEASURED_BEFORE_TUNING), begin + MEASURED_BEFORE_TUNING * self.left)
-        ranks = rank_held_out(held, [*scorers.values()], CHOOSING, until)
+        ranks = rank_held_out(self.held, [*scorers.values()], CHOOSING, until)
         record["ranks"] = dict(zip(scorers, ranks, strict=True))
         record["pace"] = (time.monotonic() - begin) / len(ranks[0])
         record["steps"] = 0
-        self.tell_figures(*scorers)
-        best = self.best()
-        self.deploy(held, best)
-        self.calibrate(held, scorers[best], best)
-        record.update(deployed=best, why="better on held-out questions, before fine-tuning")
+        for name, of_scorer in record["ranks"].items():
+            self.tell_row(name, figures_of(of_scorer))
+        self.answer_with(self.best())
+        record["why"] = "better on held-out questions, before fine-tuning"
 
-    def tune(self, held: Benchmark) -> int:
-        """Fine-tune the weights on what is not held out; returns the number of steps."""
+    def tune(self) -> None:
+        """Fine-tune the weights on what is not held out, for as many steps as the time allows."""
         record = self.record
-        settings = self.settings
+        record["steps"] = 0
         try:
             if not record["asked"]["tune"]:
                 raise FewlinkError("it was switched off")
-            check_tunable(held, settings)
+            check_tunable(self.held, self.settings)
             limit = None if self.steps_given else self.moment(1) - 2 * self.card_seconds
-            return tune(held, settings, self.shipped, self.run / WORK, until=limit, tell=self.tell)
+            record["steps"] = tune(self.held, self.settings, self.shipped, self.run / WORK, until=limit, tell=self.tell)
         except FewlinkError as error:
             record["not_tuned"] = str(error)
-            return 0
 
-    def choose(self, held: Benchmark) -> None:
+    def choose(self) -> None:
         """Measure the fine-tuned weights on the same queries, and deploy the best scorer."""
         record = self.record
-        before = record["deployed"]
         reason = f"no fine-tuning: {record.get('not_tuned')}"
         if steps := record["steps"]:
-            scorer = trail_scorer(held, self.settings, load_best(self.run / WORK)[0], self.run)
+            scorer = trail_scorer(self.held, self.settings, load_best(self.run / WORK)[0], self.run)
             measured = len(record["ranks"][SHIPPED])
-            first = cut_benchmark(held, measured, self.plan.queries)
+            first = cut_benchmark(self.held, measured, self.plan.queries)
             (new,) = rank_held_out(first, [scorer], CHOOSING, self.moment(MEASURED_AFTER_TUNING))
             if len(new) < measured:
                 self.note(
                     f"scorers are compared on only {len(new)} held-out relations: the time was too short for more"
                 )
-            ranks = {name: each[: len(new)] for name, each in record["ranks"].items()}
-            again = TUNED in ranks
-            if again and gain(ranks[TUNED], new).mean <= 0:
-                reason = f"{steps} steps of fine-tuning in more time did not help"
-            else:
-                ranks[TUNED] = new
-                before = "" if again else before  # the deployed weights are older ones
-                reason = gain_text(f"{steps} steps of fine-tuning", gain(ranks[SHIPPED], new), len(new))
-            record["ranks"] = ranks
-            self.tell_figures(TUNED)
+            record["ranks"] = {name: each[: len(new)] for name, each in record["ranks"].items()} | {TUNED: new}
+            reason = gain_text(f"{steps} steps of fine-tuning", gain(record["ranks"][SHIPPED], new), len(new))
+            self.tell_row(TUNED, figures_of(new))
         best = self.best()
-        if best != before:
-            self.deploy(held, best)
-            self.calibrate(held, self.deployed_scorer(held), best)
+        if best != record["deployed"] or (best == TUNED and record["steps"]):
+            self.answer_with(best)
         if rules := record["ranks"].get(RULES):
             of_rules = gain(record["ranks"][SHIPPED], rules)
             if of_rules.mean > 0:
                 reason = f"{gain_text('the rules', of_rules, len(rules))}; {reason}"
-        record.update(deployed=best, why=reason)
-        self.tell(f"deployed: {TEXTS[best]} ({reason})")
+        record["why"] = reason
+        self.tell(f"deployed: {TEXTS[record['deployed']]} ({reason})")
 
     def mix(self) -> None:
         """Mix an embedding model in for relations of the graph, if that is clearly better for held-out pairs."""
         record = self.record
-        record.update(mixture={}, mixing={}, too_late=False)
+        record.update(mixture={}, mixing={})
         try:
             if not record["asked"]["mix"]:
                 raise FewlinkError("it was switched off")
             if record["deployed"] == RULES:
                 raise FewlinkError("the learning-free rules answer")
-            self.weigh_embeddings(self.large_relations())
+            self.weigh_embeddings()
             which = f"relations with at least {record['mixture']['fewest']:,} known pairs"
             record["mixed"] = f"an embedding model is mixed in for {which} ({record['gain']})"
         except FewlinkError as error:
@@ -431,21 +413,21 @@ class Fit:
         if record["asked"]["mix"]:
             self.tell(record["mixed"])
 
-    def weigh_embeddings(self, held: Benchmark) -> None:
+    def weigh_embeddings(self) -> None:
         """Train an embedding model without the held-out pairs, choose its weight on half of them, and calibrate it.
 
         Raises if it is not clearly better to mix it in.
         """
         record = self.record
+        held = self.large
         begin = time.monotonic()
         if (relations := len(held.split("dev"))) <= TOO_FEW:
             have = plural(relations, "relation has", "relations have")
             raise FewlinkError(f"{have} {LARGE} pairs or more, too few to be sure of a gain")
-        record["too_late"] = True
         allowed = TRAINING_SHARE * (self.left - self.card_seconds)
-        plan = self.embedding_plan(held.graph, allowed)
+        plan = plan_training(held.graph, allowed, self.settings.seed, self.settings.device)
         late = time.monotonic() + MOST_OF_ALLOWED * allowed
-        embeddings = train_embeddings(held.graph, plan, self.run / WORK / "held-out", self.tell, late)
+        embeddings = train_embeddings(held.graph, plan, self.tell, late)
         seconds = time.monotonic() - begin
         trail = trail_scorer(held, self.settings, load_best(self.run)[0], self.run)
         assert isinstance(trail, TrailScorer)
@@ -453,7 +435,6 @@ class Fit:
         ranks = rank_weights(held, trail, Mixture(embeddings, 1.0, 0), until)
         weight, found = choose_weight(ranks)
         count = len(ranks[0])
-        record["too_late"] = count < relations
         record["mixing"] = {"alone": figures_of(ranks[0]), "mixed": figures_of(ranks[1 + WEIGHTS.index(weight)])}
         for name, figures in record["mixing"].items():
             self.tell_row(name, figures)
@@ -461,7 +442,7 @@ class Fit:
         if not is_clear(found):
             raise FewlinkError(record["gain"])
         mixture = Mixture(embeddings, weight, min(len(task.known) for task in held.split("dev")[:count]))
-        calibration = calibration_of(self.run, open_benchmark(self.run / BENCHMARK), load_best(self.run)[1])
+        calibration = calibration_of(self.run, self.held, load_best(self.run)[1])
         mixture = dataclasses.replace(mixture, recalibration=recalibrate(held, trail, mixture, calibration, count))
         mixture.save(self.run / WORK / MIXTURE, held.graph.fingerprint)
         facts = {"settings": plan.settings.as_dict(), "models": embeddings.dim // plan.settings.dim, "seconds": seconds}
@@ -473,11 +454,11 @@ class Fit:
             return
         if self.left < ENOUGH_TO_RETRAIN * facts["seconds"]:
             why = "no time was left to train it on the whole graph"
-            self.record.update(mixture={}, too_late=True, mixed=f"no embedding model is mixed in: {why}")
+            self.record.update(mixture={}, mixed=f"no embedding model is mixed in: {why}")
             self.tell(self.record["mixed"])
             return
-        plan = mixing.EmbeddingPlan(EmbeddingSettings(**facts["settings"]), facts["models"])
-        embeddings = train_embeddings(self.whole, plan, self.run / WORK / "whole", self.tell)
+        plan = EmbeddingPlan(EmbeddingSettings(**facts["settings"]), facts["models"])
+        embeddings = train_embeddings(self.whole, plan, self.tell)
         measured = Mixture.open(self.run / WORK / MIXTURE)
         self.deploy_vectors(dataclasses.replace(measured, embeddings=embeddings))
 
@@ -487,36 +468,21 @@ class Fit:
         if deployed is None or deployed.vectors.digest() != vectors.digest():
             Deployed(self.deployed, vectors).save(self.run)
 
-    def embedding_plan(self, graph: Graph, seconds: float) -> mixing.EmbeddingPlan:
-        """How to train embedding models in this time, or what a call that was interrupted decided."""
-        file = self.run / WORK / "plan.json"
-        make_folder(file.parent)
-        if file.exists():
-            settings, models = read_json(file)
-            return mixing.EmbeddingPlan(EmbeddingSettings(**settings), models)
-        plan = plan_training(graph, seconds, self.settings.seed, self.settings.device)
-        write_json(file, [plan.settings.as_dict(), plan.models])
-        return plan
-
-    def mixed_scorer(self, held: Benchmark) -> Scorer:
-        """The scorer that the run answers with, on the graph without what is held out."""
-        vectors = Mixture.open(self.run / WORK / MIXTURE) if self.record["mixture"] else NoVectors()
-        return trail_scorer(held, self.settings, load_best(self.run)[0], self.run, vectors)
-
     @property
     def card_seconds(self) -> float:
         """The estimated seconds of the last measurement: that of the figures to expect."""
         return float(SLOWDOWN * self.record["pace"] * len(self.record["ranks"][SHIPPED]))
 
-    def write_card(self, held: Benchmark) -> None:
+    def write_card(self) -> None:
         """Measure what to expect of the deployed scorer on queries that nothing was chosen on; write the card."""
         record = self.record
-        first = cut_benchmark(held, len(record["ranks"][SHIPPED]), self.plan.queries)
-        (ranks,) = rank_held_out(first, [self.deployed_scorer(held)], EXPECTING, self.moment(1))
+        first = cut_benchmark(self.held, len(record["ranks"][SHIPPED]), self.plan.queries)
+        (ranks,) = rank_held_out(first, [self.deployed_scorer(self.held)], EXPECTING, self.moment(1))
         record["figures"] = figures_by_shots(ranks)
-        if record["mixture"] or (record.get("mixing") and hides_relations(held)):
-            pairs = cut_benchmark(self.large_relations(), MAX_LARGE, self.plan.queries)
-            (ranks,) = rank_held_out(pairs, [self.mixed_scorer(pairs)], EXPECTING, self.moment(1))
+        if record["mixture"] or (record.get("mixing") and hides_relations(self.held)):
+            pairs = cut_benchmark(self.large, MAX_LARGE, self.plan.queries)
+            vectors = Mixture.open(self.run / WORK / MIXTURE) if record["mixture"] else NoVectors()
+            (ranks,) = rank_held_out(pairs, [self.deployed_scorer(pairs, vectors)], EXPECTING, self.moment(1))
             record["figures"][KNOWN] = figures_of(ranks)
         write_record(self.run, record)
         write_card(self.run, device=self.settings.device)
@@ -530,14 +496,20 @@ class Fit:
         if name == SHIPPED and (calibration := shipped_calibration()):  # until the run has its own
             dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=0).save(self.run)
 
-    def calibrate(self, held: Benchmark, scorer: Scorer, name: str) -> None:
-        """Calibrate the deployed scorer on held-out relations, or keep the built-in one if only pairs are held out."""
+    def answer_with(self, name: str) -> None:
+        """Deploy a scorer on the graph without what is held out, and calibrate it on relations that are.
+
+        The built-in calibration stays if only pairs of relations are held out.
+        """
+        held = self.held
+        self.deploy(held, name)
+        self.record["deployed"] = name
         step = load_best(self.run)[1]
         shipped = None if name == RULES else shipped_calibration()
         if hides_relations(held):
             until = time.monotonic() + CALIBRATION_SHARE * max(0.0, self.left)
-            calibration = calibrate_on_dev(held, scorer, SHOTS[0], TOP, step, shipped, until)
-            calibration.save(self.run)
+            scorer = self.deployed_scorer(held)
+            calibrate_on_dev(held, scorer, SHOTS[0], TOP, step, shipped, until).save(self.run)
         elif shipped:
             dataclasses.replace(shipped, benchmark=held.fingerprint, step=step).save(self.run)
 
@@ -546,11 +518,11 @@ class Fit:
         scorers = {SHIPPED: trail_scorer(held, self.settings, self.shipped, self.run)}
         return {**scorers, RULES: learning_free(RULES, held.graph)} if hides_relations(held) else scorers
 
-    def deployed_scorer(self, held: Benchmark) -> Scorer:
+    def deployed_scorer(self, held: Benchmark, vectors: NoVectors = NO_VECTORS) -> Scorer:
         """The scorer that the run answers with, on the graph without what is held out."""
-        if RunConfig.read(self.run).answers_with == RULES:
+        if self.record["deployed"] == RULES:
             return learning_free(RULES, held.graph)
-        return trail_scorer(held, self.settings, load_best(self.run)[0], self.run)
+        return trail_scorer(held, self.settings, load_best(self.run)[0], self.run, vectors)
 
     def best(self) -> str:
         """The best of the scorers that are clearly better than the built-in weights; these weights if none is."""
@@ -568,15 +540,9 @@ class Fit:
         """Why the fit ended before its time limit."""
         if not (steps := self.record["steps"]):
             return f"no fine-tuning: {self.record['not_tuned']}"
-        if self.record.get("too_late"):
-            return "too few for an embedding model, which more --minutes give"
         if steps >= self.settings.steps:
             return f"all {steps:,} steps of fine-tuning are done; --set steps=N sets another number"
         return "the last measurements took less time than expected"
-
-    def tell_figures(self, *names: str) -> None:
-        for name in names:
-            self.tell_row(name, figures_of(self.record["ranks"][name]))
 
     def tell_row(self, name: str, figures: Mapping[str, float]) -> None:
         relations = int(figures["relations"])
@@ -615,24 +581,21 @@ class Fit:
                 "run the same command with more --minutes to continue"
             )
 
-    @contextlib.contextmanager
-    def stage(self, name: str, *, silent: bool = False) -> Iterator[bool]:
-        """Yield whether a stage is still to be run; its seconds are recorded even if it fails."""
-        seconds = self.record["seconds"]
-        if name in seconds:
-            yield False
+    def stage(self, name: str, work: Callable[[], None], *, silent: bool = False) -> None:
+        """Run a stage unless it is done. If it fails, the record keeps nothing of it but its time."""
+        if name in self.record["seconds"]:
             return
         if not silent:
             self.tell(f"{duration(self.used)} of {duration(self.limit)}  {TITLES[name]}")
         before = copy.deepcopy(self.record)
         done = False
         try:
-            yield True
+            work()
             done = True
         finally:
             spent = time.monotonic() - self.begin
             self.begin = time.monotonic()
-            if not done:  # keep nothing of the stage but its time
+            if not done:
                 self.record.clear()
                 self.record.update(before)
             seconds = self.record["seconds"]

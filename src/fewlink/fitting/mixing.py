@@ -11,7 +11,6 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,20 +100,18 @@ def _epoch_seconds(trainer: EmbeddingTrainer) -> float:
     return float(np.mean(seconds[1:] or seconds)) * len(trainer.batches)
 
 
-def train_embeddings(graph: Graph, plan: EmbeddingPlan, state: Path, tell: Log, until: float = math.inf) -> Embeddings:
+def train_embeddings(graph: Graph, plan: EmbeddingPlan, tell: Log, until: float = math.inf) -> Embeddings:
     """Train the planned models on all triples of a graph, and average them.
 
     If training is slower than planned, fewer models are averaged: those that are trained at the time `until` of the
-    monotonic clock. Raises if not even the first will be. An interrupted call continues from the files `state`-0,
-    `state`-1 and so on.
+    monotonic clock. Raises if not even the first will be.
     """
     models: list[Embeddings] = []
     for number in range(plan.models):
         settings = plan.settings.replace(seed=plan.settings.seed + number)
-        file = Path(f"{state}-{number}")
         title = f"embedding model {number + 1} of {plan.models}"
         try:
-            models.append(_trained(graph, settings, file, title, tell, until))
+            models.append(_trained(graph, settings, title, tell, until))
         except FewlinkError:
             if not models:
                 raise
@@ -122,23 +119,19 @@ def train_embeddings(graph: Graph, plan: EmbeddingPlan, state: Path, tell: Log, 
     return averaged(models).half_precision()
 
 
-def _trained(graph: Graph, settings: EmbeddingSettings, state: Path, title: str, tell: Log, until: float) -> Embeddings:
+def _trained(graph: Graph, settings: EmbeddingSettings, title: str, tell: Log, until: float) -> Embeddings:
     trainer = EmbeddingTrainer(graph.triples(), len(graph.entities), len(graph.relations), settings)
-    if state.exists():
-        trainer.load(state)
     begin = told = time.monotonic()
-    first = trainer.done
     while not trainer.finished:
         trainer.epoch()
-        trainer.save(state)
         now = time.monotonic()
         left = settings.epochs - trainer.done
-        pace = (now - begin) / (trainer.done - first)
+        pace = (now - begin) / trainer.done
         if now + pace * left > until:
             raise FewlinkError(
                 f"an epoch takes {duration(pace)}, longer than its first steps suggested: no time for all"
             )
-        if trainer.done == first + 1 or now - told >= TELL_EVERY:
+        if trainer.done == 1 or now - told >= TELL_EVERY:
             told = now
             tell(f"{title}  epoch {trainer.done} of {settings.epochs}, about {duration(pace * left)} more")
     return trainer.result()

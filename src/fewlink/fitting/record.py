@@ -16,7 +16,6 @@ SHIPPED = "shipped"
 RULES = "rules"
 TUNED = "fine-tuned"
 FIRST_STAGES = ("answering", "holding out", "measuring")  # those before fine-tuning
-TUNING_STAGES = ("tuning", "choosing")
 STOPPED = "stopped"  # names the seconds of stages that did not finish
 
 
@@ -53,24 +52,19 @@ def record_id(run: Path, record: dict[str, Any]) -> str:
     return run_id(run) or hash_id(arguments)
 
 
-def continued(before: dict[str, Any], new: dict[str, Any], minutes: float, steps: int) -> dict[str, Any]:
+def continued(before: dict[str, Any], new: dict[str, Any], minutes: float) -> dict[str, Any]:
     """The record to continue with: the new one if nothing was measured, else the old one.
 
-    With more minutes than before, a fit that ended with fewer than `steps` steps is fine-tuned again, and one that had
-    too little time for an embedding model tries again. The time of earlier calls counts.
+    A fit that has ended, and now gets more minutes, is fine-tuned again. The time of earlier calls counts.
     """
     seconds = before["seconds"]
+    used = sum(seconds.values())
     more = minutes > before["asked"]["minutes"]
-    used = {STOPPED: sum(seconds.values())}
     if "answering" not in seconds or ("measuring" not in seconds and minutes != before["asked"]["minutes"]):
-        return {**new, "seconds": used if used[STOPPED] else {}}
-    if "card" not in seconds or not more:
-        return before
-    tuned = before["steps"] >= steps
-    if not tuned or before.get("too_late"):
-        stages = (*FIRST_STAGES, *TUNING_STAGES) if tuned else FIRST_STAGES
-        kept = {name: seconds[name] for name in stages if name in seconds}
-        before["seconds"] = {**kept, STOPPED: used[STOPPED] - sum(kept.values())}
+        return {**new, "seconds": {STOPPED: used} if used else {}}
+    if "card" in seconds and more:
+        kept = {name: seconds[name] for name in FIRST_STAGES}
+        before["seconds"] = {**kept, STOPPED: used - sum(kept.values())}
     return before
 
 
@@ -100,10 +94,7 @@ def check_fit_folder(run: Path) -> None:
 
 
 def check_continues(run: Path, before: dict[str, Any], arguments: dict[str, Any]) -> None:
-    """Raise if a fit was started by another version or with other arguments, given its record."""
-    if before["format"] != FIT_FORMAT:
-        raise InputError(run, "was fitted by an earlier version of fewlink: fit again into another folder")
-    before["asked"].setdefault("mix", True)  # fits of earlier versions had no embedding model
+    """Raise if a fit was started with other arguments, given its record."""
     files = {"graph": "another graph", "types": "other types", "names": "other names"}
     for name, value in arguments.items():
         if (own := before["asked"].get(name)) != value:
