@@ -29,7 +29,7 @@ from pretrain import POOL, Links
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))
 
-from link_training import link_settings
+from common import link_settings
 from unseen_graphs import hidden_relations, suite
 
 Names = tuple[str, str, str]

@@ -547,7 +547,7 @@ def results_page() -> str:
         "by relation": by_relation.table(nell, COMPARED).markdown(),
         "by shots": shots.table(nell).markdown(),
         "by draws": by_draws(),
-        "ablations": ablation.table(nell, "fsrl").markdown(),
+        "ablations": ablation.table(nell).markdown(),
         "selection": readings.by_selection(store.read(readings.LearningCurve)).markdown(),
         "readings": titled(readings.tables(store)),
         "between": titled(between.tables(store.read(between.BetweenRecord), between.MODELS)),

@@ -11,7 +11,7 @@ scores have other scales. Other relations that are known to hold between the two
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -209,27 +209,17 @@ def tables(records: Sequence[BetweenRecord], models: Sequence[str]) -> list[Tabl
     ]
 
 
-def built_in(experiment: Experiment, model: str) -> Prepared | None:
-    """The scorer of a model that comes with weights."""
-    family = family_of(model)
-    if isinstance(family, TrainedFamily) and model in family.shipped_models:
-        return family.shipped(model, experiment.benchmark, experiment.device)
-    return None
-
-
 def measure_missing(experiment: Experiment, model: str, finished: set[int]) -> None:
-    """Store the records of a model that are missing: of every seed, or one of built-in weights."""
+    """Store the records of a model that are missing: of every seed, or one of weights that come with the model."""
     family = family_of(model)
-    weights_come_with_it = isinstance(family, TrainedFamily) and model in family.shipped_models
-    count = experiment.seeds if family.seeded and not weights_come_with_it else 1
-    seeds = [seed for seed in range(count) if seed not in finished]
-    if not seeds:
-        return
-    shipped = built_in(experiment, model)
-    for seed, prepared in [(0, shipped)] if shipped else experiment.prepared(model, SHOTS, seeds):
-        for record in relations_between(
-            experiment.benchmark, prepared.scorer, model=model, seed=seed, config=prepared.config
-        ):
+    prepared: Iterable[tuple[int, Prepared]]
+    if isinstance(family, TrainedFamily) and model in family.shipped_models:
+        prepared = [] if finished else [(0, family.shipped(model, experiment.benchmark, experiment.device))]
+    else:
+        seeds = [seed for seed in range(experiment.seeds if family.seeded else 1) if seed not in finished]
+        prepared = experiment.prepared(model, SHOTS, seeds) if seeds else []
+    for seed, each in prepared:
+        for record in relations_between(experiment.benchmark, each.scorer, model=model, seed=seed, config=each.config):
             experiment.store.add(record)
 
 

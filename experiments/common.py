@@ -30,6 +30,8 @@ from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import Record, RecordStore, make_record
 from fewlink.models import families, family_of, trained_family
 from fewlink.models.cached import CachedScorer
+from fewlink.models.embeddings import EmbeddingSettings
+from fewlink.models.embeddings.settings import MAX_DENSE_ENTITIES
 from fewlink.models.family import BaselineFamily, Prepared, Reporter, TrainedFamily
 from fewlink.models.run import RunConfig, open_run
 from fewlink.models.settings import ModelSettings
@@ -263,6 +265,12 @@ def published() -> dict[tuple[str, str, str], dict[str, float]]:
     return {(row[0], row[1], row[2]): dict(zip(head[3:], map(float, row[3:]), strict=True)) for row in rows}
 
 
+def link_settings(model: str, entities: int, seed: int = 0, device: str = "cpu") -> EmbeddingSettings:
+    """The settings of an embedding model for ordinary link prediction on a graph with this number of entities."""
+    dense: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200} if entities <= MAX_DENSE_ENTITIES else {}
+    return EmbeddingSettings(model=model, dim=512, epochs=20, patience=5, n3=0.01, **dense, seed=seed, device=device)
+
+
 # Tables
 
 
@@ -360,14 +368,9 @@ def protocols_of(records: Iterable[Record]) -> list[str]:
     return [*(p for p in PROTOCOLS if p in names), *sorted(names - set(PROTOCOLS))]
 
 
-def ablations() -> dict[str, list[str]]:
-    """The names of each full model and its ablations, by the name of the full model."""
-    return {"fsrl": ["fsrl", *(model for model in family_of("fsrl").models if model.startswith("fsrl-as"))]}
-
-
 def is_ablation(model: str) -> bool:
-    """Whether a model is an ablation, also of a model that only records know (`MODEL-no-COMPONENT`)."""
-    return "-no-" in model or any(model in names and model != whole for whole, names in ablations().items())
+    """Whether a model is an ablation, also one that only records know (`MODEL-no-COMPONENT`)."""
+    return "-no-" in model or model.startswith("fsrl-as")
 
 
 def emphasise(
@@ -453,7 +456,6 @@ def line_chart(
     x_label: str,
     y_label: str,
     *,
-    logarithmic: bool = False,
     x_names: Sequence[str] | None = None,
 ) -> str:
     """Lines with markers, and a band of ± one standard deviation around each; `x_names` stand in place of 0, 1, 2, …
@@ -462,9 +464,6 @@ def line_chart(
     """
 
     def draw(axes: Any) -> None:
-        if logarithmic:
-            axes.set_xscale("log")
-            axes.set_yscale("log")
         for number, (name, points) in enumerate(lines.items()):
             x, mean, deviation = zip(*sorted(points), strict=True)
             colour = COLOURS[number % len(COLOURS)]

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from common import Experiment, Table, options, print_tables, run, short
+from common import Experiment, Table, link_settings, options, print_tables, run, short
 from fewlink.core.errors import FewlinkError, choose
 from fewlink.core.progress import tell
 from fewlink.core.seeds import generator
@@ -33,12 +33,12 @@ from fewlink.models.baselines import learning_free
 from fewlink.models.contract import Question, Scorer, realistic_rank
 from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.embeddings.family import EmbeddingScorer, train_baseline
+from fewlink.models.embeddings.trainer import train
 from fewlink.models.published import PUBLISHED, model_of
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks.benchmark import Benchmark, Task
 from fewlink.tasks.candidates import task_of_pairs
 from fewlink.tasks.catalogue import attack_dates, attack_graph
-from link_training import link_settings, train_links
 
 NAME = "attack-2023"  # of the benchmark in records
 LAST_DAY = "2023-12-31"  # of the frozen graph
@@ -231,7 +231,7 @@ def scorer_of(
         benchmark = Benchmark(NAME, graph, {"train": [], "dev": [], "test": [frozen.task(relation)]})
         return train_baseline(benchmark, settings, shots=setting.shots, draw=setting.draw)
     if model == "complex":
-        return link_complex(frozen, experiment.work, experiment.device)
+        return link_complex(frozen, experiment.device)
     return learning_free(model, graph)
 
 
@@ -242,15 +242,15 @@ def few_shot_complex(graph: Graph, device: str = "cpu") -> EmbeddingSettings:
 
 
 @functools.cache
-def link_complex(frozen: FrozenGraph, work: Path, device: str) -> Scorer:
+def link_complex(frozen: FrozenGraph, device: str) -> Scorer:
     """ComplEx trained on the whole graph, a twentieth of which chooses the epoch."""
     graph = frozen.graph
     triples = graph.triples()
     held = np.zeros(len(triples), bool)
     held[generator(0, "attack in time").permutation(len(triples))[: len(triples) // 20]] = True
+    settings = link_settings("complex", len(graph.entities), device=device).replace(n3=COMPLEX_N3)
     sizes = len(graph.entities), len(graph.relations)
-    settings = link_settings("complex", sizes[0], device=device)
-    vectors, _ = train_links(triples[~held], triples[held], *sizes, settings, work / "complex-links")
+    vectors = train(triples[~held], *sizes, settings, validation=triples[held])
     return EmbeddingScorer(vectors, list(graph.relations), device)
 
 

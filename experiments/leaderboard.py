@@ -1,7 +1,6 @@
 """The leaderboard: every model on five benchmarks, with 1, 3 and 5 references and three kinds of candidates.
 
     python experiments/leaderboard.py                 # the tables of the stored records
-    python experiments/leaderboard.py --todo          # what is not measured, and the command for it
     python experiments/leaderboard.py --tiny
 
 leaderboard.toml says which models are on it, what each was trained on, and what is left out and why.
@@ -12,7 +11,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -43,12 +42,9 @@ TINY_MODELS = ("popularity", "rules")
 class Rivals(BaseModel):
     """Models of the leaderboard with the same benchmarks, references, candidates and seeds.
 
-    needs    a requirement of the command, such as a GPU
-    command  the command that creates the missing records of a model, with the fields {model}, {file} (the model's name
-             with underscores), {benchmark}, {protocols} and {seeds}
-    source   the origin of the model
-    learnt   the data that it was trained on
-    why      the reason for omissions
+    source  the origin of the model
+    learnt  the data that it was trained on
+    why     the reason for omissions
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -58,8 +54,6 @@ class Rivals(BaseModel):
     shots: list[int] = list(SHOTS)
     candidates: list[str] = list(CANDIDATES)
     seeds: int = 5
-    needs: str = ""
-    command: str
     source: str = ""
     learnt: str = ""
     why: str = ""
@@ -114,42 +108,10 @@ def table(store: RecordStore, benchmark: str, models: Sequence[str] = ()) -> Tab
     return Table(benchmark, columns, emphasise(rows, range(1, len(protocols) + 1)))
 
 
-def todo(store: RecordStore) -> Iterator[str]:
-    """The missing records of each model and benchmark, and the command that creates them."""
-    stored = {
-        (record.benchmark, record.model, record.shots, record.candidates, record.seed)
-        for record in store.records
-        if (record.split, record.references) == ("test", "first")
-    }
-    for group in rivals():
-        cells = list(itertools.product(group.shots, group.candidates, range(group.seeds)))
-        for benchmark, model in itertools.product(group.benchmarks, group.models):
-            missing = [cell for cell in cells if (benchmark, model, *cell) not in stored]
-            if not missing:
-                continue
-            shots, candidates, seeds = (list(dict.fromkeys(str(cell[i]) for cell in missing)) for i in range(3))
-            words = {
-                "model": model,
-                "file": model.replace("-", "_"),
-                "benchmark": benchmark,
-                "protocols": " ".join(
-                    ["--split test", *(f"-k {k}" for k in shots), *(f"--candidates {c}" for c in candidates)]
-                ),
-                "seeds": " ".join(f"--seed {seed}" for seed in seeds),
-            }
-            needs = f" (needs {group.needs.format(**words)})" if group.needs else ""
-            cell = f"K = {', '.join(shots)}; {', '.join(candidates)}; seeds {', '.join(seeds)}"
-            yield f"{benchmark}, {model}: {cell}{needs}: {group.command.format(**words)}"
-
-
 def main() -> None:
     parser = options(__doc__, benchmark="all of them")
-    parser.add_argument("--todo", action="store_true", help="list what is not measured, and the commands")
     given = parser.parse_args()
     experiment = Experiment(given)
-    if given.todo:
-        print("\n".join(todo(experiment.store)) or "everything is measured")
-        return
     if experiment.tiny:
         experiment.records(experiment.chosen(TINY_MODELS), splits=["test"], candidates=CANDIDATES, shots=SHOTS)
         print_tables([table(experiment.store, experiment.stored_as)])

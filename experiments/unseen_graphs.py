@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import RESULTS, Point, Table, emphasise, line_chart, moments, print_tables, run, spread
+from common import RESULTS, Point, Table, emphasise, line_chart, link_settings, moments, print_tables, run, spread
 from fewlink import __version__
 from fewlink.core.errors import FewlinkError, InputError, choose
 from fewlink.core.files import read_json, write_bytes
@@ -60,7 +60,6 @@ from fewlink.graph import Graph, compile_graph
 from fewlink.models.baselines import LEARNING_FREE, learning_free
 from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Question, Scorer
-from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.embeddings.family import EmbeddingScorer
 from fewlink.models.embeddings.trainer import train
 from fewlink.models.published import PUBLISHED
@@ -72,12 +71,12 @@ from fewlink.models.trail.network import TrailNetwork
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, shipped
+from fewlink.models.ultra.network import PublishedNetwork
 from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.models.weights import check_weights
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.benchmark import Task, sorted_pairs
-from fewlink.tasks.candidates import Candidates, candidates_of
-from link_training import link_settings
+from fewlink.tasks.candidates import candidates_of
 
 FORMAT = "fewlink-unseen-graphs/1"
 SEED = 0  # of everything that is drawn
@@ -118,6 +117,7 @@ LABELS = {  # the order of tables
 Figure = float | None  # None: the mean of nothing
 Row = list[Figure]  # in the order of COLUMNS
 Rows = dict[str, Row]  # by the name of the references: a size, or a skewed set
+ScorersOf = Callable[[Graph], Callable[[Any], Scorer]]  # makes, from a graph, the scorer of a hidden relation
 
 
 # The suite
@@ -143,25 +143,14 @@ def suite(folder: Path, only: Sequence[str] = ()) -> list[Listed]:
         raise InputError(index, f"cannot be read ({error.strerror}): give a folder of graphs with an index") from None
     except KeyError as error:
         raise InputError(index, f"has no column {error}: it must have `name` and `use`") from None
-    return [listed(folder, name, choose("graph", name, rows)) for name in only or rows]
-
-
-def listed(folder: Path, name: str, about: dict[str, str]) -> Listed:
-    """A graph of a folder."""
-    triples = folder / f"{name}.tsv.xz"
-    names = folder / f"{name}.names.tsv.xz"
-    read = functools.partial(read_graph, triples, names if names.exists() else None)
-    return Listed(name, read, about, triples.stat().st_size)
-
-
-def read_graph(triples: Path, names: Path | None) -> Graph:
-    """The graph in a file, with the names of its entities."""
-    return compile_graph([triples], names=names, literals="keep")
-
-
-def read_umls() -> Graph:
-    """The graph of umls, which comes with fewlink."""
-    return open_benchmark("umls").graph
+    graphs = []
+    for name in only or rows:
+        about = choose("graph", name, rows)
+        triples = folder / f"{name}.tsv.xz"
+        names = folder / f"{name}.names.tsv.xz"
+        read = functools.partial(compile_graph, [triples], names=names if names.exists() else None, literals="keep")
+        graphs.append(Listed(name, read, about, triples.stat().st_size))
+    return graphs
 
 
 @dataclass(frozen=True)
@@ -201,14 +190,9 @@ def hidden_relations(graph: Graph, name: str, most: int = RELATIONS) -> list[Hid
 # Ranking
 
 
-def candidates_for(graph: Graph, hidden: Hidden, references: np.ndarray) -> Candidates:
-    """The tails that compete."""
-    return candidates_of("full" if graph.types is None else "open", hidden.task, references, graph)
-
-
 def row_of(graph: Graph, scorer: Scorer, hidden: Hidden, references: np.ndarray, asked: np.ndarray) -> Row:
     """The figures of a scorer on asked pairs (q, 2), given references (K, 2)."""
-    pool = candidates_for(graph, hidden, references)
+    pool = candidates_of("full" if graph.types is None else "open", hidden.task, references, graph)
     ranks, _ = rank_queries(scorer, hidden.task, references, pool, asked)
     seen = np.isin(asked[:, 1], references[:, 1])
     means = [mean_gain(gains) for gains in (1 / ranks, ranks <= 1, ranks <= 10)]
@@ -262,60 +246,54 @@ def own_best(scorer: Scorer, hidden: Hidden, references: np.ndarray, pairs: np.n
 
 
 @dataclass(frozen=True)
-class Reader:
-    """A model that reads the graph and the references, and is not trained on either.
+class Model:
+    """A model to measure: the name and the seed of its records, what is known of it, and a function that measures it.
 
-    `on` makes, from a graph, a function from a hidden relation to a scorer.
+    `rows` makes the rows of each hidden relation of a graph.
     """
 
-    name: str
+    label: str
+    seed: int
     facts: dict[str, Any]
-    on: Callable[[Graph], Callable[[Hidden], Scorer]]
+    rows: Callable[[Graph, Sequence[Hidden]], dict[str, Rows]]
 
-    def measure(self, graph: Graph, hidden: Sequence[Hidden]) -> dict[str, Rows]:
-        """The rows of each hidden relation."""
-        rows = {}
-        scorer_of = self.on(graph)
+
+def reader(label: str, seed: int, facts: dict[str, Any], on: ScorersOf) -> Model:
+    """A model that reads the graph and the references, and is not trained on either."""
+
+    def rows(graph: Graph, hidden: Sequence[Hidden]) -> dict[str, Rows]:
+        scorer_of = on(graph)
+        found = {}
         for each in hidden:
             scorer = scorer_of(each)
-            rows[each.name] = {**curve_of(graph, scorer, each), **skewed_rows(graph, scorer, each)}
-        return rows
+            found[each.name] = {**curve_of(graph, scorer, each), **skewed_rows(graph, scorer, each)}
+        return found
+
+    return Model(label, seed, facts, rows)
 
 
-@dataclass(frozen=True)
-class Trained:
+def complex_model(seed: int, device: str) -> Model:
     """ComplEx, trained on the graph with the references as triples.
 
     It has the settings of ordinary link prediction for a graph of this size, with larger batches and, on a GPU,
     products in TF32, because there are many trainings.
     """
 
-    name: str
-    seed: int
-    device: str
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"settings": f"as fewlink links chooses by the number of entities, batch_size at least {BATCH}, TF32"}
-
-    def settings(self, graph: Graph) -> EmbeddingSettings:
-        settings = link_settings("complex", len(graph.entities), self.seed, self.device)
-        return settings.replace(batch_size=max(BATCH, settings.batch_size))
-
-    def measure(self, graph: Graph, hidden: Sequence[Hidden]) -> dict[str, Rows]:
-        """The rows of each hidden relation."""
+    def rows(graph: Graph, hidden: Sequence[Hidden]) -> dict[str, Rows]:
         torch.set_float32_matmul_precision("high")  # TF32 on a GPU
-        rows: dict[str, Rows] = {each.name: {} for each in hidden}
+        settings = link_settings("complex", len(graph.entities), seed, device)
+        settings = settings.replace(batch_size=max(BATCH, settings.batch_size))
+        found: dict[str, Rows] = {each.name: {} for each in hidden}
         for group, size in [*itertools.product(groups_of(hidden), SIZES[:-1]), (hidden, ALL)]:
-            scorer = self._scorer(graph, group, size)
+            triples = training_triples(graph, group, size)
+            vectors = train(triples, len(graph.entities), len(graph.relations), settings)
+            scorer = EmbeddingScorer(vectors, list(graph.relations), device)
             for each in group:
-                rows[each.name][size] = row_of(graph, scorer, each, each.references(size), each.asked)
-        return rows
+                found[each.name][size] = row_of(graph, scorer, each, each.references(size), each.asked)
+        return found
 
-    def _scorer(self, graph: Graph, group: Sequence[Hidden], size: str) -> EmbeddingScorer:
-        triples = training_triples(graph, group, size)
-        vectors = train(triples, len(graph.entities), len(graph.relations), self.settings(graph))
-        return EmbeddingScorer(vectors, list(graph.relations), self.device)
+    settings = f"as fewlink links chooses by the number of entities, batch_size at least {BATCH}, TF32"
+    return Model("complex", seed, {"settings": settings}, rows)
 
 
 def groups_of(hidden: Sequence[Hidden]) -> list[Sequence[Hidden]]:
@@ -332,18 +310,16 @@ def training_triples(graph: Graph, group: Sequence[Hidden], size: str) -> np.nda
     return np.concatenate([kept, *given]).astype(np.int32)
 
 
-def trail_model(
-    name: str, network: TrailNetwork, facts: dict[str, Any], device: str, *, names: bool, without: Sequence[str] = ()
-) -> Reader:
+def trail_on(network: TrailNetwork, device: str, *, names: bool, without: Sequence[str] = ()) -> ScorersOf:
     """TRAIL with these weights, with or without names, or `without` a part of what it reads of them."""
     network = network.to(device)
 
     def on(graph: Graph) -> Callable[[Hidden], Scorer]:
-        whole = TrailScorer(name, network, ReadGraph.of(graph, names=names).to(device))
+        whole = TrailScorer("trail", network, ReadGraph.of(graph, names=names).to(device))
         scorer = without_evidence(whole, without)
         return lambda hidden: scorer.without(hidden.name)
 
-    return Reader(name, {"weights": facts, **({"without": list(without)} if without else {})}, on)
+    return on
 
 
 def without_evidence(scorer: TrailScorer, without: Sequence[str]) -> TrailScorer:
@@ -356,27 +332,24 @@ def without_evidence(scorer: TrailScorer, without: Sequence[str]) -> TrailScorer
     return scorer
 
 
-def published_model(model: str, file: Path, device: str) -> Reader:
-    """ULTRA or TRIX with the weights of a file."""
-    family = PUBLISHED[model]
-    checkpoint = family.read(file)
-    name = family.name_of(file)
-    network = checkpoint.network().to(device)
+def published_on(name: str, network: PublishedNetwork, device: str) -> ScorersOf:
+    """ULTRA or TRIX with published weights."""
+    network = network.to(device)
 
     def on(graph: Graph) -> Callable[[Hidden], Scorer]:
         read = ReadGraph.of(graph, names=False).to(device)
         return lambda hidden: PublishedScorer(name, network, read.without(hidden.name))
 
-    return Reader(name, {"weights": checkpoint.facts}, on)
+    return on
 
 
-def learning_free_model(name: str) -> Reader:
+def learning_free_on(name: str) -> ScorersOf:
     """A scorer that learns nothing."""
 
     def on(graph: Graph) -> Callable[[Hidden], Scorer]:
         return lambda hidden: learning_free(name, graph.without(np.array([hidden.relation])))
 
-    return Reader(name, {}, on)
+    return on
 
 
 def trail_network(weights: Path | None) -> tuple[TrailNetwork, dict[str, Any]]:
@@ -399,35 +372,30 @@ def trail_network(weights: Path | None) -> tuple[TrailNetwork, dict[str, Any]]:
     return made.network(), {**made.facts, "file": weights.name}
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """A model to measure, under a seed, and the name its records get."""
-
-    label: str
-    seed: int
-    model: Reader | Trained
-
-
-def measurements(given: argparse.Namespace) -> Iterator[Measurement]:
-    """The models to measure by name, under each seed: TRAIL's n-th weights are of seed n."""
+def models(given: argparse.Namespace) -> Iterator[Model]:
+    """The models to measure, under each seed: TRAIL's n-th weights are of seed n."""
     for name in given.models:
         if name in ("trail", "trail-no-names"):
             names = name == "trail"
+            label = given.label if names else f"{given.label}-no-names"
             for seed, file in enumerate(given.weights or [None]):
-                network, facts = trail_network(file)
-                model = trail_model(name, network, facts, given.device, names=names, without=given.without)
-                yield Measurement(given.label if names else f"{given.label}-no-names", seed, model)
+                network, weights = trail_network(file)
+                facts = {"weights": weights, **({"without": list(given.without)} if given.without else {})}
+                on = trail_on(network, given.device, names=names, without=given.without)
+                yield reader(label, seed, facts, on)
         elif name in PUBLISHED:
             if given.checkpoint is None:
                 raise FewlinkError(f"{name} needs its weights: give --checkpoint FILE, or choose other --models")
-            reader = published_model(name, given.checkpoint, given.device)
-            yield Measurement(reader.name, 0, reader)
+            checkpoint = PUBLISHED[name].read(given.checkpoint)
+            label = PUBLISHED[name].name_of(given.checkpoint)
+            on = published_on(label, checkpoint.network(), given.device)
+            yield reader(label, 0, {"weights": checkpoint.facts}, on)
         elif name == "complex":
             for seed in range(given.seeds):
-                yield Measurement(name, seed, Trained(name, seed, given.device))
+                yield complex_model(seed, given.device)
         else:
             choose("model", name, dict.fromkeys(MODELS))
-            yield Measurement(name, 0, learning_free_model(name))
+            yield reader(name, 0, {}, learning_free_on(name))
 
 
 # Records
@@ -446,16 +414,16 @@ def is_measured(path: Path, facts: dict[str, Any]) -> bool:
     return True
 
 
-def measure(each: Measurement, listed: Listed, results: Path, most: int = RELATIONS) -> Path:
-    """Measure a model on a graph, and write the record."""
+def measure(model: Model, listed: Listed, results: Path, most: int = RELATIONS) -> Path:
+    """Measure a model on a graph, and write the record: JSON with a line for each fact."""
     graph = listed.graph()
     begin = time.monotonic()
     hidden = hidden_relations(graph, listed.name, most)
-    rows = each.model.measure(graph, hidden)
+    rows = model.rows(graph, hidden)
     record = {
         "format": FORMAT,
-        "model": each.label,
-        "seed": each.seed,
+        "model": model.label,
+        "seed": model.seed,
         "graph": listed.name,
         "about": listed.about,
         "data_sha256": graph.fingerprint,
@@ -466,28 +434,18 @@ def measure(each: Measurement, listed: Listed, results: Path, most: int = RELATI
             "hidden": len(hidden),
         },
         "command": command_line(),
-        "config": each.model.facts,
+        "config": model.facts,
         "version": __version__,
         "hardware": hardware(),
         "seconds": round(time.monotonic() - begin, 1),
         "columns": COLUMNS,
+        "relations": {own.name: {"pairs": len(own.task.pairs), "rows": rows[own.name]} for own in hidden},
     }
-    of_relations = {own.name: {"pairs": len(own.task.pairs), "rows": rows[own.name]} for own in hidden}
-    path = record_path(results, each.label, listed.name, each.seed)
+    path = record_path(results, model.label, listed.name, model.seed)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, record_text(record, of_relations).encode())
+    lines = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in record.items()]
+    write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
     return path
-
-
-def record_text(record: dict[str, Any], relations: dict[str, Any]) -> str:
-    """JSON with one line for each fact and each relation."""
-    lines = [f"{_json(key)}: {_json(value)}" for key, value in record.items()]
-    of_relations = ",\n".join(f" {_json(name)}: {_json(own)}" for name, own in relations.items())
-    return "{\n" + ",\n".join([*lines, '"relations": {\n' + of_relations + "\n}"]) + "\n}\n"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -506,10 +464,10 @@ class UnseenRecord:
         """The mean of a column over the relations that have this set of references and a figure in the column."""
         return mean_of(rows[of][column] for rows in self.relations.values() if of in rows)
 
-    def change(self, of: str, since: str, column: str = "mrr") -> tuple[Figure, Figure]:
-        """The means of two sets over the relations that have the first."""
-        both = [(rows[since][column], rows[of][column]) for rows in self.relations.values() if of in rows]
-        return mean_of(before for before, _ in both), mean_of(after for _, after in both)
+    def change(self, of: str, since: str) -> tuple[Figure, Figure]:
+        """The MRR of two sets over the relations that have the first."""
+        both = [rows for rows in self.relations.values() if of in rows]
+        return mean_of(rows[since]["mrr"] for rows in both), mean_of(rows[of]["mrr"] for rows in both)
 
 
 def mean_of(figures: Iterable[Figure]) -> Figure:
@@ -538,10 +496,10 @@ def read_record(path: Path) -> UnseenRecord:
 
 # Tables
 
-Models = Mapping[str, Sequence[Sequence[UnseenRecord]]]  # the records of each model, seed by seed
+ByModel = Mapping[str, Sequence[Sequence[UnseenRecord]]]  # the records of each model, seed by seed
 
 
-def complete(records: Sequence[UnseenRecord]) -> Models:
+def complete(records: Sequence[UnseenRecord]) -> ByModel:
     """The records of each model in the order of tables, seed by seed; seeds that lack a graph are left out."""
     graphs = {record.graph for record in records}
     places = {name: place for place, name in enumerate(LABELS)}
@@ -554,13 +512,13 @@ def complete(records: Sequence[UnseenRecord]) -> Models:
     return found
 
 
-def of_all_relations(models: Models) -> Models:
+def of_all_relations(models: ByModel) -> ByModel:
     """The models that were asked about every relation of the suite."""
     counts = {name: sum(len(record.relations) for record in seeds[0]) for name, seeds in models.items()}
     return {name: seeds for name, seeds in models.items() if counts[name] == max(counts.values())}
 
 
-def of_shared_relations(models: Models) -> Models:
+def of_shared_relations(models: ByModel) -> ByModel:
     """All models, with the relations that every model was asked about."""
     shared: dict[str, set[str]] = {}
     for record in itertools.chain(*(seeds[0] for seeds in models.values())):
@@ -582,7 +540,7 @@ def label(model: str) -> str:
     return LABELS.get(model, model)
 
 
-def curve_table(models: Models, title: str, column: str) -> Table:
+def curve_table(models: ByModel, title: str, column: str) -> Table:
     """A column by the number of references: the mean over graphs, ± the deviation over seeds; the best in bold."""
     rows = [
         [label(model), *(spread(over_graphs(seeds, size, column)) for size in SIZES)] for model, seeds in models.items()
@@ -590,7 +548,7 @@ def curve_table(models: Models, title: str, column: str) -> Table:
     return Table(title, ["model", *(f"K = {size}" for size in SIZES)], emphasise(rows, range(1, 1 + len(SIZES))))
 
 
-def skewed_table(models: Models) -> Table:
+def skewed_table(models: ByModel) -> Table:
     """MRR with three references → with skewed ones, over the relations that have them."""
     rows = []
     for model, seeds in models.items():
@@ -606,7 +564,7 @@ def skewed_table(models: Models) -> Table:
     return Table("Skewed references: MRR with three, and with more", ["model", *(f"3 → {of}" for of in SKEWED)], rows)
 
 
-def graph_table(models: Models, size: str) -> Table:
+def graph_table(models: ByModel, size: str) -> Table:
     """MRR on each graph with so many references; the best in bold."""
     graphs = sorted({record.graph for seeds in models.values() for record in seeds[0]})
     rows = []
@@ -691,19 +649,19 @@ def main() -> None:
     if not given.show:
         use_device(given.device)
         if given.tiny:
-            graphs = [Listed("umls", read_umls, {}, 0)]
+            graphs = [Listed("umls", lambda: open_benchmark("umls").graph, {}, 0)]
             given.relations = TINY_RELATIONS
         elif given.folder is None:
             raise FewlinkError("no graphs to measure on: give a folder with an INDEX.tsv, or --show or --tiny")
         else:
             graphs = sorted(suite(given.folder, given.graphs), key=lambda graph: graph.size)
         given.models = given.models or (TINY_MODELS if given.tiny else ("trail", "trail-no-names"))
-        planned = list(itertools.product(graphs, list(measurements(given))))
+        planned = list(itertools.product(graphs, list(models(given))))
         with progress("unseen graphs", len(planned)) as advance:
             for number, (graph, each) in enumerate(planned):
                 advance(number, f"{each.label} on {graph.name}")
                 path = record_path(results, each.label, graph.name, each.seed)
-                if given.replace or not is_measured(path, each.model.facts):
+                if given.replace or not is_measured(path, each.facts):
                     tell(f"written: {measure(each, graph, results, given.relations)}")
     print_tables(tables_of(read_unseen(results)).values())
 

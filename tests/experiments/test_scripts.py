@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from tests.conftest import Answer
 
-import leaderboard
 import readings
 import wiki_one
 from common import RESULTS, Experiment, options, published, run
@@ -119,13 +118,6 @@ def test_settings_of_a_tiny_run_are_smaller() -> None:
     assert whole.settings("fsrl").steps == 6000 and tiny.settings("fsrl").steps == 40  # type: ignore[union-attr]
     assert whole.settings("rules") is None
     assert (whole.name, tiny.name, tiny.seeds) == ("nell-one", "umls", 1)
-
-
-def test_what_the_leaderboard_lacks_comes_with_a_command() -> None:
-    names = leaderboard.names()
-    assert {"trail", "fsrl", "ultra-50g"} <= {*names}
-    lines = list(leaderboard.todo(RecordStore(RESULTS / "umls")))
-    assert lines and all(": fewlink " in line or ": python " in line for line in lines)
 
 
 def test_the_scripts_that_documents_name_exist() -> None:

@@ -102,7 +102,7 @@ def test_by_relation_has_a_row_for_each_relation_and_model() -> None:
 
 def test_an_ablation_shows_the_change_of_mrr() -> None:
     others = [record("fsrl-as1", 0.25), record("fsrl-as3", 0.3001), record("fsrl-tuned", 0.9)]
-    table = ablation.table([*seeds("fsrl", 0.3, 0.3), *others], "fsrl")
+    table = ablation.table([*seeds("fsrl", 0.3, 0.3), *others])
     changes = [(row[0], row[2], row[-1]) for row in table.rows]
     assert changes == [("fsrl", "2", ""), ("fsrl-as1", "1", "−.050"), ("fsrl-as3", "1", ".000")]
 
