@@ -50,9 +50,9 @@ from fewlink.linker.probability import (
     LONGEST,
     LOW_TRUST_FOUND,
     Coverage,
-    HeadFans,
     coverage_features,
     fit_logistic,
+    head_fans,
     row_features,
 )
 from fewlink.linker.query import References
@@ -197,7 +197,7 @@ def ask(scorer: Scorer, graph: Graph, name: str, pairs: np.ndarray, setting: Set
         trust,
         ranked,
         np.concatenate([*right, np.zeros(0, bool)]),
-        HeadFans(graph)[ranked.heads],
+        head_fans(graph, ranked.heads),
         np.array(best),
     )
 

@@ -277,7 +277,7 @@ class Course:
         rejected = tuple(more.pop("rejected", ()))
         query = Query(References(tuple(map(tuple, pairs.tolist())), None, rejected), tuple(heads.tolist()), k, **more)
         trust = self.linker.trust(query)
-        ranked = self.linker.rank(query, trust)
+        ranked = self.linker.rank(query, trust, query.heads)
         probabilities = self.linker.probabilities(query, ranked, trust)
         assert probabilities is not None
         return ranked, np.stack(probabilities, 1)

@@ -10,6 +10,7 @@ import torch
 from tests.conftest import quickly
 
 from fewlink.linker import Linker
+from fewlink.linker.query import id_texts
 from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
@@ -58,3 +59,8 @@ def trail() -> Linker:
 @functools.cache
 def fsrl(model: str = "fsrl") -> Linker:
     return Linker.load(fsrl_run(model))
+
+
+def references_of(linker: Linker, relation: str, shots: int | None = None) -> list[tuple[str, str]]:
+    """The references of a query that names only a relation."""
+    return id_texts(linker.graph, linker.find_references(None, relation, shots).pairs)

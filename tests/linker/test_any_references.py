@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.conftest import benchmark_of
 from tests.linker.graphs import people
-from tests.linker.linkers import fsrl, trail
+from tests.linker.linkers import fsrl, references_of, trail
 
 import fewlink
 from fewlink.core.errors import FewlinkError
@@ -170,7 +170,7 @@ def test_a_head_that_only_the_asked_relation_joins_to_the_references_has_no_perc
 
 def test_all_known_pairs_and_all_given_ones_are_references() -> None:
     linker, known = umls(), pairs_of(umls(), "causes")
-    assert len(known) > 200 and linker.references_of("causes") == known
+    assert len(known) > 200 and references_of(linker, "causes") == known
     more = [("bird", "cell"), known[3], ("fish", "plant")]
     found = linker.resolve(more, relation="causes").references
     assert found.ids.tolist() == linker.find_references([*known, *more]).ids.tolist()  # each once, the given ones last

@@ -245,7 +245,7 @@ def test_no_percentage_where_the_error_is_large_and_a_mark_where_trust_is_low(ru
     rows = linker.predict(references, ["alga"], 5)
     assert rows.trust is not None and rows.trust.low and None not in {row.probability for row in rows}
     assert repr(rows).startswith("low trust: 1 of your 2 references was found in the first ten when held out")
-    assert rows[:2].trust == rows.for_head("alga").trust == rows.trust
+    assert rows[:2].trust == rows.trust
 
 
 def test_only_dev_is_used_and_references_are_not_counted() -> None:

@@ -75,7 +75,7 @@ def test_answers_about_many_heads_are_those_of_one_process(options: dict[str, An
     several = linker().answer(query, Engine("processes:2", seconds_here=0), done.append)
     assert several == linker().answer(query) and len(several) and done[-1] == len(people)
     trust = linker().trust(query)
-    at_once = linker().settle(query, linker().rank(query, trust), trust)
+    at_once = linker().settle(query, linker().rank(query, trust, query.heads), trust)
     assert [row.score for row in several] == at_once.scores.tolist()
 
 

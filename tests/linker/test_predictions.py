@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import builtins
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from fewlink.core.errors import FewlinkError, MissingExtra
+from fewlink.core.errors import MissingExtra
 from fewlink.linker import Explanation, Prediction, Predictions
 from fewlink.linker.names import Entity
-from fewlink.linker.probability import AnswerSet
 from fewlink.linker.reasons import ReasonPath, ReasonStep
 from fewlink.linker.trust import TrustNote
 
@@ -31,13 +29,6 @@ def test_it_is_an_immutable_sequence() -> None:
         table.notes = ()
     with pytest.raises(AttributeError):
         table[0].rank = 3  # type: ignore[misc]
-
-
-def test_the_rows_of_a_head() -> None:
-    table = Predictions(ROWS)
-    assert len(table.for_head("Q1")) == 2 and len(table.for_head("Rome")) == 1
-    with pytest.raises(FewlinkError, match="'Paris'"):
-        table.for_head("Paris")
 
 
 def test_dicts_and_json_have_all_fields() -> None:
@@ -79,15 +70,6 @@ def test_repr() -> None:
     assert "a\\tb" in text and "2.5" in text and text.endswith("a note")
     assert repr(Predictions([], ["nothing is left"])) == "nothing found\nnothing is left"
     assert "… and 40 more" in repr(Predictions(ROWS * 20))
-
-
-def test_rows_are_in_the_answer_set_by_their_rank_unless_they_are_known() -> None:
-    rows = [replace(ROWS[0], rank=rank, known=known) for rank, known in ((1.0, True), (1.0, False), (2.0, False))]
-    rows += [replace(ROWS[0], rank=2.5), ROWS[2]]
-    sets = [AnswerSet("Q1", "Oslo", 2, 0.9, False, "one of the first 2 tails is right in 9 of 10 such questions")]
-    assert [row.in_set for row in Predictions(rows).with_sets(sets)] == [False, True, True, False, None]
-    turned = Predictions([replace(row, head="Q7", tail=row.head) for row in rows], inverse=True).with_sets(sets)
-    assert [row.in_set for row in turned] == [False, True, True, False, None]
 
 
 def test_html_has_the_rows_the_notes_and_the_reasons_and_is_safe_with_any_name() -> None:

@@ -31,7 +31,7 @@ def test_a_moved_folder_makes_the_same_predictions(trained: object, tmp_path: Pa
     arguments = {"references": REFERENCES, "heads": ["alga", "virus"], "k": 5, "exclude_known": False}
     assert moved.predict(**arguments) == linker.predict(**arguments)
     assert moved.benchmark.fingerprint == umls().fingerprint
-    again = Linker.from_pretrained(tmp_path / "far" / "away")
+    again = Linker.load(tmp_path / "far" / "away")
     assert again.explain(REFERENCES, "alga", "cell") == linker.explain(REFERENCES, "alga", "cell")
     names = {path.suffix for path in (tmp_path / "far" / "away").rglob("*") if path.is_file()}
     assert names <= {".json", ".jsonl", ".npy", ".safetensors", ".md"}  # nothing pickled

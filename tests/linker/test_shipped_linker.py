@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.linker.linkers import REFERENCES, umls
+from tests.linker.linkers import REFERENCES, references_of, umls
 
 import fewlink
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
@@ -47,7 +47,7 @@ def test_a_relation_of_the_graph_gives_all_its_pairs_as_references(triples: Path
     known = {t for h, r, t in graph.triples() if graph.relations[r] == "causes" and graph.entities[h] == "virus"}
     assert known and not known & {graph.entities.id(row.tail) for row in found}
     lines = [line.split("\t") for line in triples.read_text().splitlines()]
-    assert linker.references_of("causes") == [(head, tail) for head, relation, tail in lines if relation == "causes"]
+    assert references_of(linker, "causes") == [(head, tail) for head, relation, tail in lines if relation == "causes"]
     assert found.trust is not None and found.trust.tested > 2  # the model does not see them, so they can be held out
 
 
@@ -63,7 +63,7 @@ def test_a_relation_of_numbers_that_was_left_out_is_named_as_such(tmp_path: Path
         linker.predict(relation="Serves", heads=["soup"])
     with pytest.raises(UnknownName, match=r"unknown relation 'costs': dishes\.csv has no such relation"):
         linker.predict(relation="costs", heads=["soup"])
-    assert fewlink.load(file, literals="keep").references_of("serves")[0] == ("soup", "2")
+    assert references_of(fewlink.load(file, literals="keep"), "serves")[0] == ("soup", "2")
 
 
 def test_types_and_names_describe_a_file(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import benchmark_of, graph_of
+from tests.linker.linkers import references_of
 from tests.server.servers import PAIRS, Known, asking, fsrl, namesakes, small, trail
 
 from fewlink.graph import Vocabulary
@@ -176,7 +177,7 @@ def test_a_graph_is_served_without_a_run() -> None:
         assert about["calibration"]["rough"] == (about["calibration"]["error"] > ROUGH)
         example = client.get("/example").json()
         assert example["relation"] in graph.relations and example["in_graph"] and example["references"] == []
-        ids = [list(pair) for pair in linker.references_of(example["relation"], linker.shots)]
+        ids = [list(pair) for pair in references_of(linker, example["relation"], linker.shots)]
         heads = [head["id"] for head in example["heads"]]
         answer = client.post("/predict", json={"references": ids, "heads": heads, "k": 2})
         rows, trust = rows_of(answer), answer.json()["trust"]

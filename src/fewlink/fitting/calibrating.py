@@ -25,9 +25,9 @@ from fewlink.linker.probability import (
     SIGNS,
     Bin,
     Calibration,
-    HeadFans,
     MeasuredError,
     fit_logistic,
+    head_fans,
     named,
     row_features,
     sigmoid,
@@ -221,12 +221,11 @@ def ask(
     """
     question = References(tuple((head, tail) for head, tail in references.tolist()))
     trust = replace(measure_trust(scorer, graph, question), whole=whole)
-    fans = HeadFans(graph)
     parts = []
     asked = Question(relation, question.ids, heads.astype(np.int32), open_candidates(graph, question.ids))
     for head, part in zip(heads.tolist(), rank_tails(scorer, asked, top, question.known_tails), strict=True):
         right = np.isin(part.tails, known[head])
-        features = row_features(part, fans[part.heads], trust)
+        features = row_features(part, head_fans(graph, part.heads), trust)
         found = np.full(len(part), trust.share_found)
         shots = np.full(len(part), 0 if whole else trust.shots)
         parts.append(Sample(features, right, np.arange(len(part)) == 0, part.heads, found, shots))

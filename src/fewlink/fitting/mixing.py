@@ -25,7 +25,7 @@ from fewlink.evaluation.evaluator import rank_task
 from fewlink.fitting.held_out import ALL, CHOOSING, Estimate, Ranks, estimate, figures_of, questions
 from fewlink.fitting.tuning import Log
 from fewlink.graph import Graph
-from fewlink.linker.probability import Calibration, HeadFans, fit_logistic
+from fewlink.linker.probability import Calibration, fit_logistic, head_fans
 from fewlink.linker.query import References
 from fewlink.linker.ranking import rank_tails
 from fewlink.linker.trust import measure_trust
@@ -255,8 +255,9 @@ def recalibrate(
         asked = Question(task.name, known.ids, heads, open_candidates(held.graph, known.ids))
         scorer = mixed(held, task, hiding, mixture, mixture.weight)
         firsts = [part for part in rank_tails(scorer, asked, 1, known.known_tails) if len(part)]
-        fans = HeadFans(held.graph)
-        given = np.array([calibration.probabilities(part, fans[part.heads], trust)[0] for part in firsts])
+        given = np.array(
+            [calibration.probabilities(part, head_fans(held.graph, part.heads), trust)[0] for part in firsts]
+        )
         right = np.array([part.tails[0] in task.known_tails[int(part.heads[0])] for part in firsts])
         if len(given):
             rows.append((given, right))

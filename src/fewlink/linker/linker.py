@@ -18,11 +18,12 @@ from fewlink.linker import saving
 from fewlink.linker.names import Names
 from fewlink.linker.predictions import Answers, Prediction, Predictions
 from fewlink.linker.probability import (
+    AnswerSet,
     Calibration,
-    HeadFans,
     ProjectReading,
     answer_sets,
     calibration_of,
+    head_fans,
     shipped_calibration,
 )
 from fewlink.linker.query import (
@@ -56,7 +57,7 @@ from fewlink.linker.trust import (
     measure_trust,
     no_percentages,
 )
-from fewlink.models.contract import GraphScorer, Question, Recalibration, RelationScorer, Scorer, capabilities
+from fewlink.models.contract import GraphScorer, Question, RelationScorer, Scorer, capabilities
 from fewlink.tasks import Benchmark
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from fewlink.linker.complete import Row
     from fewlink.linker.relations import RelationFit
 
-QUESTIONS_KEPT = 64  # facts about the last questions: four of each
+QUESTIONS_KEPT = 16  # whose candidates, constraints and trust are remembered
 MODELS_KEPT = 4  # each without another relation of the graph
 MANY_HEADS = 10  # of a question, from which it is noted if most have no known tail
 POOL_FACTOR = 100
@@ -127,8 +128,7 @@ class Linker:
         self.graph = benchmark.graph
         self.names = Names(benchmark.graph)
         self.project: ProjectReading | None = None
-        self._models: dict[object, Scorer] = {}  # without a relation, by its name
-        self._questions: dict[object, Any] = {}  # what is known about the last few questions
+        self._kept: dict[str, Any] = {}  # what is known about the last few questions
         _ = self.graph.slots  # computed now rather than during the first query
 
     # Opening and saving
@@ -192,11 +192,6 @@ class Linker:
         )
         return cls(benchmark, scorer, device=device, calibration=shipped_calibration())
 
-    @classmethod
-    def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
-        """Open a folder that `save_pretrained` wrote; `load` opens it too."""
-        return cls.load(folder, device=device)
-
     def save_pretrained(self, folder: str | Path, *, license: str = saving.UNKNOWN_LICENSE) -> Path:
         """Write a self-contained folder: model, vectors, graph, calibration and card, with checksums.
 
@@ -234,19 +229,6 @@ class Linker:
             rejected=tuple(pair for pair in project.rejected if pair not in lacking),
             lacking=tuple(lacking),
         )
-        return other
-
-    def for_many_heads(self) -> Self:
-        """This linker, or one that reads only a part of a large graph near each head, which is faster for many."""
-        if not isinstance(self.scorer, GraphScorer):
-            return self
-        scorer = self.scorer.for_many_heads()
-        if scorer is self.scorer:
-            return self
-        other = copy.copy(self)
-        other.scorer = scorer
-        other._models = {}
-        other._questions = {}
         return other
 
     # Queries by name
@@ -330,10 +312,6 @@ class Linker:
         ends = (tail_id, head_id) if inverse else (head_id, tail_id)
         return self.explain_pair(query.references, *ends)
 
-    def references_of(self, relation: str, shots: int | None = None) -> list[tuple[str, str]]:
-        """The first `shots` pairs of a relation as ids, by default the references of a query that only names it."""
-        return id_texts(self.graph, self.find_references(None, relation, shots).pairs)
-
     def complete(
         self,
         references: Pairs | None = None,
@@ -381,7 +359,12 @@ class Linker:
         if heads is None:
             plausible = completion.plausible_heads(self.graph, query.references)
             query = dataclasses.replace(query, heads=tuple(plausible.tolist()))
-        linker = self.for_many_heads()
+        linker = self
+        scorer = self.scorer.for_many_heads() if isinstance(self.scorer, GraphScorer) else self.scorer
+        if scorer is not self.scorer:  # it reads only a part of a large graph near each head
+            linker = copy.copy(self)
+            linker.scorer = scorer
+            linker._kept = {}
         trust = linker.trust(query)
         open_heads = linker.constraints(query).open_heads(np.array(query.heads, np.int32))
         if min_probability > 0:
@@ -397,7 +380,10 @@ class Linker:
         pairs = completion.best_of_batches(
             open_heads.tolist(),
             functools.partial(
-                linker._completed_rows, dataclasses.replace(query, heads=(), k=k), trust, min_probability
+                linker._completed_rows,
+                dataclasses.replace(query, heads=(), k=k, across_heads=False),
+                trust,
+                min_probability,
             ),
             best,
             pool,
@@ -420,8 +406,7 @@ class Linker:
         """The rows of a batch of heads for `complete`, which any worker can compute."""
         from fewlink.linker.complete import rows_of
 
-        query = dataclasses.replace(query, heads=tuple(heads), across_heads=False)
-        pairs = self.rank(query, trust)
+        pairs = self.rank(query, trust, heads)
         if min_probability:
             pairs = pairs.take(np.flatnonzero(self.sort_keys(query, pairs, trust) >= min_probability))
         return rows_of(pairs)
@@ -504,10 +489,12 @@ class Linker:
         The workers of the `engine`, by default this process, rank the tails of some heads at a time; the answer does
         not depend on it. `on_heads` is called with the number of heads done.
         """
-        self._check_heads(query)
+        if not query.heads:
+            missing, wanted = ("tail", "head") if query.inverse else ("head", "tail")
+            raise FewlinkError(f"no {missing}s: name at least one entity to find {wanted}s for")
         trust = self.trust(query)
         batches = batches_of(query.heads)
-        rank = functools.partial(self._rank_part, query, trust)
+        rank = functools.partial(self.rank, query, trust)
         name = functools.partial(batch_name, batches)
         kept = max(self._pool(query), MIN_POOL)
         ranked = list[RankedPairs]()
@@ -517,10 +504,6 @@ class Linker:
                 ranked = [self.best_pairs(query, RankedPairs.joined(ranked), trust, self._pool(query))]
         settled = self.settle(query, RankedPairs.joined(ranked), trust)
         return self.predictions(query, settled, trust)
-
-    def _rank_part(self, query: Query, trust: Trust | None, heads: Sequence[int]) -> RankedPairs:
-        """`rank` for some heads of a query, which any worker can do."""
-        return self.rank(query.part(heads), trust)
 
     def resolve(
         self,
@@ -644,7 +627,7 @@ class Linker:
         scorer = self.scorer
         if relation is None or not relation.in_graph or not isinstance(scorer, GraphScorer):
             return scorer
-        model = _cached(self._models, relation.name, lambda: scorer.without(relation.name), MODELS_KEPT)
+        model = self._once("model", relation.name, lambda: scorer.without(relation.name), MODELS_KEPT)
         if not isinstance(model, RelationScorer):
             return model
         if not is_whole(len(references.pairs), relation):
@@ -661,11 +644,6 @@ class Linker:
         if model is self.scorer or relation is None or relation.number < 0:  # a task is not in the graph
             return model, None
         return model, relation.number
-
-    def _check_heads(self, query: Query) -> None:
-        if not query.heads:
-            missing, wanted = ("tail", "head") if query.inverse else ("head", "tail")
-            raise FewlinkError(f"no {missing}s: name at least one entity to find {wanted}s for")
 
     def candidates(self, query: Query) -> np.ndarray:
         """The tails to rank (c,), sorted; cached for the last few queries."""
@@ -700,29 +678,29 @@ class Linker:
 
         return self._once("trust", (query.candidates, references), measure)
 
-    def rank(self, query: Query, trust: Trust | None = None) -> RankedPairs:
-        """Score and rank the candidates of each head that no constraint rules out, and keep the best.
+    def rank(self, query: Query, trust: Trust | None, heads: Sequence[int]) -> RankedPairs:
+        """Score and rank the candidates of some heads of a query that no constraint rules out, and keep the best.
 
         These are k tails of each head, or as many as `settle` needs to apply constraints between pairs. If the query is
-        `across_heads`, they are the best pairs of all heads, by probability, which depends on the `trust`.
+        `across_heads`, they are the best pairs of these heads, by probability, which depends on the `trust`.
         """
         self.graph.check_files()
         used = self.constraints(query)
         references = query.references
-        heads = np.array(query.heads, np.int32)
+        asked = np.array(heads, np.int32)
         question = Question(
             relation=references.relation.name if references.relation else "",
             references=references.ids,
-            heads=used.open_heads(heads) if query.exclude_known else heads,
+            heads=used.open_heads(asked) if query.exclude_known else asked,
             candidates=self.candidates(query),
         )
-        depth = query.k + query.competing_heads if used.between_pairs else query.k
+        rivals = max(len(query.heads), len(heads)) if used.between_pairs else 0  # each may take a tail from another
         kept = self._pool(query)
         parts: list[RankedPairs] = []
         for of_head in rank_tails(
             self._scorer_for(references),
             question,
-            depth,
+            query.k + rivals,
             references.known_tails,
             with_known=not query.exclude_known,
             allowed=used.allowed,
@@ -781,9 +759,10 @@ class Linker:
         graph = self.benchmark.known_graph
         model, hidden = self.unseen_by(query.references)
         evidence = evidence_for(model, graph, query.references.ids, pairs.heads) & ~pairs.alone
-        base = self.calibration.probabilities(pairs, HeadFans(self.graph, hidden)[pairs.heads], trust)
-        if changed := self._recalibration(query):
-            base = changed(base)
+        base = self.calibration.probabilities(pairs, head_fans(self.graph, pairs.heads, hidden), trust)
+        recalibration = capabilities(self.model_for(query.references)).recalibration
+        if recalibration is not None:
+            base = recalibration(base)
         base = base * self._chances(query, pairs)
         if query.adjustment is None:
             return evidence * base, evidence * base
@@ -797,10 +776,6 @@ class Linker:
         answered = self._once("answered", relation, lambda: Answered(relation.pairs()))
         return np.where(pairs.known, 1.0, answered.chances(pairs.heads))
 
-    def _recalibration(self, query: Query) -> Recalibration | None:
-        """How the model of a query changes the probabilities of the calibration, if it does."""
-        return capabilities(self.model_for(query.references)).recalibration
-
     def predictions(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> Predictions:
         """Turn settled pairs into rows with names, probabilities if trusted, and reasons if the query wants them.
 
@@ -808,97 +783,89 @@ class Linker:
         `across_heads`, each head gets an answer set.
         """
         graph = self.graph
-        probabilities = self.probabilities(query, pairs, trust)
-        base, adjusted = (None, None) if probabilities is None else probabilities
+        notes = [*query.notes, *self._notes(query, pairs)]
+        base = None
+        shown = None
         note = None
-        if self.calibration is not None and base is not None and len(pairs):
+        sets: tuple[AnswerSet, ...] = ()
+        probabilities = self.probabilities(query, pairs, trust)
+        if self.calibration is not None and probabilities is not None and len(pairs):
+            base, adjusted = probabilities
             first = (base / self._chances(query, pairs))[(pairs.ranks < 2) & (base > 0)]
             why = ""
             if not base.any():
-                why = SINGLE if pairs.alone.all() else NO_PATH
-            mean = float(first.mean()) if len(first) else 0.0
-            changed = self._recalibration(query)
-            note = self.calibration.note(trust, mean, why.format("the heads"), changed.error if changed else None)
-        percentages_shown = note is not None and note.shown
-        shown = adjusted if percentages_shown else None
+                why = (SINGLE if pairs.alone.all() else NO_PATH).format("the heads")
+            changed = capabilities(self.model_for(query.references)).recalibration
+            error = changed.error if changed else None
+            note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0, why, error)
+            if note.shown:
+                shown = adjusted
+                notes += self._notes_on_percentages(query, pairs, base)
+                new = ~pairs.known & (base > 0)
+                if not query.across_heads:
+                    count = len(self.candidates(query))
+                    what = "head" if query.inverse else "tail"
+                    sets = answer_sets(self.calibration.coverage, graph, pairs.heads, base, new, count, what)
+        sizes = {each.asked: each.size for each in sets}
         explained = set(query.explained(pairs.heads).tolist())
         rows = []
         for i, (query_head, answer) in enumerate(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)):
             head, tail = (answer, query_head) if query.inverse else (query_head, answer)
+            size = sizes.get(graph.entities[query_head])
+            rank = float(pairs.ranks[i])
+            known = bool(pairs.known[i])
             rows.append(
                 Prediction(
                     head=graph.entities[head],
                     head_name=graph.name(head),
-                    rank=float(pairs.ranks[i]),
+                    rank=rank,
                     tail=graph.entities[tail],
                     tail_name=graph.name(tail),
                     score=float(pairs.scores[i]),
                     probability=None if shown is None else float(shown[i]) or None,
-                    known=bool(pairs.known[i]),
-                    base_probability=None if base is None else float(base[i]) or None,
+                    known=known,
                     reasons=self.explain_pair(query.references, query_head, answer) if i in explained else None,
+                    in_set=None if size is None else not known and rank <= size,
+                    base_probability=None if base is None else float(base[i]) or None,
                 )
             )
-        notes = self._notes(query, pairs)
-        if base is not None and percentages_shown:
-            notes += self._without_percentages(pairs.take((base == 0) & ~pairs.known))
-            notes += self._of_answered(query, pairs.take((base > 0) & ~pairs.known))
-            notes += self._of_heads_without_tail(query)
-        predictions = Predictions(rows, notes, note, query.inverse)
-        if self.calibration is None or base is None or query.across_heads or not percentages_shown:
-            return predictions
-        return predictions.with_sets(
-            answer_sets(
-                self.calibration.coverage,
-                graph,
-                pairs.heads,
-                base,
-                ~pairs.known & (base > 0),
-                len(self.candidates(query)),
-                "head" if query.inverse else "tail",
-            )
-        )
-
-    def _without_percentages(self, pairs: RankedPairs) -> list[str]:
-        """Notes on why these pairs have no percentages."""
-        notes = []
-        for heads, why in ((pairs.heads[~pairs.alone], NO_PATH), (pairs.heads[pairs.alone], SINGLE)):
-            if len(heads):
-                first = self.names.quoted(int(heads[0]))
-                others = len(np.unique(heads)) - 1
-                notes.append(no_percentages(why.format(f"{first} and {others:,} more" if others else first)))
-        return notes
-
-    def _of_answered(self, query: Query, pairs: RankedPairs) -> list[str]:
-        """A note on why further tails are improbable for heads that already have one."""
-        heads = np.unique(pairs.heads[self._chances(query, pairs) < 1])
-        if not len(heads):
-            return []
-        listed = ", ".join(self.names.quoted(int(head)) for head in heads[:3]) + (", …" if len(heads) > 3 else "")
-        one, end = ("tail", "head") if query.inverse else ("head", "tail")
-        why = f"a {end} is known already, and hardly any {one} of this relation has two"
-        return [f"improbable, because {why}: {listed}"]
-
-    def _of_heads_without_tail(self, query: Query) -> list[str]:
-        """A note that percentages assume a tail, if most of many heads have no known one."""
-        relation = query.references.relation
-        if relation is None or not relation.in_graph or len(query.heads) < MANY_HEADS:
-            return []
-        without = len(np.setdiff1d(query.heads, query.references.answered_heads()))
-        if 2 * without <= len(query.heads):
-            return []
-        one, end = ("tail", "head") if query.inverse else ("head", "tail")
-        heads = f"{without:,} of these {len(query.heads):,} {one}s"
-        return [f"percentages assume that each {one} has a {end}, but {heads} have none in the graph"]
+        return Predictions(tuple(rows), tuple(notes), note, query.inverse, sets)
 
     def _notes(self, query: Query, pairs: RankedPairs) -> list[str]:
+        """Notes on the constraints in force, and on heads that have no candidate left."""
         used = self.constraints(query)
         heads = np.array(query.heads, np.int32)
-        notes = [*query.notes, *used.notes(heads, self.candidates(query))]
+        notes = used.notes(heads, self.candidates(query))
         if not query.across_heads:
             for head in np.setdiff1d(used.open_heads(heads), pairs.heads).tolist():
                 quoted = self.names.quoted(head)
                 notes.append(f"{quoted} has no candidate left: all of them are known answers or ruled out")
+        return notes
+
+    def _notes_on_percentages(self, query: Query, pairs: RankedPairs, base: np.ndarray) -> list[str]:
+        """Notes on pairs without percentages (base 0), on further tails of heads that have one, and on a relation that
+        most of many heads lack."""
+        notes = []
+        one, end = ("tail", "head") if query.inverse else ("head", "tail")
+        lacking = (base == 0) & ~pairs.known
+        for rows, why in ((lacking & ~pairs.alone, NO_PATH), (lacking & pairs.alone, SINGLE)):
+            heads = np.unique(pairs.heads[rows])
+            if len(heads):
+                first = self.names.quoted(int(pairs.heads[rows][0]))
+                more = f" and {len(heads) - 1:,} more" if len(heads) > 1 else ""
+                notes.append(no_percentages(why.format(first + more)))
+        improbable = pairs.heads[(self._chances(query, pairs) < 1) & (base > 0)]
+        if len(improbable):
+            why = f"a {end} is known already, and hardly any {one} of this relation has two"
+            notes.append(f"improbable, because {why}: {self.names.listed(np.unique(improbable))}")
+        relation = query.references.relation
+        if relation is not None and relation.in_graph and len(query.heads) >= MANY_HEADS:
+            without = len(np.setdiff1d(query.heads, query.references.answered_heads()))
+            if 2 * without > len(query.heads):
+                heads_without = f"{without:,} of these {len(query.heads):,} {one}s"
+                notes.append(
+                    f"percentages assume that each {one} has a {end}, but {heads_without} have none in the graph"
+                )
         return notes
 
     def explain_pair(self, references: References, head: int, tail: int) -> Explanation:
@@ -915,26 +882,21 @@ class Linker:
             corrected=self._scorer_for(references) if references.rejected else None,
         )
 
-    def _once(self, what: str, key: object, compute: Callable[[], T]) -> T:
+    def _once(self, what: str, key: object, compute: Callable[[], T], most: int = QUESTIONS_KEPT) -> T:
         """What is known about a question, computed once and kept for the last few questions."""
-        found: T = _cached(self._questions, (what, key), compute, QUESTIONS_KEPT)
-        return found
+        kept: dict[object, T] = self._kept.setdefault(what, {})
+        value = kept.get(key)
+        if value is None:
+            kept[key] = value = compute()
+            for oldest in list(kept)[:-most]:  # a copy, because another thread may change it
+                kept.pop(oldest, None)
+        return value
 
     # Display
 
     def __repr__(self) -> str:
         facts = f"{len(self.graph.entities):,} entities, {'' if self.calibration else 'not '}calibrated"
         return f"Linker({shown(f'{self.scorer.name} on {self.benchmark.name}, {facts}')})"
-
-
-def _cached(cache: dict[object, T], key: object, compute: Callable[[], T], size: int) -> T:
-    """The cached value of a key, computed if it is missing; of more than `size` values, the oldest are dropped."""
-    value = cache.get(key)
-    if value is None:
-        cache[key] = value = compute()
-        for oldest in list(cache)[:-size]:  # a copy, because another thread may change the cache
-            cache.pop(oldest, None)
-    return value
 
 
 def load(

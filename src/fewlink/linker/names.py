@@ -155,6 +155,10 @@ class Names:
         named = entity_of(self.graph, entity)
         return f"'{named.name}'" if named.id == named.name else f"'{named.name}' ({named.id})"
 
+    def listed(self, entities: np.ndarray) -> str:
+        """The first of these entities for messages."""
+        return ", ".join(self.quoted(entity) for entity in entities[:3].tolist()) + (", …" if len(entities) > 3 else "")
+
     def described(self, entities: Sequence[int]) -> list[str]:
         """Tell entities of the same name apart: each id with a type and, if possible, a neighbour of its own."""
         edges_of = []

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from fewlink.core import words
-from fewlink.core.errors import FewlinkError, MissingExtra, json_shown, shown, table_cell
+from fewlink.core.errors import MissingExtra, json_shown, shown, table_cell
 from fewlink.linker.probability import AnswerSet
 from fewlink.linker.reasons import Explanation
 from fewlink.linker.trust import TrustNote
@@ -140,39 +140,12 @@ class Predictions(Answers[Prediction]):
     inverse: bool = False
     sets: Sequence[AnswerSet] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", tuple(self.rows))
-        object.__setattr__(self, "notes", tuple(self.notes))
-
     @overload
     def __getitem__(self, place: int) -> Prediction: ...
     @overload
     def __getitem__(self, place: slice) -> Predictions: ...
     def __getitem__(self, place: int | slice) -> Prediction | Predictions:
         return replace(self, rows=self.rows[place]) if isinstance(place, slice) else self.rows[place]
-
-    def for_head(self, head: str) -> Predictions:
-        """The rows of one head, by its id or its readable name."""
-        rows = [row for row in self.rows if row.head == head] or [row for row in self.rows if row.head_name == head]
-        if not rows:
-            raise FewlinkError(f"no prediction for the head '{head}': it is not in the query, or has no candidate left")
-        return replace(self, rows=rows)
-
-    def for_tail(self, tail: str) -> Predictions:
-        """The rows of one tail, by its id or its readable name."""
-        rows = [row for row in self.rows if row.tail == tail] or [row for row in self.rows if row.tail_name == tail]
-        if not rows:
-            raise FewlinkError(f"no prediction for the tail '{tail}': it is not in the query, or has no candidate left")
-        return replace(self, rows=rows)
-
-    def with_sets(self, sets: Sequence[AnswerSet]) -> Predictions:
-        """Add answer sets, and mark the rows in them."""
-        sizes = {each.asked: each.size for each in sets}
-        rows = []
-        for row in self.rows:
-            size = sizes.get(row.tail if self.inverse else row.head)
-            rows.append(row if size is None else replace(row, in_set=not row.known and row.rank <= size))
-        return replace(self, rows=rows, sets=tuple(sets))
 
     def set_sentences(self) -> list[str]:
         """The sentences of the first answer sets, with names if there are several."""

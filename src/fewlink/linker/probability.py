@@ -61,26 +61,18 @@ Weights = Mapping[str, float]
 Columns = Mapping[str, np.ndarray | float]
 
 
-class HeadFans:
-    """The logarithm of the mean number of edges per relation of entities: `fans[heads]` (n,).
-
-    A `hidden` relation, which the model does not see, does not count.
-    """
-
-    def __init__(self, graph: Graph, hidden: int | None = None) -> None:
-        self.graph = graph
-        self.hidden = hidden
-
-    def __getitem__(self, heads: np.ndarray) -> np.ndarray:
-        own, which = np.unique(heads, return_inverse=True)
-        firsts, counts, owners = self.graph.slots_of(own)
-        if self.hidden is not None:
-            kept = self.graph.relation_ids[firsts] % len(self.graph.relations) != self.hidden
-            counts = counts[kept]
-            owners = owners[kept]
-        slots = np.bincount(owners, minlength=len(own))
-        edges = np.bincount(owners, counts, len(own))
-        return np.asarray(np.log(np.maximum(edges, 1) / np.maximum(slots, 1)))[which]
+def head_fans(graph: Graph, heads: np.ndarray, hidden: int | None = None) -> np.ndarray:
+    """The logarithm of the mean number of edges per relation of each head (n,), without those of a `hidden` relation,
+    which the model does not see."""
+    own, which = np.unique(heads, return_inverse=True)
+    firsts, counts, owners = graph.slots_of(own)
+    if hidden is not None:
+        kept = graph.relation_ids[firsts] % len(graph.relations) != hidden
+        counts = counts[kept]
+        owners = owners[kept]
+    slots = np.bincount(owners, minlength=len(own))
+    edges = np.bincount(owners, counts, len(own))
+    return np.asarray(np.log(np.maximum(edges, 1) / np.maximum(slots, 1)))[which]
 
 
 def row_features(pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> np.ndarray:

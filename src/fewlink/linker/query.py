@@ -186,7 +186,6 @@ class Query:
     adjustment      the adjustment of probabilities by the decisions of a project
     answered        heads that have a true tail in the project
     notes           remarks on the query for its author; they do not count in comparisons
-    heads_in_all    the number of heads of the whole query, if this is a `part` of one; otherwise 0
     """
 
     references: References
@@ -200,17 +199,11 @@ class Query:
     adjustment: Adjustment | None = None
     answered: frozenset[int] = frozenset()
     notes: tuple[str, ...] = field(default=(), compare=False)
-    heads_in_all: int = 0
 
     @property
     def inverse(self) -> bool:
         """Whether the query is for the heads of tails."""
         return self.references.inverse
-
-    @property
-    def competing_heads(self) -> int:
-        """The number of heads whose pairs may rule each other out."""
-        return self.heads_in_all or len(self.heads)
 
     def explained(self, heads: np.ndarray) -> np.ndarray:
         """The places of the predictions that come with reasons, given the head (n,) of each."""
@@ -219,10 +212,6 @@ class Query:
         if self.explain == "full":
             return np.arange(len(heads))
         return np.arange(min(1, len(heads))) if self.across_heads else np.unique(heads, return_index=True)[1]
-
-    def part(self, heads: Sequence[int]) -> Query:
-        """The query for some of its heads. `Linker.rank` keeps as many tails of each head as the whole query needs."""
-        return dataclasses.replace(self, heads=tuple(heads), heads_in_all=self.competing_heads)
 
 
 def find_relation(benchmark: Benchmark, name: str) -> Relation:

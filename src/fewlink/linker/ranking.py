@@ -399,7 +399,5 @@ class Constraints:
             )
         closed = np.setdiff1d(heads, self.open_heads(heads))
         if len(closed):
-            names = Names(self.graph)
-            listed = ", ".join(names.quoted(int(head)) for head in closed[:3]) + (", …" if len(closed) > 3 else "")
-            notes.append(f"skipped, because a {self._end} is known already: {listed}")
+            notes.append(f"skipped, because a {self._end} is known already: {Names(self.graph).listed(closed)}")
         return notes

@@ -327,7 +327,7 @@ class Service:
         def rank(heads: Sequence[int]) -> tuple[RankedPairs, Trust | None]:
             with self.model:
                 trust = self.linker.trust(query)  # measured once
-                return self.linker.rank(query.part(heads), trust), trust
+                return self.linker.rank(query, trust, heads), trust
 
         parts = [await lane.run(functools.partial(rank, heads)) for heads in batches_of(query.heads)]
         return RankedPairs.joined([ranked for ranked, _ in parts]), parts[0][1] if parts else None
