@@ -135,7 +135,7 @@ def check_command(words: list[str]) -> None:
     own = [word for word in words if word not in ("…", "...")]
     while own and hasattr(command, "commands") and not own[0].startswith("-") and not own[0].isupper():
         assert own[0] in command.commands, f"no command {' '.join(words)}"
-        command = command.commands[own.pop(0)]
+        command = command.get_command(None, own.pop(0))
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     for word in own:
         if word in ("|", ">", "&&"):
@@ -160,9 +160,9 @@ def test_the_reference_has_every_command_and_option() -> None:
     sections = {part.partition("\n")[0]: part for part in parts[1:]}
 
     def check(command: Any, path: str) -> None:
-        for name, inner in getattr(command, "commands", {}).items():
+        for name in getattr(command, "commands", ()):
             assert f"{path} {name}".strip() in sections
-            check(inner, f"{path} {name}".strip())
+            check(command.get_command(None, name), f"{path} {name}".strip())
         for parameter in command.params if path and not hasattr(command, "commands") else ():
             for option in (*parameter.opts, *parameter.secondary_opts):
                 shown = not option.startswith("-") or option in sections[path]

@@ -20,15 +20,15 @@ def page() -> str:
     """Every command with its arguments, options and examples."""
     root = get_command(app)
     context = root.context_class(root, info_name="fewlink")
-    groups = {name: command for name, command in root.commands.items() if hasattr(command, "commands")}
+    commands = {name: root.get_command(context, name) for name in root.list_commands(context)}
     rows = [
         f"| [`fewlink {name}`](#{anchor(f'fewlink {name}')}) | {first_sentence(command)} |"
-        for name, command in root.commands.items()
+        for name, command in commands.items()
     ]
     parts = [INTRODUCTION, "\n".join(["| command | |", "|---|---|", *rows]) + "\n"]
-    for name, command in root.commands.items():
+    for name, command in commands.items():
         parts += described(command, context, 2)
-        for inner in groups[name].commands.values() if name in groups else ():
+        for inner in getattr(command, "commands", {}).values():
             parts += described(inner, root.context_class(command, info_name=name, parent=context), 3)
     return "\n".join(parts)
 
