@@ -83,16 +83,6 @@ def test_ranks_are_read_back_as_they_were(tmp_path: Path, benchmark: Benchmark) 
     assert RecordStore(tmp_path).places == [(file, record)]
 
 
-def test_numpy_reads_the_file(tmp_path: Path, benchmark: Benchmark) -> None:
-    record, evaluation = measured(benchmark)
-    file = RecordStore(tmp_path).add(record, ranks=QueryRanks.of(evaluation))
-    with np.load(ranks_file(file)) as arrays:
-        ((name, doubled),) = arrays.items()
-    assert name.startswith("test_1_full_first_0_")
-    assert doubled.dtype == np.uint8
-    assert (doubled / 2).tolist() == [rank for task in evaluation.tasks for rank in task.ranks]
-
-
 def test_the_bytes_do_not_depend_on_the_order_of_storing(tmp_path: Path, benchmark: Benchmark) -> None:
     cells = [measured(benchmark, seed) for seed in range(3)]
     contents = []
@@ -148,28 +138,6 @@ def test_a_damaged_file_is_named(tmp_path: Path, benchmark: Benchmark) -> None:
         ranks_file(file).write_bytes(damaged)
         with pytest.raises(InputError, match=r"popularity\.ranks\.npz"):
             read_ranks(file, record)
-
-
-def test_half_ranks_and_large_ones_are_kept(tmp_path: Path, benchmark: Benchmark) -> None:
-    record, evaluation = measured(benchmark)
-    tasks = [replace(task, ranks=np.arange(len(task.ranks)) * 70000 + 1.5) for task in evaluation.tasks]
-    record = make_record(replace(evaluation, tasks=tasks), benchmark="small", data_sha256="1" * 64, model="popularity")
-    ranks = QueryRanks.of(replace(evaluation, tasks=tasks))
-    file = RecordStore(tmp_path).add(record, ranks=ranks)
-    stored = read_ranks(file, record)
-    assert stored is not None
-    assert stored.ranks.tolist() == ranks.ranks.tolist()
-
-
-def test_two_thousand_ranks_need_three_kilobytes(tmp_path: Path, benchmark: Benchmark) -> None:
-    record, evaluation = measured(benchmark)
-    drawn = np.random.default_rng(0)
-    ranks = np.exp(drawn.uniform(-2, 8, 2000)).clip(1).round()
-    task = replace(evaluation.tasks[0], ranks=ranks, candidates=ranks, queries=np.zeros((2000, 2), np.int32))
-    evaluation = replace(evaluation, tasks=[task])
-    record = make_record(evaluation, benchmark="small", data_sha256="1" * 64, model="popularity")
-    file = RecordStore(tmp_path).add(record, ranks=QueryRanks.of(evaluation))
-    assert ranks_file(file).stat().st_size < 3000
 
 
 def test_the_gains_of_a_metric(benchmark: Benchmark) -> None:

@@ -12,7 +12,7 @@ import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,25 +22,11 @@ from fewlink.core.metrics import HITS
 
 if TYPE_CHECKING:
     from fewlink.evaluation.evaluator import Evaluation
+    from fewlink.evaluation.records import Record
 
 SUFFIX = ".ranks.npz"
 MRR_TOLERANCE = 1e-9  # for rounding: sums in another order
 REMEDY = "remove the file and repeat the evaluations"
-
-
-class Measured(Protocol):
-    """The fields of a record that its ranks depend on."""
-
-    split: str
-    shots: int
-    candidates: str
-    references: str
-    seed: int
-    metrics: dict[str, dict[str, int | float]]
-    relations: dict[str, dict[str, int | float]]
-
-    @property
-    def key(self) -> tuple[Any, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +59,7 @@ class QueryRanks:
             return 1 / self.ranks
         return np.asarray(self.ranks <= {f"hits@{k}": k for k in HITS}[metric], float)
 
-    def agrees(self, record: Measured) -> bool:
+    def agrees(self, record: Record) -> bool:
         """Whether the ranks give the record's MRR, of each relation and of all queries."""
         if len(self.ranks) != self.counts.sum() or not len(self.ranks):
             return False
@@ -88,7 +74,7 @@ def ranks_file(file: Path) -> Path:
     return file.with_name(f"{file.name.removesuffix(file.suffix)}{SUFFIX}")
 
 
-def read_ranks(file: Path, record: Measured) -> QueryRanks | None:
+def read_ranks(file: Path, record: Record) -> QueryRanks | None:
     """Read the ranks of a record in a file; None if it was stored without them.
 
     Raise if they do not give the record's MRR.
@@ -98,7 +84,7 @@ def read_ranks(file: Path, record: Measured) -> QueryRanks | None:
     if not arrays:
         return None
     if len(arrays) > 1:
-        raise InputError(path, f"has the ranks of {identity(record)} twice: {REMEDY}")
+        raise InputError(path, f"has the ranks of a record twice: {REMEDY}")
     ((name, content),) = arrays.items()
     with reading(path, REMEDY):
         doubled = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
@@ -106,17 +92,12 @@ def read_ranks(file: Path, record: Measured) -> QueryRanks | None:
         ranks = QueryRanks(tuple(record.relations), counts, doubled / 2, name.removesuffix(".npy").rpartition("_")[2])
         agrees = ranks.agrees(record)
     if not agrees:
-        problem = f"has ranks of {identity(record)} that do not give the MRR of the record in {file.name}"
+        problem = f"has ranks that do not give the MRR of a record in {file.name}"
         raise InputError(path, f"{problem}: repeat the evaluation with --replace")
     return ranks
 
 
-def identity(record: Measured) -> str:
-    """The name of a record in a file of ranks."""
-    return _prefix(record).removesuffix("_")
-
-
-def write_ranks(file: Path, record: Measured, ranks: QueryRanks | None) -> None:
+def write_ranks(file: Path, record: Record, ranks: QueryRanks | None) -> None:
     """Replace the stored ranks of a record in a file; None removes them. The caller holds the lock.
 
     The bytes of the file depend only on the ranks it holds.
@@ -138,7 +119,7 @@ def write_ranks(file: Path, record: Measured, ranks: QueryRanks | None) -> None:
     write_bytes(path, buffer.getvalue())
 
 
-def _prefix(record: Measured) -> str:
+def _prefix(record: Record) -> str:
     """The protocol, and a hash of the record's whole key."""
     protocol = (record.split, record.shots, record.candidates, record.references, record.seed)
     digest = hashlib.sha256(repr(record.key).encode("utf-8", "backslashreplace")).hexdigest()

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MAX_NAME_CHARACTERS = 60  # of a benchmark or model in a path
 NAME = re.compile(r"([^.]|(?<=\d)\.(?=\d))+")  # of a model in a path: it has no dot, except in a version
 REMEDY = "restore it from a copy, or remove it and repeat the evaluation"
-COUNT = "lines"  # the key for the number of lines, in the first and last line of a file
 Figures = dict[str, int | float]
 
 
@@ -219,37 +218,27 @@ def is_file_of(kind: type[StoredResult], path: Path) -> bool:
 
 
 def write_lines(path: Path, results: list[R]) -> None:
-    """Write a file of results, each with its checksum.
-
-    The first and last line also hold the number of lines, so that a reader notices lost lines. The checksum of a line
-    does not cover that number, so that a user who removes lines by hand can remove the number too.
-    """
-    lines = [result.as_json() for result in results]
-    lines[0][COUNT] = lines[-1][COUNT] = len(lines)
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    """Write a file of results, each with its checksum."""
+    text = "".join(json.dumps(result.as_json(), ensure_ascii=False) + "\n" for result in results)
     write_bytes(path, text.encode(errors="backslashreplace"))  # escapes lone surrogates as JSON does
 
 
 def read_lines(kind: type[R], path: Path) -> list[R]:
-    """Read the results of a file. Raise if a line is damaged, repeated or lost."""
+    """Read the results of a file. Raise if a line is damaged or repeated."""
     content = read_file(path)
     if not content.strip():
         raise InputError(path, f"is empty: {REMEDY}")
-    filled = [(number, line) for number, line in enumerate(content.split(b"\n"), 1) if line.strip()]
     results: dict[tuple[Any, ...], R] = {}
-    for number, line in filled:
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
             problem = f"is not JSON ({getattr(error, 'msg', error)}): repair or remove the line"
             raise InputError(path, problem, number) from None
-        count = value.pop(COUNT, len(filled)) if isinstance(value, dict) else len(filled)
-        if count != len(filled):
-            problem = (
-                f"states that the file has {count} lines, but it has {len(filled)}: restore it from a copy or, "
-                f'if you added or removed lines yourself, remove "{COUNT}": {count} from this line'
-            )
-            raise InputError(path, problem, number)
+        if isinstance(value, dict):
+            value.pop("lines", None)  # older files count their lines in the first and the last one
         result = read_line(kind, value, path, number)
         if result.key in results:
             raise InputError(path, "repeats the measurement of an earlier line: remove one of them", number)
