@@ -12,7 +12,7 @@ from tests.conftest import benchmark_of, graph_of, task_of
 from between import RANKED_BY, queries_of, rank_relations, relations_between
 from fewlink.core.errors import FewlinkError
 from fewlink.evaluation.records import RecordStore
-from fewlink.models.contract import Capabilities, Question
+from fewlink.models.contract import Question
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.candidates import open_candidates
 
@@ -85,10 +85,3 @@ def test_one_relation_is_no_question() -> None:
     single = benchmark_of(graph_of("a r b", "b r c"), test=[task_of(pairs, [0, 1, 2], name="only")])
     with pytest.raises(FewlinkError, match="two"):
         relations_between(single, Hashed(), model="hashed")
-
-
-def test_a_model_that_has_seen_references_needs_them() -> None:
-    scorer = Hashed()
-    scorer.capabilities = Capabilities(references_seen=3)  # type: ignore[attr-defined]
-    with pytest.raises(FewlinkError, match="first 3"):
-        relations_between(open_benchmark("umls"), scorer, model="hashed", shots=2)

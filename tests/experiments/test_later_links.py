@@ -16,7 +16,6 @@ from fewlink.core.errors import FewlinkError
 from fewlink.evaluation.records import RecordStore
 from fewlink.graph import Graph
 from fewlink.models.contract import Question
-from fewlink.models.trail.shipped import shipped
 from fewlink.tasks.benchmark import Task
 from later_links import (
     ALL,
@@ -123,11 +122,6 @@ def test_references_are_drawn_from_what_was_known() -> None:
     drawn = Setting(3, 1).references(task)
     assert len(drawn) == 3 and {(h, t) for h, t in drawn.tolist()} <= known
     assert len(Setting(ALL, 0).references(task)) == len(known)
-
-
-def test_the_weights_never_saw_attack() -> None:
-    graphs = shipped().facts["graphs"]
-    assert graphs and not [name for name in graphs if "attack" in name]
 
 
 @pytest.mark.slow

@@ -19,12 +19,9 @@ import unseen_graphs
 from common import run
 from fewlink.core.errors import FewlinkError
 from fewlink.graph import Graph, Vocabulary
-from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Question
 from fewlink.models.trail.network import TrailNetwork
-from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped, write_weights
-from fewlink.training.train import train
 from unseen_graphs import (
     ASKED,
     COLUMNS,
@@ -33,16 +30,14 @@ from unseen_graphs import (
     complete,
     curve_chart,
     curve_of,
-    groups_of,
     hidden_relations,
-    own_best,
     read_unseen,
     row_of,
     skewed_rows,
     suite,
     tables_of,
-    trail_model,
     trail_network,
+    trail_on,
     training_triples,
 )
 
@@ -111,10 +106,6 @@ def test_half_of_the_pairs_at_most_are_asked_and_the_references_are_nested(towns
     assert not np.array_equal(hidden[0].asked, hidden_relations(towns, "streets")[0].asked)
 
 
-def test_at_most_so_many_relations_are_drawn(towns: Graph) -> None:
-    assert len(hidden_relations(towns, "towns", 2)) == 2
-
-
 def test_trail_without_a_part_of_what_it_reads_of_names() -> None:
     words = ["oak", "elm", "ash", "fir", "yew", "birch", "cedar", "maple", "rowan", "alder"]
     lies = [f"{word}_wood_{kind} lies_in region_{at % 3}" for at, word in enumerate(words) for kind in ("a", "b", "c")]
@@ -123,13 +114,11 @@ def test_trail_without_a_part_of_what_it_reads_of_names() -> None:
     graph = dataclasses.replace(
         graph, labels=Vocabulary.of([name[:-2] for name in graph.entities] + ["lies in", "near"])
     )
-    (first, *_), (network, facts) = hidden_relations(graph, "woods"), trail_network(None)
+    (first, *_), (network, _) = hidden_relations(graph, "woods"), trail_network(None)
     question = Question("", first.references("3"), first.asked[:4, 0], np.arange(len(graph.entities)))
 
     def scores(*without: str) -> torch.Tensor:
-        model = trail_model("trail", network, facts, "cpu", names=True, without=without)
-        assert model.facts.get("without", []) == list(without)
-        return torch.as_tensor(model.on(graph)(first)(question))
+        return torch.as_tensor(trail_on(network, "cpu", names=True, without=without)(graph)(first)(question))
 
     assert not torch.allclose(scores(), scores("same")) and not torch.allclose(scores(), scores("vectors"))
 
@@ -174,15 +163,6 @@ def test_skewed_references_share_a_tail_that_is_not_asked_for(towns: Graph) -> N
     assert [row["asked"] for row in rows.values()] == [others, others, len(each.asked)]
 
 
-def test_the_models_own_best_pairs_have_its_highest_scores(towns: Graph) -> None:
-    each = hidden_relations(towns, "towns")[0]
-    base, rest = each.pool[:3], each.pool[3:30]
-    found = own_best(Mixed(), each, base, rest)
-    scores = [Mixed()(Question("", base, np.array([h]), np.array([t]))).item() for h, t in rest.tolist()]
-    order = sorted(range(len(rest)), key=lambda place: (-scores[place], place))
-    assert found.tolist() == rest[order[:10]].tolist()
-
-
 def test_complex_is_trained_without_the_asked_pairs(towns: Graph) -> None:
     hidden = hidden_relations(towns, "towns")
     triples = {tuple(row) for row in towns.triples().tolist()}
@@ -193,12 +173,6 @@ def test_complex_is_trained_without_the_asked_pairs(towns: Graph) -> None:
     assert sum(row[1] in of_group for row in few) == 6
     asked = {(h, each.relation, t) for each in hidden for h, t in each.asked.tolist()}
     assert {tuple(row) for row in training_triples(towns, hidden, "all").tolist()} == triples - asked
-
-
-def test_groups_have_five_relations_at_most_and_nearly_the_same_size(towns: Graph) -> None:
-    each = hidden_relations(towns, "towns")[0]
-    sizes = [len(group) for group in groups_of([each] * 11)]
-    assert sizes == [4, 4, 3]
 
 
 @pytest.fixture
@@ -251,20 +225,10 @@ def test_weights_of_several_seeds_and_their_labels(folder: Path, tmp_path: Path,
     assert (results / "other-no-names" / "towns.0.json").exists()
 
 
-def test_weights_may_be_of_a_run(tmp_path: Path) -> None:
-    small = TrailSettings(width=8, layers=2, steps=2, relations=2, queries=4, evaluate_every=2)
-    run = train("umls", out=tmp_path / "run", settings=small).run
-    network, facts = unseen_graphs.trail_network(run)
-    stored, _ = load_best(run)
-    assert facts == {"run": "run", "step": 2}
-    assert all(bool((value == stored[name]).all()) for name, value in network.state_dict().items())
-
-
 def test_trail_reads_the_graph_without_the_hidden_relation(folder: Path, towns: Graph) -> None:
     network = TrailNetwork(shipped().shape)
-    model = unseen_graphs.trail_model("trail", network, {}, "cpu", names=True)
     each = hidden_relations(towns, "towns")[0]
-    scorer = model.on(towns)(each)
+    scorer = trail_on(network, "cpu", names=True)(towns)(each)
     graph = scorer.graph.graph  # type: ignore[attr-defined]
     assert each.relation not in graph.relation_ids and graph.triple_count > 0
     row = row_of(towns, scorer, each, each.pool[:3], each.asked[:4])
