@@ -44,8 +44,7 @@ from torch import Tensor
 from fewlink.core.machine import hardware
 from fewlink.core.seeds import derive
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.evaluation.ranks import QueryRanks
-from fewlink.evaluation.records import RecordStore, make_record
+from fewlink.evaluation.records import QueryRanks, RecordStore, make_record
 from fewlink.fitting.tuning import NeighbourhoodLearner
 from fewlink.graph import Graph, compile_graph
 from fewlink.graph.source import GraphSource

@@ -26,8 +26,7 @@ from fewlink.core.progress import tell
 from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors
 from fewlink.core.settings import Settings
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.evaluation.ranks import QueryRanks
-from fewlink.evaluation.records import Record, RecordStore, make_record
+from fewlink.evaluation.records import QueryRanks, Record, RecordStore, make_record
 from fewlink.models import families, family_of, trained_family
 from fewlink.models.cached import CachedScorer
 from fewlink.models.embeddings import EmbeddingSettings

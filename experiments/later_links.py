@@ -25,8 +25,7 @@ from fewlink.core.errors import FewlinkError, choose
 from fewlink.core.progress import tell
 from fewlink.core.seeds import generator
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
-from fewlink.evaluation.ranks import QueryRanks, read_ranks
-from fewlink.evaluation.records import Record, RecordStore, make_record
+from fewlink.evaluation.records import QueryRanks, Record, RecordStore, make_record, read_ranks
 from fewlink.graph import Graph
 from fewlink.linker import Linker
 from fewlink.models.baselines import learning_free

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import RECORD_KEYS, Fewlink
 
-from fewlink.evaluation.ranks import read_ranks
-from fewlink.evaluation.records import RecordStore, read_records
+from fewlink.evaluation.records import RecordStore, read_ranks, read_records
 from fewlink.models.trail.shipped import shipped
 
 OWN = """

@@ -12,8 +12,7 @@ from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.core.errors import FewlinkError
 from fewlink.evaluation import Protocol, compare, evaluate, paired_bootstrap
-from fewlink.evaluation.ranks import QueryRanks, read_ranks
-from fewlink.evaluation.records import RecordStore, make_record
+from fewlink.evaluation.records import QueryRanks, RecordStore, make_record, read_ranks
 from fewlink.models.baselines import learning_free
 
 

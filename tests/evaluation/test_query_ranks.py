@@ -12,8 +12,7 @@ from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.core.errors import InputError
 from fewlink.evaluation import Evaluation, Protocol, evaluate
-from fewlink.evaluation.ranks import QueryRanks, ranks_file, read_ranks, write_ranks
-from fewlink.evaluation.records import Record, RecordStore, make_record
+from fewlink.evaluation.records import QueryRanks, Record, RecordStore, make_record, ranks_file, read_ranks, write_ranks
 from fewlink.models.baselines import learning_free
 from fewlink.tasks import Benchmark
 

@@ -14,8 +14,7 @@ import leaderboard
 import overall
 import shots
 from common import Table, emphasise, in_order, line_chart, scatter_chart, spread
-from fewlink.evaluation.ranks import QueryRanks
-from fewlink.evaluation.records import Record, RecordStore
+from fewlink.evaluation.records import QueryRanks, Record, RecordStore
 
 
 def row(mrr: float) -> dict[str, int | float]:

@@ -209,8 +209,7 @@ def _measure(
     from fewlink.core.errors import FewlinkError
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
-    from fewlink.evaluation.ranks import QueryRanks
-    from fewlink.evaluation.records import make_record
+    from fewlink.evaluation.records import QueryRanks, make_record
 
     records: list[Record] = []
     files: list[Path] = []

@@ -12,8 +12,7 @@ import numpy as np
 from fewlink.core.errors import FewlinkError, choose
 from fewlink.core.metrics import HITS
 from fewlink.core.seeds import generator
-from fewlink.evaluation.ranks import QueryRanks, read_ranks
-from fewlink.evaluation.records import Record, RecordStore
+from fewlink.evaluation.records import QueryRanks, Record, RecordStore, read_ranks
 
 RESAMPLES = 10_000  # so that the ends of the interval hardly depend on chance
 INTERVAL = (0.025, 0.975)

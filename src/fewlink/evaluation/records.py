@@ -1,23 +1,33 @@
-"""Records of evaluations, and the folder that stores them."""
+"""Records of evaluations, the ranks of their queries, and the folder that stores both.
+
+`MODEL.ranks.npz`, which numpy can read, lies beside `MODEL.jsonl`. It holds an array of whole numbers, 2 × rank, for
+each record that was stored with its ranks, so that two models can be compared query by query. The order of queries
+depends only on the benchmark and the references: by relation as in the record, then by head, then as in the benchmark.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import io
 import json
 import os
 import re
+import zipfile
 from abc import abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fewlink import __version__
-from fewlink.core.errors import FewlinkError, InputError, read_file
+from fewlink.core.errors import FewlinkError, InputError, read_file, reading
 from fewlink.core.files import locked, with_sha256, without_sha256, write_bytes
 from fewlink.core.machine import command_line, hardware
+from fewlink.core.metrics import HITS
 from fewlink.core.recipes import PER_RUN_SETTINGS
-from fewlink.evaluation.ranks import QueryRanks, ranks_file, write_ranks
 
 if TYPE_CHECKING:
     from fewlink.evaluation.evaluator import Evaluation
@@ -25,6 +35,8 @@ if TYPE_CHECKING:
 MAX_NAME_CHARACTERS = 60  # of a benchmark or model in a path
 NAME = re.compile(r"([^.]|(?<=\d)\.(?=\d))+")  # of a model in a path: it has no dot, except in a version
 REMEDY = "restore it from a copy, or remove it and repeat the evaluation"
+RANKS = ".ranks.npz"  # suffix of the file of ranks
+MRR_TOLERANCE = 1e-9  # for rounding: sums in another order
 Figures = dict[str, int | float]
 
 
@@ -256,3 +268,122 @@ def read_line(kind: type[R], value: Any, path: Path, line: int) -> R:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise InputError(path, f"is not {kind.what} ({field}: {first['msg']})", line) from None
+
+
+# Ranks
+
+
+@dataclass(frozen=True)
+class QueryRanks:
+    """The rank of each query of an evaluation.
+
+    Shapes: `ranks` (q,) float64, relation by relation; `counts` (r,) int64, the queries of each of the `relations`.
+    `digest` is a hash of relations and queries: ranks with the same digest have the same queries in the same order.
+    """
+
+    relations: tuple[str, ...]
+    counts: np.ndarray
+    ranks: np.ndarray
+    digest: str
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> QueryRanks:
+        """The ranks of all queries of an evaluation."""
+        digest = hashlib.sha256()
+        for task in evaluation.tasks:
+            digest.update(f"{task.relation}\0{len(task.queries)}\0".encode("utf-8", "backslashreplace"))
+            digest.update(np.ascontiguousarray(task.queries, "<i4").data)
+        ranks = np.concatenate([task.ranks for task in evaluation.tasks])
+        counts = np.array([len(task.ranks) for task in evaluation.tasks])
+        return cls(tuple(task.relation for task in evaluation.tasks), counts, ranks, digest.hexdigest()[:16])
+
+    def gains(self, metric: str = "mrr") -> np.ndarray:
+        """The terms (q,) whose mean is a metric: 1 / rank for `mrr`, 0 or 1 for `hits@k`."""
+        if metric == "mrr":
+            return 1 / self.ranks
+        return np.asarray(self.ranks <= {f"hits@{k}": k for k in HITS}[metric], float)
+
+    def agrees(self, record: Record) -> bool:
+        """Whether the ranks give the record's MRR, of each relation and of all queries."""
+        if len(self.ranks) != self.counts.sum() or not len(self.ranks):
+            return False
+        by_relation = np.split(self.gains(), np.cumsum(self.counts)[:-1])
+        computed = [self.gains().mean(), *(gains.mean() if len(gains) else 0 for gains in by_relation)]
+        stored = [record.metrics["micro"]["mrr"], *(row["mrr"] for row in record.relations.values())]
+        return len(computed) == len(stored) and bool(np.allclose(computed, stored, rtol=0, atol=MRR_TOLERANCE))
+
+
+def ranks_file(file: Path) -> Path:
+    """The file with the ranks of a file of records."""
+    return file.with_name(f"{file.name.removesuffix(file.suffix)}{RANKS}")
+
+
+def read_ranks(file: Path, record: Record) -> QueryRanks | None:
+    """Read the ranks of a record in a file; None if it was stored without them.
+
+    Raise if they do not give the record's MRR.
+    """
+    path = ranks_file(file)
+    arrays = _read(path, _prefix(record))
+    if not arrays:
+        return None
+    if len(arrays) > 1:
+        raise InputError(path, f"has the ranks of a record twice: {REMEDY}")
+    ((name, content),) = arrays.items()
+    with reading(path, REMEDY):
+        doubled = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+        counts = np.array([int(row["queries"]) for row in record.relations.values()])
+        ranks = QueryRanks(tuple(record.relations), counts, doubled / 2, name.removesuffix(".npy").rpartition("_")[2])
+        agrees = ranks.agrees(record)
+    if not agrees:
+        problem = f"has ranks that do not give the MRR of a record in {file.name}"
+        raise InputError(path, f"{problem}: repeat the evaluation with --replace")
+    return ranks
+
+
+def write_ranks(file: Path, record: Record, ranks: QueryRanks | None) -> None:
+    """Replace the stored ranks of a record in a file; None removes them. The caller holds the lock.
+
+    The bytes of the file depend only on the ranks it holds.
+    """
+    path = ranks_file(file)
+    arrays = _read(path)
+    kept = {name: content for name, content in arrays.items() if not name.startswith(_prefix(record))}
+    if ranks is not None:
+        kept[f"{_prefix(record)}{ranks.digest}.npy"] = _packed(ranks.ranks)
+    if kept == arrays:
+        return
+    if not kept:
+        path.unlink(missing_ok=True)
+        return
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in sorted(kept):
+            archive.writestr(zipfile.ZipInfo(name), kept[name], zipfile.ZIP_DEFLATED, 9)
+    write_bytes(path, buffer.getvalue())
+
+
+def _prefix(record: Record) -> str:
+    """The protocol, and a hash of the record's whole key."""
+    protocol = (record.split, record.shots, record.candidates, record.references, record.seed)
+    digest = hashlib.sha256(repr(record.key).encode("utf-8", "backslashreplace")).hexdigest()
+    return "_".join([*map(str, protocol), digest[:8], ""])
+
+
+def _packed(ranks: np.ndarray) -> bytes:
+    """2 × rank in the .npy format, in the smallest integer type that fits."""
+    doubled = np.rint(2 * ranks).astype(np.int64)
+    kind = next(kind for kind in ("u1", "<u2", "<u4", "<u8") if doubled.max(initial=0) <= np.iinfo(kind).max)
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, doubled.astype(kind), version=(1, 0), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _read(path: Path, prefix: str = "") -> dict[str, bytes]:
+    """The arrays whose names have a prefix, as .npy files by name; empty if there is no file."""
+    if not path.exists():
+        return {}
+    with reading(path, REMEDY), zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            archive.open(name).close()  # raises if the two copies of the name differ
+        return {name: archive.read(name) for name in archive.namelist() if name.startswith(prefix)}
