@@ -122,8 +122,6 @@ LAYOUT: dict[str, Any] = {
     "test_tasks.json": {"visited": [["ann", "visited", "oslo"], ["cy", "visited", "rome"]]},
     "rel2candidates.json": {"born": ["rome", "oslo"], "visited": ["oslo", "rome"]},
     "e1rel_e2.json": {"annborn": ["rome"], "cyvisited": ["oslo", "rome"]},
-    "ent2ids": {"ann": 0, "bob": 1},
-    "relation2ids": {"lives": 0, "lives_inv": 1},
 }
 SIDE = b"ann\tperson\nbob\tperson\noslo\tcity\trest\nlives\trelation\n"
 TRUE_PAIRS = b"<urn:fewlink:entity:a%20b> <urn:fewlink:relation:lives> <http://e/oslo> .\n# why\n" + (

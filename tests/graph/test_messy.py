@@ -16,8 +16,7 @@ from tests.conftest import compiled, named
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.graph import CompileReport, compile_graph
-from fewlink.graph.check import check_graph
-from fewlink.graph.similar_names import similar_names
+from fewlink.graph.check import check_graph, similar_names
 from fewlink.graph.source import GraphSource
 
 MESSY = Path(__file__).parent / "messy"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
+import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,6 @@ from fewlink.core.words import percent, plural
 from fewlink.graph.compile import compile_graph
 from fewlink.graph.graph import Graph
 from fewlink.graph.groups import spans
-from fewlink.graph.similar_names import similar_names
 from fewlink.graph.source import CompileReport, GraphSource, some_names
 
 MAX_LISTED_RELATIONS = 20  # a screen of them
@@ -175,3 +177,18 @@ def _similar(graph: Graph, triples: np.ndarray) -> list[dict[str, Any]]:
             members = sorted(group, key=lambda number: -int(uses[number]))
             rows.append({"what": what, "names": {names[number]: int(uses[number]) for number in members}})
     return sorted(rows, key=lambda row: -sum(row["names"].values()))
+
+
+def plain(name: str) -> str:
+    """A name in lower case without accents, with single spaces in place of white space, underscores and hyphens."""
+    text = name if name.isascii() else unicodedata.normalize("NFKD", name)
+    text = "".join(letter for letter in text if not unicodedata.combining(letter)) if not text.isascii() else text
+    return " ".join(re.split(r"[\s_\-]+", text.casefold())).strip()
+
+
+def similar_names(names: Iterable[str]) -> list[list[int]]:
+    """Groups of ids whose names are equal in plain form, in order of their first ids."""
+    groups: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        groups.setdefault(plain(name), []).append(number)
+    return [group for group in groups.values() if len(group) > 1]

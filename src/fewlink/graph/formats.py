@@ -18,7 +18,7 @@ from fewlink.core.errors import InputError
 from fewlink.graph.plain import (
     COMPRESSIONS,
     PEEKED_BYTES,
-    Bounded,
+    bounded,
     check_text,
     opened,
     reading_source,
@@ -142,7 +142,7 @@ def _stream(reader: Reader, read: Callable[[Reader, IO[bytes], str], None], synt
     reader.facts.format = name or syntax
     with opened(reader.path) as raw:
         lines = read is read_rdf_lines
-        file = raw if lines else io.BufferedReader(Bounded(raw, reader.path))
+        file = raw if lines else io.BufferedReader(bounded(raw, reader.path))
         if cast("io.BufferedReader", file).peek(3).startswith(codecs.BOM_UTF8):
             file.read(3)
         read(reader, file, syntax)

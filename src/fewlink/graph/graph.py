@@ -237,22 +237,12 @@ class Graph(Memo):
 
     def with_relations(self, names: Sequence[str], triples: np.ndarray) -> Graph:
         """The graph with new relations, whose ids follow the old ones, and their triples (n, 3)."""
-        old = len(self.relations)
-        new = len(names)
-        added = Graph.of(self.entities, Vocabulary.of(names), triples - np.array([0, old, 0]))
-        relation_ids = self.relation_ids + np.int32(new) * (self.relation_ids >= old)
-        new_ids = added.relation_ids + np.where(added.relation_ids < new, old, 2 * old).astype(np.int32)
-        heads, new_heads = (graph.head_ids.astype(np.int64) * 2 * (old + new) for graph in (self, added))
-        at = np.searchsorted(heads + relation_ids, new_heads + new_ids)  # merges the two sorted lists
-        return dataclasses.replace(
-            self,
-            relations=Vocabulary.of([*self.relations, *names]),
-            offsets=self.offsets + added.offsets,
-            relation_ids=np.insert(relation_ids, at, new_ids),
-            tail_ids=np.insert(self.tail_ids, at, added.tail_ids),
-            positions=np.insert(self.positions, at, added.positions + np.int32(self.triple_count)),
+        return Graph.of(
+            self.entities,
+            Vocabulary.of([*self.relations, *names]),
+            np.concatenate([self.triples(), triples]),
+            types=self.types,
             labels=Vocabulary.of([*self.labels, *names]) if self.labels else None,
-            counted=None,
         )
 
     def without(self, relations: np.ndarray) -> Graph:
@@ -271,17 +261,12 @@ class Graph(Memo):
 
     def renumbered(self, entities: np.ndarray, relations: np.ndarray) -> Graph:
         """The graph of these entities and relations, in ascending order; no triple may contain any other."""
-        new_entity = np.zeros(len(self.entities), np.int32)
-        new_entity[entities] = np.arange(len(entities))
-        new_relation = np.zeros(2 * len(self.relations), np.int32)
-        new_relation[np.append(relations, relations + len(self.relations))] = np.arange(2 * len(relations))
-        return Graph(
+        kept = (entities, relations, entities)
+        columns = [np.searchsorted(ids, column) for ids, column in zip(kept, self.triples().T, strict=True)]
+        return Graph.of(
             self.entities.take(entities),
             self.relations.take(relations),
-            offsets=np.append(self.offsets[entities], self.offsets[-1]),
-            relation_ids=new_relation[self.relation_ids],
-            tail_ids=new_entity[self.tail_ids],
-            positions=self.positions,
+            np.stack(columns, 1),
             types=self.types.take(entities) if self.types else None,
             labels=self.labels.take(np.append(entities, len(self.entities) + relations)) if self.labels else None,
         )

@@ -43,6 +43,10 @@ OTHER_FILES = {
     b"SQLite format 3\0": "is an SQLite database: export a table as CSV",
 }
 
+JSON_STEPS = np.zeros(256, np.int32)  # of depth, by byte
+JSON_STEPS[list(b"[{")] = 1
+JSON_STEPS[list(b"]}")] = -1
+
 
 @contextmanager
 def reading_source(path: Path) -> Iterator[None]:
@@ -113,64 +117,57 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-class Bounded(io.RawIOBase):
+class Watched(io.RawIOBase):
+    """A file whose content a function sees as it is read, which raises for what must not go on; its end is empty."""
+
+    def __init__(self, file: IO[bytes], watch: Callable[[bytes], None]) -> None:
+        self.file = file
+        self.watch = watch
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self.file.read(len(buffer))
+        self.watch(content)
+        buffer[: len(content)] = content
+        return len(content)
+
+
+def bounded(file: IO[bytes], path: Path, factor: int = 1) -> Watched:
     """A file of one document: reading raises where it would fill the memory, of which each byte takes `factor`."""
+    limit = max(MIN_ALLOWED_BYTES, (machine.free_bytes() or 1 << 62) // factor)
+    count = 0
 
-    def __init__(self, file: IO[bytes], path: Path, factor: int = 1) -> None:
-        self.file = file
-        self.path = path
-        self.factor = factor
-        self.count = 0
-        self.limit = max(MIN_ALLOWED_BYTES, (machine.free_bytes() or 1 << 62) // factor)
+    def watch(content: bytes) -> None:
+        nonlocal count
+        count += len(content)
+        if count > limit:
+            problem = f"is a document of over {limit >> 20:,} MB, for which too little memory is free"
+            raise InputError(path, f"{problem}: write it as a table or N-Triples, which are read in any size")
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self.file.read(len(buffer))
-        self.count += len(content)
-        if self.count > self.limit:
-            problem = f"is a document of over {self.limit >> 20:,} MB, for which too little memory is free"
-            raise InputError(self.path, f"{problem}: write it as a table or N-Triples, which are read in any size")
-        buffer[: len(content)] = content
-        return len(content)
-
-    def exhaust(self) -> None:
-        """Read to the end."""
-        while self.read(PIECE_BYTES):
-            pass
+    return Watched(file, watch)
 
 
-class ShallowJson(io.RawIOBase):
+def shallow_json(file: IO[bytes], path: Path) -> Watched:
     """A file of JSON: reading raises where lists and objects are nested so deeply that a parser would crash."""
+    depth = 0
+    in_string = False
+    escape = b""  # a backslash whose character has not been read
 
-    STEPS = np.zeros(256, np.int32)  # of depth, by byte
-    STEPS[list(b"[{")] = 1
-    STEPS[list(b"]}")] = -1
-
-    def __init__(self, file: IO[bytes], path: Path) -> None:
-        self.file = file
-        self.path = path
-        self.depth = 0
-        self.in_string = False
-        self.escape = b""  # a backslash whose character has not been read
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self.file.read(len(buffer))
-        text = re.sub(rb"\\[^\\]|\\\\", b"", self.escape + content)
-        self.escape = b"\\" if text.endswith(b"\\") else b""
+    def watch(content: bytes) -> None:
+        nonlocal depth, in_string, escape
+        text = re.sub(rb"\\[^\\]|\\\\", b"", escape + content)
+        escape = b"\\" if text.endswith(b"\\") else b""
         parts = text.split(b'"')
-        outside = np.frombuffer(b"".join(parts[self.in_string :: 2]), np.uint8)
-        depths = self.depth + np.cumsum(self.STEPS[outside])
+        outside = np.frombuffer(b"".join(parts[in_string::2]), np.uint8)
+        depths = depth + np.cumsum(JSON_STEPS[outside])
         if depths.max(initial=0) > MAX_NESTING:
-            raise InputError(self.path, f"nests lists or objects over {MAX_NESTING:,} deep")
-        self.depth = int(depths[-1]) if len(depths) else self.depth
-        self.in_string ^= len(parts) % 2 == 0
-        buffer[: len(content)] = content
-        return len(content)
+            raise InputError(path, f"nests lists or objects over {MAX_NESTING:,} deep")
+        depth = int(depths[-1]) if len(depths) else depth
+        in_string ^= len(parts) % 2 == 0
+
+    return Watched(file, watch)
 
 
 def has_long_line(path: Path) -> bool:

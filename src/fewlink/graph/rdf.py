@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fewlink.core.errors import InputError, MissingExtra
-from fewlink.graph.plain import MAX_NESTING, PIECE_BYTES, ShallowJson
+from fewlink.graph.plain import MAX_NESTING, PIECE_BYTES, Watched, shallow_json
 from fewlink.graph.tables import Reader
 from fewlink.graph.vocabulary import unquoted
 
@@ -41,7 +41,7 @@ def read_rdf_lines(reader: Reader, file: IO[bytes], syntax: str) -> None:
     """Read N-Triples or N-Quads; a block with a syntax error is parsed line by line."""
     terms = Terms(reader, syntax)
     first = 1
-    for raw in _whole_lines(reader, io.BufferedReader(ShallowTriples(file, reader.path), PIECE_BYTES)):
+    for raw in _whole_lines(reader, io.BufferedReader(shallow_triples(file, reader.path), PIECE_BYTES)):
         statements = [line for line in raw.split(b"\n") if line.strip() and not line.lstrip().startswith(b"#")]
         plain = PLAIN_LINE.findall(raw) if syntax == "N-Triples" else []
         rest = PLAIN_LINE.sub(b"", raw) if plain else raw
@@ -77,11 +77,11 @@ def _whole_lines(reader: Reader, file: IO[bytes]) -> Iterator[bytes]:
 def read_rdf(reader: Reader, file: IO[bytes], syntax: str) -> None:
     """Read RDF that is not one statement per line; after a syntax error, continue where the parser can."""
     terms = Terms(reader, syntax)
-    text: Any = ShallowTriples(file, reader.path)
+    text = shallow_triples(file, reader.path)
     if syntax == "RDF/XML":
-        text = CheckedXml(reader, file)
+        text = checked_xml(file, reader.path)
     elif syntax == "JSON-LD":
-        text = ShallowJson(file, reader.path)
+        text = shallow_json(file, reader.path)
     more = {"base_iri": RELATIVE, "lenient": True} if syntax == "JSON-LD" else {}
     quads = iter(terms.parse(text, **more))
     if syntax == "JSON-LD":  # a strict parser would leave out names that are no valid IRIs, and say nothing
@@ -187,70 +187,57 @@ class Terms:
         self.labels = []
 
 
-class ShallowTriples(io.RawIOBase):
+def shallow_triples(file: IO[bytes], path: Path) -> Watched:
     """A file of Turtle or N-Triples: reading raises where triples are nested so deeply that a parser would crash."""
+    depth = 0
+    last = b""
 
-    def __init__(self, file: IO[bytes], path: Path) -> None:
-        self.file = file
-        self.path = path
-        self.depth = 0
-        self.last = b""
+    def watch(content: bytes) -> None:
+        nonlocal depth, last
+        text = last + content
+        last = text[-2:]
+        for bracket in re.findall(rb"<<\(|\)>>", text) if depth or b"<<(" in text else ():
+            depth = max(0, depth + (1 if bracket == b"<<(" else -1))
+            if depth > MAX_NESTING:
+                raise InputError(path, f"nests triples over {MAX_NESTING:,} deep")
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self.file.read(len(buffer))
-        text = self.last + content
-        self.last = text[-2:]
-        for bracket in re.findall(rb"<<\(|\)>>", text) if self.depth or b"<<(" in text else ():
-            self.depth = max(0, self.depth + (1 if bracket == b"<<(" else -1))
-            if self.depth > MAX_NESTING:
-                raise InputError(self.path, f"nests triples over {MAX_NESTING:,} deep")
-        buffer[: len(content)] = content
-        return len(content)
+    return Watched(file, watch)
 
 
-class CheckedXml(io.RawIOBase):
+def checked_xml(file: IO[bytes], path: Path) -> Watched:
     """A file of XML, which pyoxigraph reads even where it is not well-formed: reading raises there."""
+    parser = xml.parsers.expat.ParserCreate(namespace_separator=" ")
+    ended = False
+    depth = 0
 
-    def __init__(self, reader: Reader, file: IO[bytes]) -> None:
-        self.path = reader.path
-        self.file = file
-        self.parser = xml.parsers.expat.ParserCreate(namespace_separator=" ")
-        self.ended = False
-        self.depth = 0
-        self.parser.StartElementHandler = self.begin
-        self.parser.EndElementHandler = self.end
-        self.parser.EntityDeclHandler = self.declare
+    def begin(name: str, attributes: Any) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > MAX_NESTING:
+            raise InputError(path, f"nests elements over {MAX_NESTING:,} deep", parser.CurrentLineNumber)
 
-    def begin(self, name: str, attributes: Any) -> None:
-        self.depth += 1
-        if self.depth > MAX_NESTING:
-            problem = f"nests elements over {MAX_NESTING:,} deep"
-            raise InputError(self.path, problem, self.parser.CurrentLineNumber)
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
 
-    def end(self, name: str) -> None:
-        self.depth -= 1
-
-    def declare(self, name: str, is_parameter: int, text: str | None, *other: Any) -> None:
+    def declare(name: str, is_parameter: int, text: str | None, *other: Any) -> None:
         if text and (len(text) > MAX_ENTITY_BYTES or "&" in text):
             problem = f"declares the XML entity '{name}', which is long or has others inside: write it as Turtle"
-            raise InputError(self.path, problem, self.parser.CurrentLineNumber)
+            raise InputError(path, problem, parser.CurrentLineNumber)
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = b"" if self.ended else self.file.read(len(buffer))
+    def watch(content: bytes) -> None:
+        nonlocal ended
         try:
-            if not self.ended:
-                self.parser.Parse(content, not content)
+            if not ended:
+                parser.Parse(content, not content)
         except xml.parsers.expat.ExpatError as error:
             problem = f"is not valid XML ({xml.parsers.expat.ErrorString(error.code)})"
-            raise InputError(self.path, f"{problem}: {WHOLE_ONLY}", error.lineno) from None
+            raise InputError(path, f"{problem}: {WHOLE_ONLY}", error.lineno) from None
         except LookupError as error:
-            raise InputError(self.path, f"is not valid XML ({error}): write it in UTF-8", 1) from None
-        self.ended = not content
-        buffer[: len(content)] = content
-        return len(content)
+            raise InputError(path, f"is not valid XML ({error}): write it in UTF-8", 1) from None
+        ended = not content
+
+    parser.StartElementHandler = begin
+    parser.EndElementHandler = end
+    parser.EntityDeclHandler = declare
+    return Watched(file, watch)

@@ -8,8 +8,8 @@ from typing import IO, Any
 
 from fewlink.core.errors import InputError
 from fewlink.graph.columns import Layout, named_layout
-from fewlink.graph.plain import ShallowJson
-from fewlink.graph.rdf import BLOCK_TRIPLES, PARSER_ERRORS, WHOLE_ONLY, CheckedXml, Terms, reason_of
+from fewlink.graph.plain import shallow_json
+from fewlink.graph.rdf import BLOCK_TRIPLES, PARSER_ERRORS, WHOLE_ONLY, Terms, checked_xml, reason_of
 from fewlink.graph.tables import Reader
 
 RESULTS_HEADER = re.compile(rb"[^\n]*\?\w+\t[^\n]*\?\w")  # the beginning of SPARQL results in TSV
@@ -25,7 +25,7 @@ def read_results(reader: Reader, file: IO[bytes], syntax: str) -> None:
     terms = Terms(reader, f"SPARQL results in {syntax}")
     text: Any = file
     if syntax != "TSV":
-        text = CheckedXml(reader, file) if syntax == "XML" else ShallowJson(file, path)
+        text = checked_xml(file, path) if syntax == "XML" else shallow_json(file, path)
     try:
         found = terms.pyoxigraph.parse_query_results(
             input=text, format=getattr(terms.pyoxigraph.QueryResultsFormat, syntax)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fewlink.core.errors import InputError, unique_keys
-from fewlink.graph.plain import COMPRESSIONS, WHOLE_FACTOR, Bounded, opened
+from fewlink.graph.plain import COMPRESSIONS, WHOLE_FACTOR, bounded, opened
 from fewlink.graph.tables import Reader
 
 SUFFIX = ".json"
@@ -86,7 +86,7 @@ def is_bundle(path: Path) -> bool:
 def _read(path: Path, size: int = -1) -> bytes:
     """The first `size` bytes of a file, or all of them, decompressed."""
     with opened(path) as file:
-        return Bounded(file, path, WHOLE_FACTOR).read(size)
+        return bounded(file, path, WHOLE_FACTOR).read(size)
 
 
 def read_bundle(path: Path, on_problem: Callable[[str], None] | None = None) -> Bundle:

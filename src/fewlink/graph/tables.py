@@ -28,9 +28,10 @@ from fewlink.graph.literals import is_literal
 from fewlink.graph.plain import (
     COMPRESSIONS,
     LINE_BYTES,
+    PIECE_BYTES,
     WHOLE_FACTOR,
     WINDOWS_1252,
-    Bounded,
+    bounded,
     check_zstd,
     has_long_line,
     is_windows_1252,
@@ -451,7 +452,9 @@ def read_json(reader: Reader, begin: bytes) -> None:
     array = JSON_ARRAY.match(begin) is not None
     if array:
         with opened(path) as content:
-            Bounded(content, path, WHOLE_FACTOR).exhaust()
+            watched = bounded(content, path, WHOLE_FACTOR)
+            while watched.read(PIECE_BYTES):
+                pass
     file = reader.rewritten() if path.suffix.lower() in COMPRESSIONS[:3] else path
     reader.facts.format = "JSON" if array else "JSON lines"
     if array:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from fewlink.core.errors import FewlinkError, InputError, MissingExtra, check_file, choose, did_you_mean, read_file
+from fewlink.core.errors import FewlinkError, InputError, MissingExtra, check_file, choose, did_you_mean
 from fewlink.core.files import cache_home, exists, is_folder_of, write_bytes
 from fewlink.core.progress import tell
 from fewlink.core.words import listed
@@ -197,7 +197,7 @@ def write_attack(folder: Path) -> Benchmark:
     """Write the built-in ATT&CK graph as text, with MITRE's licence and the benchmark attack-few, to a folder.
 
     `attack.dates.tsv` has the triples with their dates in a fourth column. Raise before anything is written if one of
-    the files exists with other content.
+    the files exists.
     """
     folder = Path(folder)
     triples = _text("attack.tsv.xz")
@@ -210,11 +210,7 @@ def write_attack(folder: Path) -> Benchmark:
         "LICENSE.txt": (files("fewlink") / "builtin" / "LICENSE-attack.txt").read_bytes(),
     }
     benchmark = open_attack_few()
-    others = [
-        name for name, content in contents.items() if exists(folder / name) and read_file(folder / name) != content
-    ]
-    if exists(folder / benchmark.name) and not _holds(folder / benchmark.name, benchmark):
-        others.append(benchmark.name)
+    others = [name for name in (*contents, benchmark.name) if exists(folder / name)]
     if others:
         raise InputError(folder / others[0], "exists already: remove it, or choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
@@ -222,14 +218,6 @@ def write_attack(folder: Path) -> Benchmark:
         write_bytes(folder / name, content)
     benchmark.save(folder / benchmark.name)
     return benchmark
-
-
-def _holds(folder: Path, benchmark: Benchmark) -> bool:
-    """Whether a folder holds this benchmark, undamaged."""
-    try:
-        return Benchmark.open(folder).fingerprint == benchmark.fingerprint
-    except FewlinkError:
-        return False
 
 
 def attack_graph() -> Graph:

@@ -1,8 +1,7 @@
 """The layout of NELL-One and Wiki-One, as a folder or an archive.
 
 Required: `path_graph` (triples) and `{train,dev,test}_tasks.json`. Rebuilt if absent and checked if present:
-`rel2candidates.json`, `e1rel_e2.json`, `ent2ids`, `relation2ids`. Used if present: `entity2text.txt`,
-`relation2text.txt` (readable names).
+`rel2candidates.json`, `e1rel_e2.json`. Used if present: `entity2text.txt`, `relation2text.txt` (readable names).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import dataclasses
 import itertools
 import lzma
 import os
-import shutil
 import tarfile
 import tempfile
 import zlib
@@ -31,7 +29,7 @@ from fewlink.tasks.benchmark import SPLITS, Benchmark, Task, sorted_pairs
 from fewlink.tasks.candidates import task_of_pairs
 
 REQUIRED = ("path_graph", *(f"{split}_tasks.json" for split in SPLITS))
-OPTIONAL = ("rel2candidates.json", "e1rel_e2.json", "ent2ids", "relation2ids", "entity2text.txt", "relation2text.txt")
+OPTIONAL = ("rel2candidates.json", "e1rel_e2.json", "entity2text.txt", "relation2text.txt")
 
 
 def is_layout(folder: Path) -> bool:
@@ -63,7 +61,6 @@ def read_layout(path: Path, name: str | None = None) -> tuple[Benchmark, list[st
     index = graph.entities.index()
     tasks = {split: [_task(graph, index, n, rows, remarks) for n, rows in raw[split].items()] for split in SPLITS}
     by_name = _checked_names(path, tasks)
-    _check_ids(path, graph, by_name, remarks)
     _check_known(path, index, by_name, remarks)
     _check_candidates(path, index, by_name, remarks)
     checked = {split: [by_name[t.name] for t in tasks[split]] for split in SPLITS}
@@ -122,15 +119,6 @@ def _checked_names(path: Path, tasks: Mapping[str, Iterable[Task]]) -> dict[str,
                 )
             by_name[task.name] = task
     return by_name
-
-
-def _check_ids(path: Path, graph: Graph, tasks: dict[str, Task], remarks: list[str]) -> None:
-    if (path / "ent2ids").is_file():
-        listed = set(_object(path / "ent2ids"))
-        _compare("ent2ids", listed, set(graph.entities), remarks)
-    if (path / "relation2ids").is_file():
-        listed = {n.removesuffix("_inv") for n in _object(path / "relation2ids")} - set(tasks)
-        _compare("relation2ids", listed, set(graph.relations), remarks)
 
 
 def _check_known(path: Path, index: dict[str, int], tasks: dict[str, Task], remarks: list[str]) -> None:
@@ -203,19 +191,14 @@ def _lists(path: Path) -> dict[str, list[str]]:
     return content
 
 
-def _compare(file: str, listed: set[str], rebuilt: set[str], remarks: list[str]) -> None:
-    if listed != rebuilt:
-        only = f"{len(listed - rebuilt):,} only in the file, {len(rebuilt - listed):,} only in the graph and tasks"
-        remarks.append(f"{file}: its names differ from the graph's, which are used ({only})")
-
-
 @contextmanager
 def _unpacked(archive: Path) -> Iterator[Path]:
     """Yield the folder of the layout in an archive, unpacked into a temporary one."""
     with tempfile.TemporaryDirectory(prefix="fewlink-") as place:
         try:
             with tarfile.open(archive) as tar:
-                _extract(archive, tar, Path(place))
+                members = [each for each in tar.getmembers() if Path(each.name).name in REQUIRED + OPTIONAL]
+                tar.extractall(place, [each for each in members if each.isfile()], filter="data")
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
             raise InputError(archive, f"is damaged or not an archive ({error}): copy or download it again") from None
         folders = sorted({path.parent for path in Path(place).rglob("path_graph")})
@@ -228,17 +211,3 @@ def _unpacked(archive: Path) -> Iterator[Path]:
             yield folders[0]
         except InputError as error:  # names the path in the archive, not the temporary one
             raise InputError(archive / error.path.relative_to(place), error.problem, error.line) from None
-
-
-def _extract(archive: Path, tar: tarfile.TarFile, place: Path) -> None:
-    """Unpack the files of the layout: no link, no path that leads outside, and no more than the disk has room for."""
-    members = [each for each in tar.getmembers() if each.isfile() and Path(each.name).name in REQUIRED + OPTIONAL]
-    names = [member.name for member in members]
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise InputError(archive, f"contains {repeated[0]} twice: make the archive again")
-    size = sum(member.size for member in members)
-    free = shutil.disk_usage(place).free
-    if size > free:
-        problem = f"unpacks to {size / 1e9:,.1f} GB, but only {free / 1e9:,.1f} GB is free in {place.parent}"
-        raise InputError(archive, f"{problem}: free some, or set TMPDIR to another disk")
-    tar.extractall(place, members, filter="data")
