@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gzip
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,9 +24,12 @@ import numpy as np
 import torch
 
 from fewlink.models.embeddings import Embeddings, EmbeddingSettings, interaction
-from fewlink.models.embeddings.held_out import HeldOut
 from fewlink.models.embeddings.trainer import EmbeddingTrainer
 from measure import print_table, write_record
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))
+
+from early_stopping import HeldOut
 
 
 def read(folder: Path) -> tuple[list[np.ndarray], int, int]:

@@ -155,7 +155,7 @@ def make_saved() -> None:
 
 
 def train_vectors() -> None:
-    words = ("--set", "epochs=3", "--set", "dim=4", "--set", "save_every=1")
+    words = ("--set", "epochs=3", "--set", "dim=4")
     fewlink_command("train", "bench", "--model", "complex", "--out", "vectors", *words)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from fewlink.core.errors import InputError
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks, realistic_ranks
 from fewlink.graph import Graph, Vocabulary, compile_graph
 from fewlink.models.embeddings import Embeddings
-from fewlink.models.embeddings.held_out import FilteredQueries
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))
+
+from early_stopping import FilteredQueries
 
 QUERIES_AT_ONCE = 256  # queries scored together
 

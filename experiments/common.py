@@ -267,7 +267,7 @@ def published() -> dict[tuple[str, str, str], dict[str, float]]:
 def link_settings(model: str, entities: int, seed: int = 0, device: str = "cpu") -> EmbeddingSettings:
     """The settings of an embedding model for ordinary link prediction on a graph with this number of entities."""
     dense: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200} if entities <= MAX_DENSE_ENTITIES else {}
-    return EmbeddingSettings(model=model, dim=512, epochs=20, patience=5, n3=0.01, **dense, seed=seed, device=device)
+    return EmbeddingSettings(model=model, dim=512, epochs=20, n3=0.01, **dense, seed=seed, device=device)
 
 
 # Tables

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from common import Experiment, Table, link_settings, options, print_tables, run, short
+from early_stopping import train_with_validation
 from fewlink.core.errors import FewlinkError, choose
 from fewlink.core.progress import tell
 from fewlink.core.seeds import generator
@@ -32,7 +33,6 @@ from fewlink.models.baselines import learning_free
 from fewlink.models.contract import Question, Scorer, realistic_rank
 from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.embeddings.family import EmbeddingScorer, train_baseline
-from fewlink.models.embeddings.trainer import train
 from fewlink.models.published import PUBLISHED, model_of
 from fewlink.models.trail.shipped import shipped
 from fewlink.tasks.benchmark import Benchmark, Task
@@ -249,7 +249,7 @@ def link_complex(frozen: FrozenGraph, device: str) -> Scorer:
     held[generator(0, "attack in time").permutation(len(triples))[: len(triples) // 20]] = True
     settings = link_settings("complex", len(graph.entities), device=device).replace(n3=COMPLEX_N3)
     sizes = len(graph.entities), len(graph.relations)
-    vectors = train(triples[~held], *sizes, settings, validation=triples[held])
+    vectors, _ = train_with_validation(triples[~held], triples[held], *sizes, settings)
     return EmbeddingScorer(vectors, list(graph.relations), device)
 
 

@@ -125,13 +125,12 @@ def print_notes(lines: Iterable[str]) -> None:
 
 
 def epoch_reporter(title: str) -> Callable[[dict[str, Any]], None]:
-    """A reporter for `on_epoch` that prints a line per epoch with speed, held-out MRR and time left."""
+    """A reporter for `on_epoch` that prints a line per epoch with speed and time left."""
 
     def report(trace: dict[str, Any]) -> None:
         left = sum(trace["seconds"].values()) * (trace["epochs"] - trace["epoch"])
-        held_out = f"  held-out MRR {trace['held_out_mrr']:.3f}" if trace["held_out_mrr"] is not None else ""
         tell(
-            f"{title}  epoch {trace['epoch']}/{trace['epochs']}  loss {trace['loss']:.4f}{held_out}"
+            f"{title}  epoch {trace['epoch']}/{trace['epochs']}  loss {trace['loss']:.4f}"
             f"  {trace['triples_per_second']:,.0f} triples/s  {duration(left)} left"
         )
 

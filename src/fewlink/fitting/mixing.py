@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.core import machine
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import duration, progress
 from fewlink.evaluation import Protocol
@@ -79,7 +78,6 @@ def plan_training(graph: Graph, seconds: float, seed: int, device: str) -> Embed
         settings = EmbeddingSettings(model="complex", epochs=EPOCHS, seed=seed, device=device, **rung)
         if settings.dense and entities > MAX_DENSE_ENTITIES:
             continue
-        machine.ensure("the embedding model", settings.needs(entities, len(graph.relations), len(triples)), "cpu")
         pace = _epoch_seconds(EmbeddingTrainer(triples, entities, len(graph.relations), settings))
         if EPOCHS * pace <= seconds:
             return EmbeddingPlan(settings, min(MAX_MODELS, int(seconds / (EPOCHS * pace))))

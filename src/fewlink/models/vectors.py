@@ -1,4 +1,4 @@
-"""Vectors pretrained on the triples of a benchmark, and fold-in of vectors for entities that are added later.
+"""Families that read vectors pretrained on a benchmark, and fold-in of vectors for entities that are added later.
 
 Pretraining never sees a dev or test pair. Fold-in needs no training: an interaction predicts a tail from a head and a
 relation, as q = h + r for TransE and q = h ⊙ r for ComplEx. A new entity gets the mean prediction of its edges in both
@@ -8,10 +8,10 @@ vectors. Old vectors do not change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,12 +22,77 @@ from fewlink.core.files import exists, locked
 from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors, recipe
 from fewlink.graph import Graph
 from fewlink.models.embeddings import Embeddings, EmbeddingSettings
-from fewlink.models.family import Reporter
+from fewlink.models.embeddings.table import check_fits
+from fewlink.models.family import PretrainedVectors, Reporter, SettingsT, TrainedFamily
 from fewlink.tasks.benchmark import Benchmark, training_triples
 
-UNSTATED = {"with_references": 0}  # facts of folders that do not state them
 SWEEPS = 3  # more than one, to reach new entities whose neighbours are all new
 BY_DISTANCE = "transe"
+
+
+class OneTableFamily(TrainedFamily[SettingsT]):
+    """Models that read one table of vectors, pretrained on the triples of a benchmark.
+
+    knows_seen_references  whether the models' scorers declare that their vectors have seen references of dev and test
+    """
+
+    reads_vectors = True
+    knows_seen_references: ClassVar[bool] = False
+
+    def vectors_name(self, settings: SettingsT, wanted: Vectors, benchmark: Benchmark) -> str:
+        with_train = "-with-train" if wanted.with_train_tasks else ""
+        with_references = f"-with-{wanted.with_references}-references" if wanted.with_references else ""
+        name = f"{wanted.recipe}{with_train}{with_references}-vectors"
+        return "-".join([name, *wanted.set, benchmark.fingerprint[:8]]).replace("=", "-")
+
+    def pretrain(
+        self,
+        benchmark: Benchmark,
+        settings: SettingsT,
+        wanted: Vectors,
+        folder: Path,
+        on_epoch: Callable[[str], Reporter] | None = None,
+    ) -> None:
+        of_recipe = recipe(wanted.recipe, EmbeddingSettings).settings
+        pretraining = of_recipe.replace(seed=0, device=settings.device).adjusted(wanted.set)
+        pretrain(
+            benchmark,
+            pretraining,
+            out=folder,
+            with_train_tasks=wanted.with_train_tasks,
+            with_references=wanted.with_references,
+            any_seed=True,
+            on_epoch=on_epoch(f"{pretraining.model} vectors") if on_epoch else None,
+        )
+
+    def open_vectors(self, folder: Path, fingerprint: str | None = None) -> Embeddings:
+        return Embeddings.open(folder, fingerprint)
+
+    def check_vectors(self, benchmark: Benchmark, vectors: PretrainedVectors) -> None:
+        if not isinstance(vectors, Embeddings):
+            raise FewlinkError(
+                f"{self.name} models need one table of vectors: train an embedding model, such as complex"
+            )
+        check_fits(vectors, len(benchmark.graph.entities), len(benchmark.graph.relations))
+        tasks_seen = vectors.facts.get("with_train_tasks") or references_seen(vectors)
+        if tasks_seen and vectors.facts.get("benchmark") != benchmark.fingerprint:
+            raise FewlinkError(
+                f"the vectors were trained with task relations of a benchmark other than {benchmark.name} and may "
+                f"have seen its answers: pretrain on {benchmark.name}"
+            )
+        if references_seen(vectors) and not self.knows_seen_references:
+            raise FewlinkError(
+                f"the vectors were trained with references of dev and test relations, which {self.name} models do not "
+                "take: pretrain them without"
+            )
+
+    def fold_in(self, vectors: Embeddings, benchmark: Benchmark, entities: int, relations: int) -> Embeddings:
+        return fold_in(vectors, benchmark.graph, entities, relations, len(benchmark.graph.relations) - relations)
+
+
+def references_seen(vectors: Embeddings) -> int:
+    """The number of pairs of each dev and test relation that the vectors were trained on."""
+    return int(vectors.facts.get("with_references", 0))
 
 
 def pretrain(
@@ -37,14 +102,16 @@ def pretrain(
     out: Path | str,
     with_train_tasks: bool = False,
     with_references: int = 0,
+    any_seed: bool = False,
     on_epoch: Reporter | None = None,
 ) -> Embeddings:
     """Train embeddings on the background into a folder, by default with the settings of the recipe `complex`.
 
     with_train_tasks  also train on the train relations
     with_references   also train on this many pairs of each dev and test relation, the first ones
+    any_seed          whether vectors of another seed, which the folder may have, will do
 
-    Interrupted training continues from its last saved epoch.
+    Interrupted training continues from its last epoch. A folder that has the vectors already is opened.
     """
     from fewlink.models.embeddings.trainer import train
 
@@ -53,46 +120,38 @@ def pretrain(
     facts = {"benchmark": benchmark.fingerprint, "source": benchmark.source, "with_train_tasks": with_train_tasks}
     if with_references:
         facts["with_references"] = with_references
-    data = training_triples(benchmark, with_train_tasks=with_train_tasks, shots=with_references)
-    sizes = len(benchmark.graph.entities), len(data.relations)
     state = folder.with_name(f".{folder.name}.state.safetensors")
     busy = f"{folder} is being trained by another process: wait for it, or choose another folder"
+    if exists(folder):
+        vectors = Embeddings.open(folder, benchmark.graph.fingerprint)
+        _check_trained_so(folder, vectors, settings, facts, any_seed)
+        state.unlink(missing_ok=True)  # left by a process that was killed after saving
+        return vectors
     with locked(folder, busy):
-        held_in = ~data.background  # early stopping holds out triples of the background only
-        vectors = train(data.triples, *sizes, settings, resume=state, on_epoch=on_epoch, protected=held_in)
+        data = training_triples(benchmark, with_train_tasks=with_train_tasks, shots=with_references)
+        sizes = len(benchmark.graph.entities), len(data.relations)
+        vectors = train(data.triples, *sizes, settings, resume=state, on_epoch=on_epoch)
         vectors.facts.update(facts)
         vectors.save(folder, benchmark.graph.fingerprint, graph=benchmark.name, relation_names=data.relations)
         state.unlink(missing_ok=True)
     return vectors
 
 
-def trained_already(
-    folder: Path,
-    benchmark: Benchmark,
-    settings: EmbeddingSettings,
-    facts: Mapping[str, Any],
-    *,
-    any_seed: bool = False,
-) -> bool:
-    """Whether a folder has the vectors that these settings give; raises if it has others."""
-    if not exists(folder):
-        return False
-    saved = Embeddings.open(folder, benchmark.graph.fingerprint)
+def _check_trained_so(
+    folder: Path, vectors: Embeddings, settings: EmbeddingSettings, facts: Mapping[str, Any], any_seed: bool
+) -> None:
+    """Raise if a folder has vectors that were trained with other settings or on other triples."""
     free = PER_RUN_SETTINGS if any_seed else ("device",)
-    same = all(saved.settings.get(name) == value for name, value in settings.as_dict().items() if name not in free)
-    same = same and all(saved.facts.get(name, UNSTATED.get(name, value)) == value for name, value in facts.items())
-    if not same:
+    seen = {"with_train_tasks": False, "with_references": 0, **facts}
+    if not seen["with_train_tasks"] and not seen["with_references"]:
+        del seen["benchmark"]  # the background is all that they were trained on
+    del seen["source"]
+    same_settings = all(vectors.settings.get(k) == value for k, value in settings.as_dict().items() if k not in free)
+    if not same_settings or any(vectors.facts.get(name, value) != value for name, value in seen.items()):
         raise FewlinkError(
-            f"{folder} has {saved.model} vectors with other settings or of another benchmark: remove the folder, or "
+            f"{folder} has {vectors.model} vectors with other settings or of another benchmark: remove the folder, or "
             "give --embeddings"
         )
-    return True
-
-
-def pretraining_settings(wanted: Vectors, device: str) -> EmbeddingSettings:
-    """The settings to pretrain the vectors that a recipe names."""
-    settings = recipe(wanted.recipe, EmbeddingSettings).settings
-    return settings.replace(seed=0, device=device).adjusted(wanted.set)
 
 
 def fold_in(table: Embeddings, graph: Graph, entities: int, relations: int, later: int) -> Embeddings:

@@ -15,7 +15,7 @@ from fewlink.models.embeddings import Embeddings, EmbeddingSettings
 from fewlink.models.embeddings.family import EmbeddingScorer
 from fewlink.models.embeddings.table import FORMAT
 from fewlink.models.family import Reporter
-from fewlink.models.vectors import pretrain, trained_already
+from fewlink.models.vectors import pretrain
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.training.trainer import RunResult
 
@@ -43,10 +43,8 @@ def train_vectors(
     With `shots` 0, only the background is read. Interrupted training continues.
     """
     begin = time.monotonic()
-    facts = {"with_train_tasks": shots > 0, "with_references": shots, "source": benchmark.source}
-    if not trained_already(folder, benchmark, settings, facts):
-        reporter = on_epoch(settings.model) if on_epoch else None
-        pretrain(benchmark, settings, out=folder, with_train_tasks=shots > 0, with_references=shots, on_epoch=reporter)
+    reporter = on_epoch(settings.model) if on_epoch else None
+    pretrain(benchmark, settings, out=folder, with_train_tasks=shots > 0, with_references=shots, on_epoch=reporter)
     trained = open_trained(folder, benchmark, settings.device)
     figures = evaluate(benchmark, trained.scorer, Protocol("dev", shots)).metrics()["micro"] if shots else {}
     epochs = trained.config["measured"]["epochs"]

@@ -49,10 +49,10 @@ def test_inverse_relations_have_equal_scores(name: str, norm: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "norm"), NAMES)
-def test_segments_equal_queries(name: str, norm: int) -> None:
+def test_queries_by_relation_equal_queries(name: str, norm: int) -> None:
     rule = interaction(name, norm)
-    h, r, counts = rows(6, 4, 0), rows(3, rule.relation_width(4), 1), torch.tensor([1, 3, 2])
-    torch.testing.assert_close(rule.query_segments(h, r, counts), rule.query(h, r.repeat_interleave(counts, 0)))
+    h, r, relations = rows(6, 4, 0), rows(3, rule.relation_width(4), 1), torch.tensor([1, 0, 2, 1, 1, 2])
+    torch.testing.assert_close(rule.query_by(h, r, relations), rule.query(h, r[relations]))
 
 
 def test_distance_has_a_gradient_at_zero() -> None:
@@ -85,5 +85,3 @@ def test_errors_name_what_is_wrong() -> None:
         interaction("compex")
     with pytest.raises(FewlinkError, match="dim"):
         interaction("complex").check_dim(7)
-    with pytest.raises(FewlinkError, match="16, not 4"):
-        interaction("rescal").check(torch.zeros(2, 4), torch.zeros(2, 4))

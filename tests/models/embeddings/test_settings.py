@@ -20,7 +20,6 @@ from fewlink.models.embeddings import EmbeddingSettings
         ({"negatives": 0}, "negatives"),
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"n3": -0.1}, "n3"),
-        ({"held_out": 0.9}, "held_out"),
         ({"norm": 3}, "norm"),
         ({"device": "gpu"}, "device"),
         ({"device": "cuda:"}, "device"),

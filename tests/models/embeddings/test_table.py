@@ -20,10 +20,11 @@ def table(model: str = "complex", dim: int = 4) -> Embeddings:
 
 
 @pytest.mark.parametrize("model", ["rescal", "transe", "distmult", "complex"])
-def test_score_all_equals_score(model: str) -> None:
+def test_scores_of_many_equal_single_comparisons(model: str) -> None:
     vectors = table(model)
     heads, relations, candidates = torch.tensor([0, 3]), torch.tensor([1, 2]), torch.tensor([4, 0, 2])
-    expected = torch.stack([vectors.score(heads, relations, c.expand(2)) for c in candidates], dim=1)
+    queries = vectors.queries(heads, relations)
+    expected = torch.stack([vectors.interaction.compare(queries, vectors.entities[c]) for c in candidates], dim=1)
     torch.testing.assert_close(vectors.score_all(heads, relations, candidates), expected)
     assert vectors.score_all(heads, relations).shape == (2, 5)
 
@@ -42,3 +43,5 @@ def test_round_trip_and_a_table_of_another_graph(tmp_path: Path) -> None:
 def test_wrong_shapes_raise(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match="inverse"):
         Embeddings(torch.zeros(3, 4), torch.zeros(3, 4), "complex")
+    with pytest.raises(FewlinkError, match="16"):
+        Embeddings(torch.zeros(2, 4), torch.zeros(2, 4), "rescal")

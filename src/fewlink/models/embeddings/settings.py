@@ -9,9 +9,9 @@ from pydantic import Field, ValidationInfo, field_validator
 from fewlink.core.machine import PROGRAM
 from fewlink.core.settings import Device, Seed, Settings
 from fewlink.models.embeddings.interactions import interaction
-from fewlink.models.embeddings.losses import SLICE_BYTES
 
 MAX_DENSE_ENTITIES = 20_000  # with more, a step scores a sample of them: scoring all takes longer than it helps
+SCORES_BYTES = 1 << 30  # of scores that are computed together on a GPU
 
 
 class EmbeddingSettings(Settings):
@@ -40,17 +40,6 @@ class EmbeddingSettings(Settings):
     )
     norm: int = Field(default=2, ge=1, le=2, description="p of TransE's distance, 1 or 2")
     init_scale: float = Field(default=1e-3, gt=0, description="standard deviation of the initial vectors")
-    held_out: float = Field(
-        default=0.0,
-        ge=0,
-        le=0.5,
-        description="share of triples held out for early stopping; 0 trains on all triples",
-    )
-    patience: int = Field(
-        default=3, ge=1, description="evaluations without a better held-out MRR before training stops"
-    )
-    evaluate_every: int = Field(default=1, ge=1, description="epochs between held-out evaluations")
-    save_every: int = Field(default=1, ge=1, description="epochs between saved states")
     seed: Seed = 0
     device: Device = "cpu"
     mixed_precision: bool = Field(default=False, description="bfloat16 products; needs a cuda device")
@@ -80,17 +69,16 @@ class EmbeddingSettings(Settings):
         """
         table = 4.0 * entities * self.dim
         others = 4.0 * 2 * relations * interaction(self.model).relation_width(self.dim)
-        needs = {"vectors": table * (1 + (self.held_out > 0)) + others, "the optimizer": table + others}
-        if device == self.device and self.dense:
-            needs["gradients of every entity"] = 2 * table
+        needs = {"vectors": table + others, "the optimizer": table + others + 8.0 * entities}
+        if device == self.device:
+            needs["gradients"] = 2 * others + 3 * table * self.dense
         if device == "cpu":  # triples as passed in, as trained on, and their order
             return {**needs, "triples": 60.0 * triples, "the program": PROGRAM}
         columns = entities if self.dense else self.negatives
         score = interaction(self.model, self.norm).bytes_per_score(self.dim)
-        scores = min(1.0 * self.batch_size * columns * score, SLICE_BYTES["cuda"])
+        scores = min(1.0 * self.batch_size * columns * score, SCORES_BYTES)
         gathered = 8.0 * self.batch_size * self.dim
-        order = 8 if 2 * triples < 1 << 31 else 16
-        return {**needs, "triples": (12.0 + order) * triples, "a step": 3 * scores + 8 * gathered}
+        return {**needs, "triples": 12.0 * triples, "a step": 3 * scores + 8 * gathered}
 
     def rate_at(self, step: int, steps: int) -> float:
         """The learning rate at one of `steps` steps."""

@@ -58,7 +58,13 @@ class Embeddings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "interaction", interaction(self.model, self.norm))
-        self.interaction.check(self.entities, self.relations)
+        self.interaction.check_dim(self.dim)
+        width = self.interaction.relation_width(self.dim)
+        if self.relations.shape[1] != width:
+            raise FewlinkError(
+                f"{self.model} with entity vectors of {self.dim} reals has relation rows of {width}, "
+                f"not {self.relations.shape[1]}"
+            )
         if len(self.relations) % 2:
             raise FewlinkError(
                 f"there are {len(self.relations)} relation rows: give each relation a row for its inverse"
@@ -79,11 +85,6 @@ class Embeddings:
     def single_precision(self) -> Embeddings:
         """A copy with entities in single precision; the same object if they are not in half."""
         return replace(self, entities=self.entities.float()) if self.entities.dtype == torch.float16 else self
-
-    @torch.no_grad()
-    def score(self, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
-        """The scores (B,) of triples given as three tensors of ids (B,)."""
-        return self.interaction.compare(self.queries(heads, relations), rows(self.entities, tails))
 
     @torch.no_grad()
     def score_all(self, heads: Tensor, relations: Tensor, candidates: Tensor | None = None) -> Tensor:

@@ -8,30 +8,40 @@ small products depends on the number of threads).
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 from fewlink.core import machine
-from fewlink.core.errors import FewlinkError, reading
+from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.core.machine import use_device
-from fewlink.models.embeddings.batches import EmbeddingBatch, batches_of, torch_generator
-from fewlink.models.embeddings.gpu import CUDAGraphEpochs, Rate
-from fewlink.models.embeddings.held_out import HeldOut, choose_held_out
+from fewlink.core.threads import prefetch
+from fewlink.models.captured import CapturedStep
+from fewlink.models.embeddings.batches import Batches, EmbeddingBatch, torch_generator
 from fewlink.models.embeddings.interactions import Interaction, interaction
-from fewlink.models.embeddings.losses import AnswersLoss, PoolLoss, n3
-from fewlink.models.embeddings.settings import EmbeddingSettings
-from fewlink.models.embeddings.state import load_state, save_state, triples_digest
-from fewlink.models.embeddings.table import Embeddings
+from fewlink.models.embeddings.settings import SCORES_BYTES, EmbeddingSettings
+from fewlink.models.embeddings.table import Embeddings, save_tensors
 
 EPSILON = 1e-10  # of Adagrad, as in torch
-CHECK_EVERY = 64  # batches between checks of the losses on a GPU, where each check waits for the device
+EXCLUDED = -1e9  # added to the score of a negative that is the true tail, which gets no weight
+CACHE_BYTES = 16 << 20  # a slice of scores that fits the processor's cache
+FAST_ROWS = 256  # make a product fast on the CPU, if their scores take at most this memory:
+FAST_BYTES = 256 << 20
+STEPS_ON_GPU = 64  # steps whose negatives are drawn together, and whose losses are checked together
+FORMAT = "fewlink-embedding-state/1"
+REMEDY = "remove it to start again"
+ADVICE = "train with a smaller learning_rate; the last saved state is intact"
+
+Rate = float | Tensor  # of learning; a tensor on the device in a captured step
 
 
 def train(
@@ -42,33 +52,19 @@ def train(
     *,
     resume: Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
-    protected: np.ndarray | None = None,
-    validation: np.ndarray | None = None,
 ) -> Embeddings:
     """Train vectors for all entities and relations on triples (n, 3) of ids (head, relation, tail).
 
-    `resume` is the state file: training writes it after each epoch, and resumes from it if it exists. `protected` (n,)
-    marks triples that are never held out. `validation` (m, 3) are other triples, for early stopping; with them, the
-    setting held_out must be 0. `on_epoch` receives epoch, epochs, loss, learning_rate,
-    triples_per_second (per direction), seconds (sampling, step, evaluation, saving), held_out_mrr and
-    best_held_out_mrr.
+    `resume` is the state file: training writes it after each epoch, and resumes from it if it exists. `on_epoch`
+    receives epoch, epochs, loss, learning_rate, triples_per_second (per direction), seconds (sampling, step, saving).
     """
-    triples = _checked(triples, entities, relations, protected)
-    use_device(settings.device)
-    for device in dict.fromkeys(("cpu", settings.device)):
-        needs = settings.needs(entities, relations, len(triples), device=device)
-        machine.ensure("pretraining", needs, device, "use a smaller dim, or a larger machine")
-    if validation is not None:
-        if settings.held_out:
-            raise FewlinkError(f"held_out is {settings.held_out}: set it to 0, because there are validation triples")
-        validation = _checked(validation, entities, relations, None)
-    trainer = EmbeddingTrainer(triples, entities, relations, settings, protected, validation)
+    trainer = EmbeddingTrainer(triples, entities, relations, settings)
     if resume is not None and resume.exists():
         trainer.load(resume)
     while not trainer.finished:
         trace = trainer.epoch()
         start = time.perf_counter()
-        if resume is not None and (trainer.done % settings.save_every == 0 or trainer.finished):
+        if resume is not None:
             trainer.save(resume)
         trace["seconds"]["saving"] = time.perf_counter() - start
         if on_epoch is not None:
@@ -76,129 +72,122 @@ def train(
     return trainer.result()
 
 
-def step_loss(
+def slice_rows(columns: int, bytes_per_score: int, device: str) -> int:
+    """The number of rows of a score matrix to compute at a time."""
+    row = columns * bytes_per_score
+    if device != "cpu":
+        return max(1, SCORES_BYTES // row)
+    return max(1, CACHE_BYTES // row, min(FAST_ROWS, FAST_BYTES // row))
+
+
+class SoftmaxLoss(torch.autograd.Function):
+    """The sum of −log softmax of the true tails of a batch: among every entity, or each among itself and negatives.
+
+    Shapes: queries (B, d), vectors of tails (A, d), and of all entities or of the negatives (C, d). The forward pass
+    computes scores and their gradients for a slice of the batch at a time, so the whole matrix is never in memory; the
+    backward pass only scales them.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, t: Tensor, columns: Tensor, batch: EmbeddingBatch, rule: Interaction, mixed_precision: bool
+    ) -> Tensor:
+        rows = slice_rows(len(columns), rule.bytes_per_score(q.shape[1]), q.device.type)
+        gradients = [torch.zeros_like(x) for x in (q, t, columns)]
+        total = q.new_zeros(())
+        places = batch.tails if batch.negatives is None else torch.full_like(batch.tails, len(columns))
+        for start in range(0, len(q), rows):
+            part = slice(start, min(start + rows, len(q)))
+            own = slice(batch.ends[part.start], batch.ends[part.stop])
+            with torch.enable_grad():
+                leaves = [x.detach().requires_grad_() for x in (q[part], t[own], columns)]
+                with torch.autocast(q.device.type, torch.bfloat16, enabled=mixed_precision):
+                    scores = rule.against(leaves[0], leaves[2])  # (rows, C)
+                scores = scores.to(q.dtype)
+                if batch.negatives is not None:  # the true tail is the last column
+                    scores = torch.cat([scores, rule.compare(leaves[0], leaves[1]).unsqueeze(1)], 1)
+            values = scores.detach()
+            if batch.negatives is not None:
+                exclude(values, batch.negatives, batch.tails[own])
+            rows_of_tails = batch.owners[own] - start
+            true = rows_of_tails * values.shape[1] + places[own]
+            one = q.new_ones(len(true))
+            counts = q.new_zeros(len(values)).index_add_(0, rows_of_tails, one)  # tails of each query
+            total -= values.view(-1).index_select(0, true).sum()
+            top = values.amax(1)
+            slopes = torch.softmax(values, 1, out=values)
+            total += (counts * (top - slopes.amax(1).log())).sum()  # log Σ e^s, of which e^top is the largest share
+            if len(true) != len(values):
+                slopes.mul_(counts.unsqueeze(1))
+            slopes.view(-1).index_add_(0, true, -one)
+            found = torch.autograd.grad(scores, leaves, slopes, allow_unused=True)
+            gradients[0][part] = found[0]
+            if found[1] is not None:
+                gradients[1][own] = found[1]
+            gradients[2].add_(found[2])
+        ctx.save_for_backward(*gradients)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        return *(gradient * grad_outputs[0] for gradient in ctx.saved_tensors), None, None, None
+
+
+def exclude(scores: Tensor, negatives: Tensor, tails: Tensor) -> None:
+    """Give no weight to a negative (K,) that is the true tail (B,) of its row of scores (B, K + 1)."""
+    at = torch.searchsorted(negatives, tails).clamp_max_(len(negatives) - 1)
+    penalty = torch.where(negatives[at] == tails, EXCLUDED, 0.0).to(scores.dtype)
+    scores.scatter_add_(1, at.unsqueeze(1), penalty.unsqueeze(1))
+
+
+def batch_loss(
     rule: Interaction,
     settings: EmbeddingSettings,
     batch: EmbeddingBatch,
-    rows: Tensor,
-    relation_rows: Tensor,
-    all_rows: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The loss and the regulariser of a batch, both scalars, from the gathered rows.
+    vectors: tuple[Tensor, Tensor, Tensor],
+    relations: Tensor,
+) -> Tensor:
+    """The mean loss of a batch with the N3 regulariser.
 
-    Shapes: rows (M, d) as `batch.entities`, relation_rows (V, w) as `batch.relations`; all_rows (E, d) if every entity
-    is scored.
+    Shapes: vectors of heads (B, d), of tails (A, d), and of all entities or of the negatives (C, d); relations (2R, w).
     """
-    size = len(batch)
-    q = rule.query_segments(rows[:size], relation_rows, batch.counts)  # (B, d)
-    if batch.answers is not None:
-        value = AnswersLoss.apply(q, all_rows, *batch.answers, rule, settings.mixed_precision)  # type: ignore[no-untyped-call]
-    else:
-        t = rows[size : 2 * size]  # (B, d)
-        pool = rows[2 * size :] if all_rows is None else all_rows
-        places = (batch.position, batch.penalty)
-        value = PoolLoss.apply(q, t, pool, *places, rule, settings.mixed_precision)  # type: ignore[no-untyped-call]
-    penalty = value.new_zeros(())
+    heads, tails, columns = vectors
+    queries = rule.query_by(heads, relations, batch.relations)  # (B, d)
+    total: Tensor = SoftmaxLoss.apply(queries, tails, columns, batch, rule, settings.mixed_precision)  # type: ignore[no-untyped-call]
     if settings.n3:
-        penalty = settings.n3 / batch.size * _n3_of(rule, batch, rows, relation_rows)
-    return value / batch.size, penalty
-
-
-def _n3_of(rule: Interaction, batch: EmbeddingBatch, rows: Tensor, relation_rows: Tensor) -> Tensor:
-    """The sum of Σ|z|³ of head, relation and tail over a batch; in k-vs-all, over all tails of each example."""
-    size = len(batch)
-    relations = n3(rule, relation_rows)  # (V,)
-    if batch.answers is None:
-        return n3(rule, rows[: 2 * size]).sum() + (relations * batch.counts).sum()
-    of_examples = relations.repeat_interleave(batch.counts, output_size=size)  # (B,)
-    queries = (n3(rule, rows[:size]) + of_examples) * batch.answers.counts
-    return queries.sum() + n3(rule, rows[size:]).sum()
-
-
-class Tables:
-    """The vectors of entities (E, d) and relations (2R, w), which Adagrad updates.
-
-    s ← s + g²; x ← x − rate · g / (√s + ε) (Duchi, Hazan and Singer, JMLR 2011). A row with a zero gradient does not
-    change, so updating only the rows that a batch touches gives exactly the dense result.
-    """
-
-    def __init__(self, vectors: dict[str, Tensor]) -> None:
-        self.vectors = vectors
-        self.squares = {name: torch.zeros_like(table) for name, table in vectors.items()}
-
-    def gather(self, batch: EmbeddingBatch, dense: bool) -> list[Tensor]:
-        """The rows that the loss of a batch reads: of entities (M, d), relations (V, w) and, if dense, all (E, d)."""
-        rows = [
-            self.vectors["entities"].index_select(0, batch.entities),
-            self.vectors["relations"].index_select(0, batch.relations),
-        ]
-        return [*rows, self.vectors["entities"].detach()] if dense else rows
-
-    def update(self, batch: EmbeddingBatch, gradients: Sequence[Tensor], rate: Rate) -> None:
-        """Update the tables by the gradients of the gathered rows."""
-        of_rows, of_relations, *of_all = gradients
-        if batch.filled is not None:  # padded relations have the gradient of the last
-            of_relations = of_relations.index_select(0, batch.filled[1])
-        if of_all:
-            of_all[0].index_add_(0, batch.entities, of_rows)  # (E, d)
-            relations = torch.zeros_like(self.vectors["relations"])
-            self._step_all("entities", of_all[0], rate)
-            self._step_all("relations", relations.index_copy_(0, batch.relations, of_relations), rate)
-            return
-        merged = of_rows.new_zeros(len(batch.unique), of_rows.shape[1]).index_add_(0, batch.slots, of_rows)
-        if batch.filled is not None:
-            merged = merged.index_select(0, batch.filled[0])
-        self._step("entities", merged, rate, batch.unique)
-        self._step("relations", of_relations, rate, batch.relations)
-
-    def _step(self, name: str, gradient: Tensor, rate: Rate, rows: Tensor) -> None:
-        """Update rows (U,) by a gradient (U, w); a repeated row has the same gradient and is updated once."""
-        squares = self.squares[name].index_select(0, rows).addcmul_(gradient, gradient)  # (U, w)
-        self.squares[name].index_copy_(0, rows, squares)
-        move = torch.div(gradient, squares.sqrt_().add_(EPSILON), out=squares).mul_(rate)
-        table = self.vectors[name]
-        table.index_copy_(0, rows, table.index_select(0, rows).sub_(move))
-
-    def _step_all(self, name: str, gradient: Tensor, rate: Rate) -> None:
-        """Update all rows by a gradient of the table's shape."""
-        squares = self.squares[name].addcmul_(gradient, gradient)
-        self.vectors[name].sub_((gradient / squares.sqrt().add_(EPSILON)).mul_(rate))
+        of_queries = rule.n3(heads) + rule.n3(relations).index_select(0, batch.relations)  # (B,)
+        total = total + settings.n3 * (of_queries.index_select(0, batch.owners) + rule.n3(tails)).sum()
+    return total / len(batch.tails)
 
 
 class EmbeddingTrainer:
-    """The state of a run (tables, optimizer state and counters), and its training step."""
+    """The state of a run (tables, optimizer state and counters), and its training step.
 
-    def __init__(
-        self,
-        triples: np.ndarray,
-        entities: int,
-        relations: int,
-        settings: EmbeddingSettings,
-        protected: np.ndarray | None = None,
-        validation: np.ndarray | None = None,
-    ) -> None:
+    Adagrad: s ← s + g²; x ← x − rate · g / (√s + ε) (Duchi, Hazan and Singer, JMLR 2011). A row with a zero gradient
+    does not change, so updating only the rows that a batch touches gives exactly the dense result.
+    """
+
+    def __init__(self, triples: np.ndarray, entities: int, relations: int, settings: EmbeddingSettings) -> None:
+        triples = _checked(triples, entities, relations)
+        use_device(settings.device)
+        for device in dict.fromkeys(("cpu", settings.device)):
+            needs = settings.needs(entities, relations, len(triples), device=device)
+            machine.ensure("pretraining", needs, device, "use a smaller dim, or a larger machine")
         self.settings = settings
         self.device = settings.device
         self.rule = interaction(settings.model, settings.norm)
-        known = triples if validation is None else np.concatenate([triples, validation])
-        self.trained_on = triples_digest(known, entities, relations)
-        mask = choose_held_out(triples, settings.held_out, settings.seed, protected)
-        held = triples[mask] if validation is None else validation
-        self.held_out = HeldOut(held, known, relations, settings.seed) if len(held) else None
-        trained = torch.from_numpy(triples[~mask] if mask.any() else triples).to(self.device)
-        self.batches = batches_of(settings.regime)(trained, entities, relations, settings)
-        vectors = {
+        self.trained_on = triples_digest(triples, entities, relations)
+        self.batches = Batches(torch.from_numpy(triples).to(self.device), entities, relations, settings)
+        self.vectors = {
             "entities": self._initial("entities", entities, settings.dim),
             "relations": self._initial("relations", 2 * relations, self.rule.relation_width(settings.dim)),
         }
-        self.tables = Tables(vectors)
-        self.best: dict[str, Tensor] = {}
-        self.best_mrr = -1.0
-        self.waited = 0
+        self.squares = {name: torch.zeros_like(table) for name, table in self.vectors.items()}
+        self.place = torch.zeros(entities, dtype=torch.int64, device=self.device)  # of an entity in a batch
         self.done = 0
         self.seconds = 0.0
         self.trace: list[dict[str, Any]] = []
-        self._graph: CUDAGraphEpochs | None = None
+        self._captured: CapturedStep | None = None
 
     def _initial(self, name: str, count: int, width: int) -> Tensor:
         """Normally distributed vectors (count, width)."""
@@ -207,144 +196,223 @@ class EmbeddingTrainer:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done, or patience is used up."""
-        return self.done >= self.settings.epochs or self.waited >= self.settings.patience
+        return self.done >= self.settings.epochs
 
     def epoch(self) -> dict[str, Any]:
-        """Train one epoch, evaluate, and return the epoch's trace."""
+        """Train one epoch, and return its trace."""
         start = time.perf_counter()
+        captured = self.device != "cpu" and self.settings.regime != "k-vs-all"
+        losses, sampling = self._steps_on_gpu() if captured else self._steps()
+        for name, table in self.vectors.items():
+            if not math.isfinite(float(table.sum())):
+                raise FewlinkError(f"the {name} table is not finite after epoch {self.done + 1}: {ADVICE}")
+        seconds = time.perf_counter() - start
         steps = len(self.batches)
-        size = 2 * len(self.batches.triples)
-        rates = [
-            self.settings.rate_at(self.done * steps + index, self.settings.epochs * steps) for index in range(steps)
-        ]
-        if self.device == "cpu" or self.settings.regime == "k-vs-all":
-            losses, sampling = self._steps(rates)
-        else:
-            self._graph = self._graph or CUDAGraphEpochs(self.batches)
-            losses, sampling = self._graph.epoch(self.done, rates, self.step, self._check_losses)
-        trained = time.perf_counter() - start
         self.done += 1
-        mrr = self._evaluate()
-        self.seconds += time.perf_counter() - start
+        self.seconds += seconds
         trace = {
             "epoch": self.done,
             "epochs": self.settings.epochs,
             "loss": float(losses.mean()),
-            "learning_rate": rates[-1],
-            "triples_per_second": size / trained,
-            "seconds": {
-                "sampling": sampling,
-                "step": trained - sampling,
-                "evaluation": time.perf_counter() - start - trained,
-            },
-            "held_out_mrr": mrr,
-            "best_held_out_mrr": self.best_mrr if self.best else None,
+            "learning_rate": self.rate(self.done * steps - 1),
+            "triples_per_second": 2 * len(self.batches.triples) / seconds,
+            "seconds": {"sampling": sampling, "step": seconds - sampling},
         }
         self.trace.append(trace)
+        if self.finished:
+            self._captured = None  # it refers to the trainer, whose memory would not be freed
         return trace
 
-    def _steps(self, rates: Sequence[float]) -> tuple[Tensor, float]:
+    def rate(self, number: Any) -> Any:
+        """The learning rate of a step, counted from the first of the run."""
+        return self.settings.rate_at(number, self.settings.epochs * len(self.batches))
+
+    def _steps(self) -> tuple[Tensor, float]:
         """Run the steps of an epoch; return their losses and the seconds spent on making batches."""
-        losses = torch.zeros(len(rates), device=self.device)
+        first = self.done * len(self.batches)
+        losses = torch.zeros(len(self.batches), device=self.device)
         sampling = 0.0
         clock = time.perf_counter()
         for index, batch in enumerate(self.batches.epoch(self.done)):
             sampling += time.perf_counter() - clock
-            losses[index] = self.step(batch, rates[index])
-            if self.device == "cpu" or index % CHECK_EVERY == CHECK_EVERY - 1:
-                self._check_losses(losses[: index + 1])
+            losses[index] = self.step(batch, self.rate(first + index))
+            if self.device == "cpu" or index % STEPS_ON_GPU == 0:  # a check waits for the GPU
+                self._check(losses[: index + 1])
             clock = time.perf_counter()
-        self._check_losses(losses)
+        self._check(losses)
         return losses, sampling
+
+    def _steps_on_gpu(self) -> tuple[Tensor, float]:
+        """Run the steps of an epoch from one CUDA graph; return as `_steps` does. A short last batch runs eagerly."""
+        size = self.settings.batch_size
+        order = self.batches.order(self.done)
+        full = len(order) // size
+        number = self.done * len(self.batches)
+        losses = []
+        waited = 0.0
+        clock = time.perf_counter()
+        for ids in prefetch(self._blocks(order, full)):
+            waited += time.perf_counter() - clock
+            ids = ids.to(self.device).unsqueeze(0)  # (1, steps, B + K)
+            if self._captured is None:
+                self._capture(ids)
+            assert self._captured is not None
+            losses.append(self._captured.replay(number, ids).flatten())
+            number += ids.shape[1]
+            self._check(torch.cat(losses))
+            clock = time.perf_counter()
+        if full < len(self.batches):
+            last = self.batches.arrange(order[full * size :], self.batches.negatives(self.done, full))
+            losses.append(self.step(last, self.rate(number)).view(1))
+        self._check(torch.cat(losses))
+        return torch.cat(losses), waited
+
+    def _blocks(self, order: Tensor, full: int) -> Iterator[Tensor]:
+        """Yield the examples and negatives (steps, B + K) of some of the `full` batches at a time."""
+        examples = order[: full * self.settings.batch_size].view(-1, self.settings.batch_size).long()
+        for first in range(0, full, STEPS_ON_GPU):
+            steps = range(first, min(first + STEPS_ON_GPU, full))
+            negatives = torch.stack([self.batches.negatives(self.done, step) for step in steps])
+            yield torch.cat([examples[steps.start : steps.stop], negatives], 1)
+
+    def _capture(self, ids: Tensor) -> None:
+        """Capture the step, and take back the updates of its warm-up."""
+        tables = (*self.vectors.values(), *self.squares.values())
+        before = [table.to("cpu", copy=True) for table in tables]
+        self._captured = CapturedStep(self._captured_step, ids, terms=1)
+        for table, values in zip(tables, before, strict=True):
+            table.copy_(values)
+
+    def _captured_step(self, number: Tensor, ids: Tensor) -> Tensor:
+        size = self.settings.batch_size
+        batch = self.batches.arrange(ids[0, :size], ids[0, size:])
+        return self.step(batch, self.rate(number)).view(1, 1)
 
     def step(self, batch: EmbeddingBatch, rate: Rate) -> Tensor:
         """Update the tables by one batch, and return its loss with the regulariser, a scalar."""
-        leaves = [rows.requires_grad_() for rows in self.tables.gather(batch, self.settings.dense)]
-        value, penalty = step_loss(self.rule, self.settings, batch, *leaves)
-        loss = value + penalty
-        gradients = torch.autograd.grad(loss, leaves)
-        self.tables.update(batch, gradients, rate)
+        entities = self.vectors["entities"]
+        relations = self.vectors["relations"].detach().requires_grad_()
+        if batch.negatives is None:
+            leaf = entities.detach().requires_grad_()
+            vectors = leaf.index_select(0, batch.heads), leaf.index_select(0, batch.tails), leaf
+        else:
+            ids = torch.cat([batch.heads, batch.tails, batch.negatives])  # (M,)
+            leaf = entities.index_select(0, ids).requires_grad_()
+            vectors = leaf.split([len(batch.heads), len(batch.tails), len(batch.negatives)])
+        loss = batch_loss(self.rule, self.settings, batch, vectors, relations)
+        of_entities, of_relations = torch.autograd.grad(loss, [leaf, relations])
+        if batch.negatives is None:
+            self._update("entities", of_entities, rate)
+        else:
+            self._update_rows(ids, of_entities, rate)
+        self._update("relations", of_relations, rate)
         return loss.detach()
 
-    def _check_losses(self, losses: Tensor) -> None:
+    def _update(self, name: str, gradient: Tensor, rate: Rate) -> None:
+        """Update a whole table by a gradient of its shape."""
+        squares = self.squares[name].addcmul_(gradient, gradient)
+        self.vectors[name].sub_((gradient / squares.sqrt().add_(EPSILON)).mul_(rate))
+
+    def _update_rows(self, ids: Tensor, gradient: Tensor, rate: Rate) -> None:
+        """Update entities (M,) by the gradient (M, d) of their rows; an entity that occurs twice has two rows."""
+        self.place.index_copy_(0, ids, torch.arange(len(ids), device=ids.device))
+        first = self.place.index_select(0, ids)  # a place of the same entity
+        merged = torch.zeros_like(gradient).index_add_(0, first, gradient).index_select(0, first)
+        squares = self.squares["entities"].index_select(0, ids).addcmul_(merged, merged)
+        self.squares["entities"].index_copy_(0, ids, squares)
+        move = merged.div_(squares.sqrt_().add_(EPSILON)).mul_(rate)
+        table = self.vectors["entities"]
+        table.index_copy_(0, ids, table.index_select(0, ids).sub_(move))
+
+    def _check(self, losses: Tensor) -> None:
         """Raise if a loss is not finite."""
-        if self.device == "cpu" and math.isfinite(float(losses[-1])):
-            return
         bad = (~torch.isfinite(losses)).nonzero()
         if len(bad):
-            raise FewlinkError(
-                f"the loss is {float(losses[bad[0]])} in epoch {self.done + 1}, batch {int(bad[0]) + 1}: "
-                "train with a smaller learning_rate; the last saved state is intact"
-            )
-
-    def _evaluate(self) -> float | None:
-        """The held-out MRR, if it is due. Keeps the best vectors, and raises if a vector is not finite."""
-        for name, table in self.tables.vectors.items():
-            if not math.isfinite(float(table.sum())):
-                raise FewlinkError(
-                    f"the {name} table is not finite after epoch {self.done}, batch {len(self.batches)}: "
-                    "train with a smaller learning_rate; the last saved state is intact"
-                )
-        if self.held_out is None or (self.done % self.settings.evaluate_every and self.done < self.settings.epochs):
-            return None
-        mrr = self.held_out.mrr(self.rule, **self.tables.vectors)
-        if mrr > self.best_mrr:
-            self.best_mrr = mrr
-            self.waited = 0
-            for name, table in self.tables.vectors.items():
-                self.best.setdefault(name, torch.empty_like(table)).copy_(table)
-        else:
-            self.waited += 1
-        return mrr
+            where = f"epoch {self.done + 1}, batch {int(bad[0]) + 1}"
+            raise FewlinkError(f"the loss is {float(losses[bad[0]])} in {where}: {ADVICE}")
 
     def save(self, path: Path) -> None:
-        """Write the state of the run, so that `load` can continue it."""
-        tensors = dict(self.tables.vectors)
-        tensors |= {f"best.{name}": table for name, table in self.best.items()}
-        tensors |= {f"{name}.squares": squares for name, squares in self.tables.squares.items()}
+        """Replace the state of the run: a process killed at any moment leaves the old state or the new one."""
+        tensors = {name: table.cpu() for name, table in self.vectors.items()}
+        tensors |= {f"{name}.squares": squares.cpu() for name, squares in self.squares.items()}
         facts = {
             "settings": self.settings.as_dict(),
             "triples": self.trained_on,
             "done": self.done,
-            "best_mrr": self.best_mrr,
-            "waited": self.waited,
             "seconds": self.seconds,
             "trace": self.trace,
         }
-        save_state(path, tensors, facts)
+        text = json.dumps(facts)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_tensors(tensors, path, {"format": FORMAT, "facts": text, "sha256": _sha256(text, tensors)})
+        except (OSError, FewlinkError) as error:
+            raise FewlinkError(f"{path.parent} cannot be written ({error}): choose another folder") from None
 
     def load(self, path: Path) -> None:
-        """Continue from the state that `save` wrote."""
-        tensors, facts = load_state(path, self.settings, self.trained_on, self.device)
-        vectors = self.tables.vectors
-        with reading(path, "remove it to start again"):
-            self.tables.vectors = {name: tensors[name].view_as(table) for name, table in vectors.items()}
-            self.tables.squares = {name: tensors[f"{name}.squares"] for name in vectors}
-            self.best = {name: tensors[f"best.{name}"] for name in vectors if f"best.{name}" in tensors}
+        """Continue from the state that `save` wrote. Raise if it is damaged, or has other settings or triples."""
+        with reading(path, REMEDY), safe_open(path, framework="pt") as file:
+            meta = file.metadata() or {}
+            if meta.get("format") != FORMAT:
+                raise wrong_format(path, meta.get("format"), FORMAT, REMEDY)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if meta.get("sha256") != _sha256(meta["facts"], tensors):
+                raise InputError(path, f"was changed or damaged since it was written: {REMEDY}")
+            facts: dict[str, Any] = json.loads(meta["facts"])
+            self._check_same(path, facts)
+            for name, table in self.vectors.items():
+                table.copy_(tensors[name])
+                self.squares[name].copy_(tensors[f"{name}.squares"])
             self.done = facts["done"]
-            self.waited = facts["waited"]
             self.seconds = facts["seconds"]
-            self.best_mrr = facts["best_mrr"]
             self.trace = facts["trace"]
-        self._graph = None
+
+    def _check_same(self, path: Path, facts: dict[str, Any]) -> None:
+        """Raise unless the state is of the same triples and settings."""
+        if facts["triples"] != self.trained_on:
+            raise FewlinkError(
+                f"{path} was trained on other triples: remove it to start again, or give the same triples"
+            )
+        may_change = {"device", "epochs"} if self.settings.schedule == "constant" else {"device"}
+        for name, value in self.settings.as_dict().items():
+            before = facts["settings"].get(name)
+            if name not in may_change and value != before:
+                raise FewlinkError(
+                    f"{path} was trained with {name} = {before!r}, not {value!r}: "
+                    "give the same settings, or remove the file to start again"
+                )
 
     def result(self) -> Embeddings:
-        """The best vectors, on the CPU."""
-        best = self.best or self.tables.vectors
-        facts = {"epochs": self.done, "seconds": self.seconds, "held_out_mrr": self.best_mrr if self.best else None}
+        """The vectors, on the CPU."""
         return Embeddings(
-            best["entities"].cpu(),
-            best["relations"].cpu(),
+            self.vectors["entities"].cpu(),
+            self.vectors["relations"].cpu(),
             self.settings.model,
             self.settings.norm,
             self.settings.as_dict(),
-            facts,
+            {"epochs": self.done, "seconds": self.seconds},
             self.trace,
         )
 
 
-def _checked(triples: np.ndarray, entities: int, relations: int, protected: np.ndarray | None) -> np.ndarray:
+def triples_digest(triples: np.ndarray, entities: int, relations: int) -> str:
+    """The sha256 of the sizes and of all triples in order."""
+    digest = hashlib.sha256(f"{entities} {relations} {len(triples)}".encode())
+    for piece in np.array_split(triples, len(triples) // (1 << 16) + 1):  # copied as 64-bit numbers one at a time
+        digest.update(np.ascontiguousarray(piece, dtype="<i8").data)
+    return digest.hexdigest()
+
+
+def _sha256(facts: str, tensors: dict[str, Tensor]) -> str:
+    """The sha256 of the facts and of all tensors by name."""
+    digest = hashlib.sha256(facts.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape[1:])}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _checked(triples: np.ndarray, entities: int, relations: int) -> np.ndarray:
     """The triples as contiguous ids, of 32 bits if these suffice. Raise if an id is invalid."""
     if triples.ndim != 2 or triples.shape[1] != 3 or not np.issubdtype(triples.dtype, np.integer):
         raise FewlinkError(f"triples are {triples.dtype} of shape {triples.shape}: give whole numbers of shape (n, 3)")
@@ -355,6 +423,4 @@ def _checked(triples: np.ndarray, entities: int, relations: int, protected: np.n
         high = int(triples[:, column].max())
         if low < 0 or high >= limit:
             raise FewlinkError(f"{name} ids run from {low} to {high}: they must lie between 0 and {limit - 1}")
-    if protected is not None and protected.shape != (len(triples),):
-        raise FewlinkError(f"protected has shape {protected.shape}: it must be ({len(triples)},)")
     return np.ascontiguousarray(triples, dtype=np.int32 if max(entities, relations) < 1 << 31 else np.int64)

@@ -17,7 +17,7 @@ from fewlink.models.fsrl.assembly import initial_model, inputs_of, load_weights
 from fewlink.models.fsrl.model import COMPOSITIONS
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.models.one_table import OneTableFamily, references_seen
+from fewlink.models.vectors import OneTableFamily, references_seen
 from fewlink.tasks.benchmark import Benchmark
 
 NEIGHBOUR_BYTES = 12

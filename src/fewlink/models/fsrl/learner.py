@@ -24,7 +24,7 @@ from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.models.one_table import references_seen
+from fewlink.models.vectors import references_seen
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.candidates import competing_tails
 from fewlink.tasks.episodes import EpisodeBatch, EpisodeLayout, EpisodeSampler, compact

@@ -15,7 +15,7 @@ from fewlink.models.family import Learner
 from fewlink.models.metar.model import ENTITIES
 from fewlink.models.metar.scorer import MetaRScorer, assemble
 from fewlink.models.metar.settings import MODELS, MetaRSettings
-from fewlink.models.one_table import OneTableFamily
+from fewlink.models.vectors import OneTableFamily
 from fewlink.models.weights import check_weights
 from fewlink.tasks.benchmark import Benchmark
 

@@ -1,4 +1,4 @@
-"""Held-out triples: how they are chosen, and their filtered ranks."""
+"""Link prediction with early stopping: training ends when the MRR of held-out triples is no better."""
 
 from __future__ import annotations
 
@@ -6,38 +6,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import generator
 from fewlink.models.contract import realistic_rank
-from fewlink.models.embeddings.interactions import Interaction
-from fewlink.models.embeddings.losses import slice_rows
+from fewlink.models.embeddings import Embeddings, EmbeddingSettings, Interaction
+from fewlink.models.embeddings.trainer import EmbeddingTrainer
 
+PATIENCE = 5  # epochs without a better MRR of held-out triples before training stops
 MAX_RANKED = 2000  # held-out triples; ranking more would take time and change little
 TRIPLES_PER_PIECE = 1 << 16  # known triples searched at a time
+SCORES_AT_ONCE = 1 << 24
 
 
-def choose_held_out(triples: np.ndarray, share: float, seed: int, protected: np.ndarray | None = None) -> np.ndarray:
-    """Choose about `share` of the triples (n, 3) to hold out: a mask (n,).
+def train_with_validation(
+    train_on: np.ndarray, valid: np.ndarray, entities: int, relations: int, settings: EmbeddingSettings
+) -> tuple[Embeddings, list[float]]:
+    """Train until the MRR on valid is no better for `PATIENCE` epochs; the best vectors, and the MRR of each epoch."""
+    held = HeldOut(valid, np.concatenate([train_on, valid]), relations, settings.seed)
+    trainer = EmbeddingTrainer(train_on, entities, relations, settings)
+    best: dict[str, Tensor] = {}
+    measured: list[float] = []
+    while not trainer.finished and len(measured) <= PATIENCE + best_epoch(measured):
+        trainer.epoch()
+        measured.append(held.mrr(trainer.rule, **trainer.vectors))
+        if best_epoch(measured) == len(measured) - 1:
+            best = {name: table.clone() for name, table in trainer.vectors.items()}
+    trainer.vectors = best
+    return trainer.result(), measured
 
-    Protected triples, and triples that are the only one of an entity or relation, stay in training.
-    """
-    mask = np.zeros(len(triples), dtype=bool)
-    if share == 0:
-        return mask
-    ends = np.bincount(triples[:, [0, 2]].ravel())
-    relations = np.bincount(triples[:, 1])
-    free = (ends[triples[:, 0]] > 1) & (ends[triples[:, 2]] > 1) & (relations[triples[:, 1]] > 1)
-    if protected is not None:
-        free &= ~protected
-    allowed = np.flatnonzero(free)
-    count = min(round(share * len(triples)), len(allowed))
-    if count == 0:
-        raise FewlinkError(
-            f"held_out is {share}, but each triple is protected or the only one of its head, tail or relation: "
-            "train with held_out 0"
-        )
-    mask[generator(seed, "held-out").choice(allowed, count, replace=False)] = True
-    return mask
+
+def best_epoch(measured: list[float]) -> int:
+    """The first epoch with the highest MRR, counted from 0."""
+    return measured.index(max(measured)) if measured else 0
 
 
 class FilteredQueries:
@@ -96,7 +95,7 @@ class HeldOut(FilteredQueries):
     def mrr(self, interaction: Interaction, entities: Tensor, relations: Tensor) -> float:
         """The mean reciprocal rank with tables (E, d) and (2R, w)."""
         device = entities.device
-        rows = slice_rows(len(entities), interaction.bytes_per_score(entities.shape[1]), device.type)
+        rows = max(1, SCORES_AT_ONCE // len(entities))
         total = 0.0
         for start in range(0, len(self.queries), rows):
             run = slice(start, start + rows)

@@ -1,4 +1,4 @@
-"""Held-out triples: their choice, and their MRR against a literal slow version."""
+"""Link prediction with early stopping: the MRR of held-out triples, and the best vectors by it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fewlink.core.errors import FewlinkError
-from fewlink.models.embeddings import interaction
-from fewlink.models.embeddings.held_out import HeldOut, choose_held_out
-
-
-def test_protected_and_only_triples_stay_in_training() -> None:
-    triples = np.array([[0, 0, 1], [0, 0, 2], [1, 0, 2], [3, 0, 1], [1, 1, 2]])
-    protected = np.array([True, False, False, False, False])
-    for seed in range(20):
-        mask = choose_held_out(triples, 0.5, seed, protected)
-        assert mask.sum() == 2  # of rows 1 and 2: entity 3 and relation 1 occur once, row 0 is protected
-        assert not mask[[0, 3, 4]].any()
-
-
-def test_nothing_to_hold_out_raises() -> None:
-    with pytest.raises(FewlinkError, match=r"held_out is 0\.5"):
-        choose_held_out(np.array([[0, 0, 1], [2, 1, 3]]), 0.5, 0)
+import early_stopping
+from early_stopping import HeldOut, train_with_validation
+from fewlink.models.embeddings import EmbeddingSettings, interaction
 
 
 def test_mrr_by_hand() -> None:
@@ -49,3 +35,15 @@ def test_mrr_equals_a_slow_one(name: str) -> None:
         rest = [s for e, s in enumerate(scores) if (h, r, e) not in both]
         total += 1 / (1 + sum(s > scores[t] for s in rest) + sum(s == scores[t] for s in rest) / 2)
     assert HeldOut(held, triples, 2, 0).mrr(rule, entities, relations) == pytest.approx(total / (2 * len(held)))
+
+
+def test_training_stops_early_with_the_best_vectors() -> None:
+    steps = enumerate(((1, 0), (0, 1), (1, 1)))  # on a grid of 8 by 8
+    triples = np.array([[8 * x + y, r, 8 * (x + a) + y + b] for r, (a, b) in steps for x in range(7) for y in range(7)])
+    valid = np.random.default_rng(0).permutation(len(triples)) < 20
+    parts = triples[~valid], triples[valid], 64, 3
+    settings = EmbeddingSettings(dim=16, batch_size=64, negatives=50, epochs=200, learning_rate=0.5, n3=0.0)
+    best, measured = train_with_validation(*parts, settings)
+    assert len(measured) == measured.index(max(measured)) + 1 + early_stopping.PATIENCE < 200
+    mrr = HeldOut(parts[1], triples, 3, 0).mrr(best.interaction, best.entities, best.relations)
+    assert mrr == max(measured)
