@@ -144,16 +144,16 @@ class AskedGraph(SomeGraph):
         """The graph or run and how to read it."""
         return super().source(*files, bench=self.bench, **more)
 
-    def check(self) -> None:
-        """Raise for a wrong option or a missing file, before anything heavy is imported."""
-        self.opened_source()
+    def check(self) -> GraphSource:
+        """The graph or run; raises for a wrong option or a missing file, before anything heavy is imported."""
+        source = self.opened_source()
         check_benchmarks(self.bench)
         check_device(self.device)
+        return source
 
     def open(self) -> Linker:
         """The linker of the graph or run."""
-        self.check()
-        source = self.source(self.graph)
+        source = self.check()
         device = resolve_device(self.device)
         from fewlink.linker import load
 

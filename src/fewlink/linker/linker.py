@@ -13,6 +13,8 @@ import numpy as np
 
 from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, shown
+from fewlink.core.machine import use_device
+from fewlink.core.words import listed
 from fewlink.graph.source import GraphSource
 from fewlink.linker import saving
 from fewlink.linker.names import Names
@@ -59,6 +61,7 @@ from fewlink.linker.trust import (
 )
 from fewlink.models.contract import GraphScorer, Question, RelationScorer, Scorer, capabilities
 from fewlink.tasks import Benchmark
+from fewlink.tasks.catalogue import open_graph
 
 if TYPE_CHECKING:
     from fewlink.linker.check import CheckedTriple
@@ -150,14 +153,16 @@ class Linker:
         measured on. Without `names`, a fitted run ignores the names of entities.
         """
         from fewlink.models.checkpoints import load_best
-        from fewlink.models.run import Deployed, RunConfig
+        from fewlink.models.run import Deployed, RunConfig, open_run
 
         folder = saving.fetch(run)
 
         def open_linker(place: Path) -> Any:
             benchmark = saving.benchmark_of(place, bench)
             deployed = None if as_measured else Deployed.open(place)
-            scorer = saving.open_scorer(place, benchmark, deployed, device=device, names=names)
+            scorer = deployed.scorer(place, device=device) if deployed else open_run(place, benchmark, device=device)
+            if not names and isinstance(scorer, GraphScorer):
+                scorer = scorer.without_names()
             step = load_best(place)[1]
             return cls(
                 deployed.benchmark if deployed else benchmark,
@@ -185,11 +190,23 @@ class Linker:
     ) -> Self:
         """TRAIL with its built-in weights on the known graph of a benchmark.
 
-        `names`, `text_model` and `descriptions` are as in `fewlink.load`.
+        `names` says whether the names of entities are evidence; `text_model` and `descriptions` are as in
+        `fewlink.load`.
         """
-        scorer = saving.shipped_scorer(
-            benchmark, device=device, names=names, text_model=text_model, descriptions=descriptions
-        )
+        from fewlink.models.trail.shipped import shipped_scorer
+
+        if text_model is not None and not names:
+            problem = "a text model needs names, and names are switched off (--no-names)"
+            raise FewlinkError(f"{problem}: leave out one of the two")
+        if descriptions is not None and text_model is None:
+            raise FewlinkError("descriptions need a text model: give its folder too, as text_model")
+        graph = benchmark.known_graph
+        scorer = shipped_scorer(graph, use_device(device), names=names)
+        if text_model is not None:
+            from fewlink.models.trail.text import open_text_model, read_descriptions, text_vectors
+
+            described = None if descriptions is None else read_descriptions(Path(descriptions), graph)
+            scorer = scorer.with_vectors(text_vectors(open_text_model(text_model), graph, described))
         return cls(benchmark, scorer, device=device, calibration=shipped_calibration())
 
     def save_pretrained(self, folder: str | Path, *, license: str = saving.UNKNOWN_LICENSE) -> Path:
@@ -647,19 +664,14 @@ class Linker:
 
     def candidates(self, query: Query) -> np.ndarray:
         """The tails to rank (c,), sorted; cached for the last few queries."""
-
-        def find() -> np.ndarray:
-            hidden = self.unseen_by(query.references)[1]
-            return candidate_ids(self.benchmark, self.names, query.candidates, query.references, hidden)
-
-        return self._once("candidates", (query.candidates, query.references), find)
+        references = query.references
+        hidden = self.unseen_by(references)[1]
+        find = functools.partial(candidate_ids, self.benchmark, self.names, query.candidates, references, hidden)
+        return self._once("candidates", (query.candidates, references), find)
 
     def constraints(self, query: Query) -> Constraints:
         """The constraints of a query; cached for the last few queries."""
-
-        def choose() -> Constraints:
-            return Constraints.of(query.constraints, self.graph, query.references)
-
+        choose = functools.partial(Constraints.of, query.constraints, self.graph, query.references)
         return self._once("constraints", (query.constraints, query.references), choose)
 
     def trust(self, query: Query) -> Trust | None:
@@ -667,15 +679,12 @@ class Linker:
         if self.calibration is None:
             return None
         references = dataclasses.replace(query.references, rejected=())
-
-        def measure() -> Trust:
-            model, hidden = self.unseen_by(references)
-            asked = references
-            if model is not self.scorer and asked.relation is not None:
-                asked = dataclasses.replace(asked, relation=asked.relation.hidden())
-            candidates = None if query.candidates == "open" else self.candidates(query)
-            return measure_trust(model, self.graph, asked, candidates, hidden)
-
+        model, hidden = self.unseen_by(references)
+        asked = references
+        if model is not self.scorer and asked.relation is not None:
+            asked = dataclasses.replace(asked, relation=asked.relation.hidden())
+        candidates = None if query.candidates == "open" else self.candidates(query)
+        measure = functools.partial(measure_trust, model, self.graph, asked, candidates, hidden)
         return self._once("trust", (query.candidates, references), measure)
 
     def rank(self, query: Query, trust: Trust | None, heads: Sequence[int]) -> RankedPairs:
@@ -930,9 +939,17 @@ def load(
     source = GraphSource.of(
         file, columns=columns, types=types, names=names, literals=literals, on_error=on_error, bench=bench
     )
-    trained = saving.is_model(source.file)
-    saving.check_options(source, trained, text_model=text_model, descriptions=descriptions)
-    if trained:
-        return Linker.load(source.file, bench=source.bench, device=device, names=read_names)
-    benchmark = saving.graph_of(source)
-    return Linker.shipped(benchmark, device=device, names=read_names, text_model=text_model, descriptions=descriptions)
+    if not saving.is_model(source.file):
+        if source.bench is not None:
+            raise FewlinkError(
+                f"{source.file} is not a trained model: leave out bench, the benchmark of a trained model"
+            )
+        benchmark = open_graph(source)
+        return Linker.shipped(
+            benchmark, device=device, names=read_names, text_model=text_model, descriptions=descriptions
+        )
+    given = source.given()
+    given += [name for name, value in (("text_model", text_model), ("descriptions", descriptions)) if value is not None]
+    if given:
+        raise FewlinkError(f"{source.file} is a trained model: leave out {listed(given)}")
+    return Linker.load(source.file, bench=source.bench, device=device, names=read_names)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -123,27 +122,26 @@ class Names:
         by_name: dict[str, list[int]] = {}
         for entity in set(entities):
             by_name.setdefault(self.graph.name(entity), []).append(entity)
-        shared = (own for name, own in by_name.items() if len(own) > 1 or self._is_shared(own[0], name))
-        return set(itertools.chain.from_iterable(shared))
-
-    def _is_shared(self, entity: int, name: str) -> bool:
-        return any(self.graph.name(other) == name for other in self.namesakes(entity))
+        shared = set[int]()
+        for name, own in by_name.items():
+            if len(own) > 1 or any(self.graph.name(other) == name for other in self.namesakes(own[0])):
+                shared.update(own)
+        return shared
 
     def remarks(self, names: Iterable[str], what: str = "entity") -> list[str]:
         """Remarks on the first few names that are the id of an entity and the readable name of others."""
-        found = (self._remark(name, what) for name in dict.fromkeys(names))
-        return list(itertools.islice(filter(None, found), MAX_LISTED))
-
-    def _remark(self, name: str, what: str) -> str:
-        entity = self.graph.entities.find(name) if self.graph.labels else None
-        if entity is None:
-            return ""
-        others = [other for other in self.with_either(name) if self.graph.name(other) == name and other != entity]
-        if not others:
-            return ""
-        listed = "; ".join(self.described(others[:MAX_LISTED])) + ("; …" if len(others) > MAX_LISTED else "")
-        which = "another entity has" if len(others) == 1 else f"{len(others):,} other entities have"
-        return f"the {what} '{name}' is read as an id; {which} this name; to ask for that, give its id: {listed}"
+        remarks: list[str] = []
+        for name in dict.fromkeys(names):
+            entity = self.graph.entities.find(name) if self.graph.labels and len(remarks) < MAX_LISTED else None
+            if entity is None:
+                continue
+            others = [other for other in self.with_either(name) if self.graph.name(other) == name and other != entity]
+            if others:
+                listed = "; ".join(self.described(others[:MAX_LISTED])) + ("; …" if len(others) > MAX_LISTED else "")
+                which = "another entity has" if len(others) == 1 else f"{len(others):,} other entities have"
+                remark = f"the {what} '{name}' is read as an id; {which} this name; to ask for that, give its id"
+                remarks.append(f"{remark}: {listed}")
+        return remarks
 
     def id_of(self, name: str) -> str | None:
         """The id of the entity with this name or id; None if no entity or several match."""
@@ -281,22 +279,17 @@ class Names:
 
         Names that start with the text come first; within each group, types with more members.
         """
-        pattern = fold(text.strip())
-        matches = [
-            (not folded.startswith(pattern), -members, name)
-            for name, folded, members in self._types
-            if pattern in folded and members
-        ]
-        return [(name, -members) for _, members, name in sorted(matches)[:limit]]
-
-    @functools.cached_property
-    def _types(self) -> list[tuple[str, str, int]]:
-        """Each type's name, its folded name, and its number of members."""
         table = self.graph.types
         if table is None:
             return []
+        pattern = fold(text.strip())
         counts = np.bincount(table.types, minlength=len(table.names)).tolist()
-        return [(name, fold(name), count) for name, count in zip(table.names, counts, strict=True)]
+        matches = [
+            (not fold(name).startswith(pattern), -count, name)
+            for name, count in zip(table.names, counts, strict=True)
+            if count and pattern in fold(name)
+        ]
+        return [(name, -count) for _, count, name in sorted(matches)[:limit]]
 
     def hint(self, entity: int) -> str:
         """A short description that tells an entity from its namesakes: its types and its best-known neighbour.

@@ -78,7 +78,7 @@ class RankedPairs:
             own = scores[rows]
             unlisted = max(1 - float(np.exp(self.log_softmax[rows]).sum()), 0.0)  # share of the softmax before
             before = self.scores[rows[0]] - self.log_softmax[rows[0]]
-            total = np.logaddexp(_log_sum_exp(own), before + np.log(unlisted) if unlisted else -np.inf)
+            total = np.logaddexp(np.logaddexp.reduce(own), before + np.log(unlisted) if unlisted else -np.inf)
             above = (own[:, None] < own).sum(1)
             equal = (own[:, None] == own).sum(1) - 1
             ranks[rows] = realistic_rank(above, equal)
@@ -168,7 +168,7 @@ def rank_head(
     top = np.sort(rivals[rivals >= values.min()]) if len(values) else rivals[:0]
     below, up_to = (np.searchsorted(top, values, side) for side in ("left", "right"))
     ranks = realistic_rank(len(top) - up_to, up_to - below - ~known_best)
-    total = _log_sum_exp(rivals)
+    total = float(torch.from_numpy(rivals).double().logsumexp(0))
     precise = values.astype(np.float64)
     log_softmax = precise - np.where(known_best, np.logaddexp(total, precise), total)
     leads = precise - background(rivals) if len(rivals) else np.zeros(len(best))
@@ -196,13 +196,6 @@ def _top(scores: np.ndarray, k: int) -> np.ndarray:
     else:
         places = np.arange(len(scores))
     return places[np.argsort(-scores[places], kind="stable")]
-
-
-def _log_sum_exp(scores: np.ndarray) -> float:
-    if not len(scores):
-        return -np.inf
-    most = float(scores.max())
-    return most + float(np.log(np.exp(scores.astype(np.float64) - most).sum()))
 
 
 def check_kinds(choice: ConstraintChoice) -> tuple[str, ...]:

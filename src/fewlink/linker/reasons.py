@@ -9,14 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fewlink.core.errors import shown
 from fewlink.core.seeds import by_hash
 from fewlink.graph import Graph
-from fewlink.linker.names import Entity, arrow, entity_of, short_relation, without_kinds
+from fewlink.linker.names import Entity, Names, arrow, entity_of, short_relation, without_kinds
 from fewlink.models.contract import EMBEDDING, ExplainingScorer, Question, Reasons, Scorer, capabilities
 
 EXAMPLE = "example"  # the relation of a step between the ends of a reference, unless the relation has a name
@@ -230,13 +230,19 @@ def explain_pair(
     graph = reasons.graph or graph
     compared = by_hash(references)[:MAX_REFERENCES]
     walks = _walks(graph, reasons, compared, head, tail)
-    listed = _nearest(references, head, tail)
+    listed = np.arange(len(references))
+    if len(references) > MAX_REFERENCES:  # those with this tail, then with this head, then others
+        listed = np.lexsort((references[:, 0] != head, references[:, 1] != tail))[:MAX_REFERENCES]
     numbers = [head, tail, *references[listed].flatten().tolist()]
     numbers += [entity for walk in walks for entity in walk.entities]
     numbers += [neighbour[2] for neighbour in reasons.neighbours]
     entities = _distinguishable(graph, numbers)
-    paths = [walk.path(graph, entities, head, relation, inverse) for walk in walks]
-    neighbours = tuple(_neighbour(graph, entities, *each) for each in reasons.neighbours)
+    paths = [_path(graph, entities, walk, head, relation, inverse) for walk in walks]
+    count = len(graph.relations)
+    neighbours = tuple(
+        Neighbour(of, graph.relation_name(edge % count), edge < count, entities[entity], weight)
+        for of, edge, entity, weight in reasons.neighbours
+    )
     weights = dict(enumerate(reasons.references))
     weighed = tuple(
         WeighedReference(entities[first], entities[last], weights.get(place))
@@ -251,12 +257,11 @@ def explain_pair(
         compared=len(compared),
         references=weighed,
         neighbours=neighbours,
-        notes=tuple(_notes(graph, reasons, evidence.get(EMBEDDING, EMBEDDING), references, (head, tail), walks)),
+        notes=tuple(_notes(graph, reasons, evidence.get(EMBEDDING, EMBEDDING), references, (head, tail), paths)),
     )
 
 
-@dataclass(frozen=True)
-class _Walk:
+class Walk(NamedTuple):
     """A path by ids: its relations, where 2R is that of the references and 2R + 1 its inverse, and its entities."""
 
     relations: tuple[int, ...]
@@ -264,46 +269,45 @@ class _Walk:
     weight: float | None
     alike: int | None
 
-    @property
-    def counts(self) -> bool:
-        """Whether it begins at the pair's head and is a reason: an edge, or a path without which the score is lower."""
-        return self.alike is not None and (self.weight is None or self.weight >= MIN_WEIGHT)
 
-    def path(
-        self, graph: Graph, entities: Mapping[int, Entity], head: int, asked: str | None, inverse: bool
-    ) -> ReasonPath:
-        """The path by names; `asked` is the name of the references' relation."""
-        steps = []
-        for relation, start, end in zip(self.relations, self.entities, self.entities[1:], strict=False):
-            example = relation >= 2 * len(graph.relations)
-            if example:
-                label = asked or EXAMPLE
-                backward = (relation > 2 * len(graph.relations)) != inverse
-            else:
-                label = graph.relation_name(relation % len(graph.relations))
-                backward = relation >= len(graph.relations)
-            ends = (end, start) if backward else (start, end)
-            label = without_kinds(short_relation(label), *(_kinds(graph, each) for each in ends))
-            steps.append(ReasonStep(entities[start].name, label, entities[end].name, not backward, example))
-        walked = tuple(entities[entity] for entity in self.entities)
-        return ReasonPath(tuple(steps), walked, self.weight, self.alike, self.entities[0] == head)
+def _path(
+    graph: Graph, entities: Mapping[int, Entity], walk: Walk, head: int, asked: str | None, inverse: bool
+) -> ReasonPath:
+    """A path by names; `asked` is the name of the references' relation."""
+    count = len(graph.relations)
+    types_of = Names(graph).types_of
+    steps = []
+    for relation, start, end in zip(walk.relations, walk.entities, walk.entities[1:], strict=False):
+        example = relation >= 2 * count
+        if example:
+            label = asked or EXAMPLE
+            backward = (relation > 2 * count) != inverse
+        else:
+            label = graph.relation_name(relation % count)
+            backward = relation >= count
+        ends = (end, start) if backward else (start, end)
+        label = without_kinds(short_relation(label), *map(types_of, ends))
+        steps.append(ReasonStep(entities[start].name, label, entities[end].name, not backward, example))
+    named = tuple(entities[entity] for entity in walk.entities)
+    return ReasonPath(tuple(steps), named, walk.weight, walk.alike, walk.entities[0] == head)
 
 
-def _walks(graph: Graph, reasons: Reasons, compared: np.ndarray, head: int, tail: int) -> list[_Walk]:
+def _walks(graph: Graph, reasons: Reasons, compared: np.ndarray, head: int, tail: int) -> list[Walk]:
     """The edges from head to tail and the paths of the reasons, each with the number of references joined alike."""
+
+    def alike(relations: Sequence[int]) -> int:
+        return sum(bool(simple_path(graph, first, relations, last)) for first, last in compared.tolist())
+
     walks = []
     for place, (relations, weight) in enumerate(reasons.paths):
         entities = reasons.entities[place] if reasons.entities else simple_path(graph, head, relations, tail)
-        if not entities:
-            continue
-        in_graph = entities[0] == head and max(relations) < 2 * len(graph.relations)
-        alike = _joined(graph, compared, relations) if in_graph else None
-        walks.append(_Walk(tuple(relations), tuple(entities), weight, alike))
-    if not any(len(walk.relations) == 1 and walk.alike is not None for walk in walks):
+        if entities:
+            in_graph = entities[0] == head and max(relations) < 2 * len(graph.relations)
+            walks.append(Walk(tuple(relations), tuple(entities), weight, alike(relations) if in_graph else None))
+    if head != tail and not any(len(walk.relations) == 1 and walk.alike is not None for walk in walks):
         at, _ = graph.edges_of(np.array([head]), reasons.visible)
-        edges = np.unique(graph.relation_ids[at[graph.tail_ids[at] == tail]]).tolist() if head != tail else []
-        for edge in edges[:MAX_DIRECT]:
-            walks.append(_Walk((edge,), (head, tail), None, _joined(graph, compared, [edge])))
+        edges = np.unique(graph.relation_ids[at[graph.tail_ids[at] == tail]]).tolist()
+        walks += [Walk((edge,), (head, tail), None, alike([edge])) for edge in edges[:MAX_DIRECT]]
     return walks
 
 
@@ -337,14 +341,15 @@ def _notes(
     embedding: str,
     references: np.ndarray,
     pair: tuple[int, int],
-    walks: Sequence[_Walk],
+    paths: Sequence[ReasonPath],
 ) -> list[str]:
     """The evidence that is no path; `embedding` is what an embedding model is called."""
     head, tail = pair
     notes = []
     if (references == pair).all(1).any():
         notes.append("the pair is one of the references")
-    if not any(walk.counts for walk in walks) and reasons.measured:
+    counting = (path.alike is not None and (path.weight is None or path.counts) for path in paths)
+    if reasons.measured and not any(counting):
         notes.append(f"no path from {graph.name(head)} counts")
     same = int((references[:, 1] == tail).sum())
     if same:
@@ -363,20 +368,6 @@ def _score(scorer: Scorer, references: np.ndarray, head: int, tail: int) -> floa
     return float(np.asarray(scorer(Question("", references, np.array([head]), np.array([tail]))))[0, 0])
 
 
-def _neighbour(
-    graph: Graph, entities: Mapping[int, Entity], of: str, relation: int, entity: int, weight: float
-) -> Neighbour:
-    name = graph.relation_name(relation % len(graph.relations))
-    return Neighbour(of, name, relation < len(graph.relations), entities[entity], weight)
-
-
-def _nearest(references: np.ndarray, head: int, tail: int) -> np.ndarray:
-    """The places of the references to list: all, or of many those with this tail, then with this head, then others."""
-    if len(references) <= MAX_REFERENCES:
-        return np.arange(len(references))
-    return np.lexsort((references[:, 0] != head, references[:, 1] != tail))[:MAX_REFERENCES]
-
-
 def _distinguishable(graph: Graph, numbers: Iterable[int]) -> dict[int, Entity]:
     """Entities by number; the names of those that share one are followed by their ids."""
     entities = {number: entity_of(graph, number) for number in set(numbers)}
@@ -385,16 +376,6 @@ def _distinguishable(graph: Graph, numbers: Iterable[int]) -> dict[int, Entity]:
         number: entity if counts[entity.name] == 1 else Entity(entity.id, f"{entity.name} ({entity.id})")
         for number, entity in entities.items()
     }
-
-
-def _kinds(graph: Graph, entity: int) -> list[str]:
-    types = graph.types
-    return [types.names[int(kind)] for kind in types.of_entities(np.array([entity]))] if types else []
-
-
-def _joined(graph: Graph, references: np.ndarray, relations: Sequence[int]) -> int:
-    """The number of references that a path along these relations joins."""
-    return sum(bool(simple_path(graph, head, relations, tail)) for head, tail in references.tolist())
 
 
 def simple_path(graph: Graph, head: int, relations: Sequence[int], tail: int) -> list[int]:

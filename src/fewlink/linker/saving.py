@@ -18,22 +18,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra
 from fewlink.core.files import is_folder_of, new_folder, read_folder, write_bytes
-from fewlink.core.words import listed
-from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 from fewlink.graph.source import GraphSource
-from fewlink.models.contract import GraphScorer, Scorer
 from fewlink.models.folder import BENCHMARK, CALIBRATION, EMBEDDINGS, check_complete, read_consistently
-from fewlink.tasks import CATALOGUE, Benchmark, open_benchmark
-from fewlink.tasks.benchmark import FORMAT as BENCHMARK_FORMAT
-from fewlink.tasks.catalogue import check_source, open_graph
-from fewlink.tasks.nell_layout import is_layout
-
-if TYPE_CHECKING:
-    from fewlink.models.run import Deployed
+from fewlink.tasks import Benchmark, open_benchmark
+from fewlink.tasks.catalogue import open_graph
 
 FORMAT = "fewlink-pretrained/1"
 CARD = "README.md"
@@ -104,22 +96,10 @@ def check_not_saved(folder: Path) -> None:
         raise InputError(folder, "is a saved model and cannot be changed: change its run, then save it again")
 
 
-def check_options(source: GraphSource, is_model: bool, **described: str | Path | None) -> None:
-    """Raise if a trained model comes with options that describe a graph, or a graph with those of a model."""
-    if is_model:
-        given = [*source.given(), *(name for name, value in described.items() if value is not None)]
-        if given:
-            raise FewlinkError(f"{source.file} is a trained model: leave out {listed(given)}")
-    elif source.bench is not None:
-        raise FewlinkError(f"{source.file} is not a trained model: leave out bench, the benchmark of a trained model")
-
-
 def answered_graph(source: GraphSource) -> Benchmark:
     """The graph on which `load` would answer, without its model."""
-    trained = is_model(source.file)
-    check_options(source, trained)
-    if not trained:
-        return graph_of(source)
+    if not is_model(source.file):
+        return open_graph(source)
     from fewlink.models.run import Deployed
 
     def open_deployed(place: Path) -> Benchmark:
@@ -127,17 +107,6 @@ def answered_graph(source: GraphSource) -> Benchmark:
         return deployed.benchmark if deployed else benchmark_of(place, source.bench)
 
     return read_model(fetch(source.file), open_deployed)
-
-
-def graph_of(source: GraphSource) -> Benchmark:
-    """Open a file of triples, a compiled graph or a benchmark."""
-    path = Path(source.file)
-    named = source.file in CATALOGUE
-    check_source(source.file)
-    formats = (BENCHMARK_FORMAT, GRAPH_FORMAT)
-    if not named and path.is_dir() and not is_layout(path) and not any(is_folder_of(path, each) for each in formats):
-        raise InputError(path, "is not a training run, a saved model, a compiled graph or a benchmark")
-    return open_graph(source)
 
 
 def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> Benchmark:
@@ -165,53 +134,6 @@ def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> B
             "trained on, or leave out --bench",
         )
     return benchmark
-
-
-def open_scorer(
-    run: Path, benchmark: Benchmark, deployed: Deployed | None = None, *, device: str = "cpu", names: bool = True
-) -> Scorer:
-    """The best model of a run, on its benchmark or on the graph that it was deployed with.
-
-    If the model reads names, they are evidence unless `names` is False.
-    """
-    from fewlink.models.run import open_run
-
-    scorer = deployed.scorer(run, device=device) if deployed else open_run(run, benchmark, device=device)
-    if not names and isinstance(scorer, GraphScorer):
-        return scorer.without_names()
-    return scorer
-
-
-def shipped_scorer(
-    benchmark: Benchmark,
-    *,
-    device: str = "cpu",
-    names: bool = True,
-    text_model: str | Path | None = None,
-    descriptions: str | Path | None = None,
-) -> Scorer:
-    """TRAIL with the built-in weights; the names of entities are evidence unless `names` is False.
-
-    `text_model` is the folder of a text model whose vectors of names, and of the texts in the file `descriptions`, are
-    evidence too.
-    """
-    from fewlink.core.machine import use_device
-    from fewlink.models.trail import shipped
-
-    if text_model is not None and not names:
-        raise FewlinkError(
-            "a text model needs names, and names are switched off (--no-names): leave out one of the two"
-        )
-    if descriptions is not None and text_model is None:
-        raise FewlinkError("descriptions need a text model: give its folder too, as text_model")
-    graph = benchmark.known_graph
-    if text_model is None:
-        return shipped.shipped_scorer(graph, use_device(device), names=names)
-    from fewlink.models.trail.text import open_text_model, read_descriptions, text_vectors
-
-    described = None if descriptions is None else read_descriptions(Path(descriptions), graph)
-    scorer = shipped.shipped_scorer(graph, use_device(device), names=names)
-    return scorer.with_vectors(text_vectors(open_text_model(text_model), graph, described))
 
 
 # Saving

@@ -265,7 +265,8 @@ def _from_path(path: Path) -> Benchmark:
         raise InputError(path, f"is a file of triples, not a benchmark: run fewlink data carve {path} --out DIR")
     if path.is_dir() and not is_layout(path):
         raise InputError(
-            path, "is neither a compiled benchmark nor in the NELL-One layout: make one with fewlink data carve"
+            path,
+            "is no trained run, saved model, compiled graph or benchmark, and not in the NELL-One layout",
         )
     benchmark, remarks = read_layout(path)
     for remark in remarks:
