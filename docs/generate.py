@@ -48,20 +48,18 @@ from common import (
     cells,
     emphasise,
     line_chart,
-    moments,
     scatter_chart,
     select,
     short,
     spread,
     values,
 )
-from unseen_graphs import SIZES, complete, of_shared_relations, over_graphs
+from unseen_graphs import complete, of_shared_relations, over_graphs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 RESULTS = ROOT / "results"
 BENCHMARKS = ROOT / "benchmarks"
-PROGRAM = "program+negatives-released+lists-released"  # what the authors' program does
 COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail")  # relation by relation
 CARVED = ("fb15k-237-few", "codex-s-few")
 IN_README = {
@@ -145,14 +143,22 @@ def results_of(record: str) -> dict[str, Any]:
     return found
 
 
-def curves_of(reading: str) -> list[readings.ReadingCurve]:
-    """The stored curves of a reading of the paper on NELL-One."""
-    return readings.curves_of(reading, stored_curves())
+@functools.cache
+def stored_curves() -> list[readings.ReadingCurve]:
+    """The stored curves of readings of the paper on NELL-One."""
+    return stored("nell-one").read(readings.ReadingCurve)
 
 
 @functools.cache
-def stored_curves() -> list[readings.ReadingCurve]:
-    return stored("nell-one").read(readings.ReadingCurve)
+def attack_tables() -> list[Table]:
+    """The tables of links that were added to ATT&CK later."""
+    return later_links.tables(stored("attack-2023"), later_links.SHOTS, later_links.frozen_attack())
+
+
+@functools.cache
+def unseen_tables() -> dict[str, str]:
+    """The tables of unseen graphs by name."""
+    return {name: each.markdown() for name, each in unseen_graphs.tables_of(unseen()).items()}
 
 
 # Figures in a text
@@ -177,7 +183,7 @@ def stored_figure(query: str) -> str:
         return spread(over_graphs(complete(unseen())[model], size))
     if kind == "reading":
         name, split, metric, choice = (*words, *("mrr", "dev")[len(words) - 2 :])
-        return spread([curve.figures_of(split, choice)[metric] for curve in curves_of(name)])
+        return spread([curve.figures_of(split, choice)[metric] for curve in readings.curves_of(name, stored_curves())])
     if kind == "silhouette":
         maps = stored("nell-one").read(embedding.PairMap)
         return spread([each.silhouette for each in maps if [each.model, each.relation] == words])
@@ -195,13 +201,9 @@ def stored_figure(query: str) -> str:
 
 def calibration_figure(fact: str) -> str:
     facts = shipped_calibration()
-    figures = {
-        "count": f"{facts.count:,}",
-        "relations": str(facts.relations),
-        "first": f"{facts.first_error:.2f}".lstrip("0"),
-        "over relations": f"{facts.over_relations:.2f}".lstrip("0"),
-    }
-    return figures[fact]
+    error = {"first": facts.first_error, "over relations": facts.over_relations}
+    count = {"count": facts.count, "relations": facts.relations}
+    return f"{error[fact]:.2f}".lstrip("0") if fact in error else f"{count[fact]:,}"
 
 
 def with_figures(text: str) -> str:
@@ -370,19 +372,6 @@ def by_draws() -> str:
     return table(["model", "draws", *COLUMNS], emphasise(rows, range(2, 2 + len(COLUMNS))))
 
 
-def mixing() -> str:
-    """Relations of the graph after `fewlink fit`: held-out pairs by the built-in weights and by the fitted run."""
-    rows = []
-    for row in results_of("mixing")["rows"]:
-        found = [shown(row[name]["mrr"]) for name in ("shipped", "fitted")]
-        gain = f"{row['gain']:+.3f} ± {row['error']:.3f}".replace("0.", ".")
-        mixed = "no" if row["mixed"].startswith("no ") else "yes"
-        asked = f"{row['queries']:,} queries, {row['split']}"
-        rows.append([row["graph"], shown(row["triples"]), asked, *found, gain, mixed, shown(row["minutes"])])
-    columns = ["graph", "triples", "asked", "built-in", "fitted", "gain over relations", "mixed in", "minutes"]
-    return table(columns, rows)
-
-
 def parts(record: str, columns: Mapping[str, Sequence[str]]) -> str:
     """TRAIL without one of its parts: mean and deviation over seeds."""
     networks: dict[str, list[dict[str, Any]]] = {}
@@ -393,18 +382,6 @@ def parts(record: str, columns: Mapping[str, Sequence[str]]) -> str:
         cells = [" → ".join(spread([seed[key] for seed in seeds]) for key in keys) for keys in columns.values()]
         rows.append([network, str(len(seeds)), *cells])
     return table(["network", "seeds", *columns], rows)
-
-
-def own_training() -> str:
-    """TRAIL on unseen graphs before and after a training on the rest of each: the mean over graphs."""
-    graphs: dict[str, list[dict[str, Any]]] = {}
-    for row in results_of("own-training")["rows"]:
-        graphs.setdefault(row["graph"], []).append(row["mrr"])
-    rows = []
-    for place, what in enumerate(("built-in weights", "fine-tuned on the rest of the graph")):
-        figures = [mean([mean([mrr[size][place] for mrr in own]) for own in graphs.values()]) for size in SIZES]
-        rows.append([what, *map(short, figures)])
-    return table(["TRAIL", *(f"K = {size}" for size in SIZES)], rows)
 
 
 def overlap() -> str:
@@ -465,7 +442,6 @@ def documents() -> dict[Path, str]:
             "references": record_table("calibration", "by references", ("references", *ERRORS)),
             "choice": record_table("calibration", "by choice", ("references", *ERRORS)),
         },
-        DOCS / "training.md": {"mixing": mixing()},
         DOCS / "attack.md": {"few": attack[0].markdown(), "known": attack[2].markdown()},
         DOCS / "trail.md": {"few-shot": few_shot(), "links": ordinary_links()},
         DOCS / "curating.md": {
@@ -484,16 +460,6 @@ def documents() -> dict[Path, str]:
     return texts
 
 
-def attack_tables() -> list[Table]:
-    """The tables of links that were added to ATT&CK later."""
-    return later_links.tables(stored("attack-2023"), later_links.SHOTS, later_links.frozen_attack())
-
-
-def unseen_tables() -> dict[str, str]:
-    """The tables of unseen graphs by name."""
-    return {name: each.markdown() for name, each in unseen_graphs.tables_of(unseen()).items()}
-
-
 def pictures() -> dict[str, str]:
     """The committed pictures by file name, as SVG."""
     bins = [each for each in shipped_calibration().first_bins if each.count]
@@ -507,26 +473,12 @@ def pictures() -> dict[str, str]:
     drawn = {
         "calibration.svg": line_chart(title, reliability, "probability", "share of right answers"),
         "few-shot-size.svg": line_chart("NELL-One, test, full candidates", by_shots, "references (K)", "MRR"),
-        "program.svg": program_chart(),
         "unseen-graphs.svg": unseen_graphs.curve_chart(unseen(), IN_CURVES),
     }
     for each in stored("nell-one").read(embedding.PairMap):
         relation = each.relation.split(":")[-1]
         drawn[f"map-{relation}-{each.model}.svg"] = scatter_chart(f"{relation}, {each.model}", each.points)
     return drawn
-
-
-def program_chart() -> str:
-    """The MRR of the authors' program as it trains, in the lists that it draws negatives from and in other lists."""
-    lines = {}
-    for lists, name in (("its lists", PROGRAM), ("other lists", PROGRAM.removesuffix("+lists-released"))):
-        for split in ("test", "dev"):
-            by_step: dict[int, list[float]] = {}
-            for curve in curves_of(name):
-                for point in curve.points:
-                    by_step.setdefault(point.step, []).append(getattr(point, split)["mrr"])
-            lines[f"{split}, {lists}"] = [Point(step / 1000, *moments(found)) for step, found in by_step.items()]
-    return line_chart("The authors' program on NELL-One", lines, "thousand steps", "MRR")
 
 
 # Pages that only the site has
@@ -554,7 +506,6 @@ def results_page() -> str:
         "parts": parts("trail-ablations", OF_PARTS),
         "training parts": parts("trail-training-ablations", OF_PARTS),
         "fold parts": parts("trail-fold-ablations", {"fold 0": ["fold 0"], "fold 1": ["fold 1"]}),
-        "own": own_training(),
         **{name: of_unseen[name] for name in ("seen", "unseen", "skewed")},
         "later links": titled(attack_tables()),
         "carved": "\n".join(titled(tables, f"{name}, ") for name, tables in carved),
