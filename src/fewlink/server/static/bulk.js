@@ -52,7 +52,6 @@ function showSelected() {
 
 $("bulk-open").addEventListener("click", openDialog);
 $("bulk-minimum").addEventListener("input", showSelected);
-$("bulk-cancel").addEventListener("click", () => $("bulk").close());
 $("bulk-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const predictions = selected();

@@ -2,7 +2,7 @@
 
 import { call } from "./api.js";
 import { decide } from "./decisions.js";
-import { $, element, setStatus } from "./dom.js";
+import { $, button, element, setStatus } from "./dom.js";
 import { endParts } from "./entity.js";
 import { on } from "./events.js";
 import { loadReasons } from "./explanation.js";
@@ -130,39 +130,32 @@ function showNoCard(text, label, onclick) {
       "div",
       { class: "empty" },
       element("p", {}, text),
-      label ? element("button", { type: "button", class: "primary", onclick }, label) : null,
+      label ? button(label, { class: "primary", onclick }) : null,
     ),
   );
 }
 
 function showNoProject() {
-  const create = async () => {
-    await newProject("A project stores references and decisions.");
-  };
   showNoCard(
     "Choose or create a project: suggestions learn from its decisions.",
     "New project",
-    create,
+    () => newProject("A project stores references and decisions."),
   );
 }
 
 function showEnd({ heads, heads_in_all: total }) {
-  if (heads < total) {
-    const text = skipped.size
-      ? "You have decided on or skipped every suggestion."
-      : `No pair is left among the ${plural(heads, "head")} that were searched.`;
-    showNoCard(text, moreText(total - heads), searchMore);
-  } else if (skipped.size) {
-    showNoCard(
-      "You have decided on or skipped every suggestion.",
-      "Show skipped suggestions",
-      () => {
-        skipped = new Set();
-        nextSuggestion();
-      },
-    );
-  } else showNoCard(`No pair is left among the ${plural(heads, "head")} that were searched.`);
+  const text = skipped.size
+    ? "You have decided on or skipped every suggestion."
+    : `No pair is left among the ${plural(heads, "head")} that were searched.`;
+  if (heads < total) showNoCard(text, moreText(total - heads), searchMore);
+  else if (skipped.size) showNoCard(text, "Show skipped suggestions", showSkipped);
+  else showNoCard(text);
   setStatus("No suggestion is left.");
+}
+
+function showSkipped() {
+  skipped = new Set();
+  nextSuggestion();
 }
 
 function showCard(suggestion, { learnt, references }, focus) {
@@ -173,20 +166,14 @@ function showCard(suggestion, { learnt, references }, focus) {
   const likely = hasProbability(suggestion) ? `${formatPercent(probability)} likely. ` : "";
   const corrected = learnt ? `, corrected by ${plural(learnt, "pair")} of the project` : "";
   const basis = `From ${plural(references, "reference")}${corrected}.`;
-  const verdict = (name, label, key, onclick) =>
-    element(
-      "button",
-      { type: "button", class: `verdict ${name}`, "aria-keyshortcuts": key, onclick },
-      `${label} `,
-      element("kbd", { "aria-hidden": "true" }, key),
-    );
-  const why = {
-    type: "button",
-    class: "quiet",
-    id: "card-why",
-    "aria-expanded": String(state.withReasons),
-    onclick: toggleCardReasons,
+  const keyed = (label, key, attributes) => {
+    const made = button(`${label} `, { ...attributes, "aria-keyshortcuts": key });
+    made.append(element("kbd", { "aria-hidden": "true" }, key));
+    return made;
   };
+  const verdict = (name, label, key, onclick) =>
+    keyed(label, key, { class: `verdict ${name}`, onclick });
+  const expanded = { "aria-expanded": String(state.withReasons), onclick: toggleCardReasons };
   $("card").replaceChildren(
     element("p", { class: "hint" }, "Is this right?"),
     element(
@@ -209,7 +196,7 @@ function showCard(suggestion, { learnt, references }, focus) {
       verdict("later", "Skip", "S", skip),
       verdict("yes", "Accept", "A", () => judge("accepted")),
     ),
-    element("button", why, "Reasons ", element("kbd", { "aria-hidden": "true" }, "E")),
+    keyed("Reasons", "E", { class: "quiet", id: "card-why", ...expanded }),
   );
   setStatus(`${pairText(suggestion)}?`);
   if (state.withReasons) showCardReasons();

@@ -19,10 +19,29 @@ function fill(node, attributes, children) {
 export const element = (tag, attributes, ...children) =>
   fill(document.createElement(tag), attributes, children);
 
+export const button = (text, attributes) =>
+  element("button", { type: "button", ...attributes }, text);
+
 export const svgElement = (tag, attributes, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 
 export const checkedValue = (name) => document.querySelector(`input[name=${name}]:checked`).value;
+
+// Shows a text in an element; without one, the element is hidden.
+export function showText(id, text) {
+  $(id).textContent = text;
+  $(id).hidden = !text;
+}
+
+// A listener that shows an error of its action in an element, such as one below the button.
+export const attempt = (id, action) => async () => {
+  showText(id, "");
+  try {
+    await action();
+  } catch (error) {
+    showText(id, error.message);
+  }
+};
 
 const PASSING = 8000; // milliseconds that a message about an event is shown
 

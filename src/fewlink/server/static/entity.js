@@ -1,7 +1,7 @@
 // The panel of one entity: its types, and its facts by relation, each group with more on demand.
 
 import { call } from "./api.js";
-import { $, element } from "./dom.js";
+import { $, button, element } from "./dom.js";
 import { emit } from "./events.js";
 import { showNeighbourhood } from "./neighbourhood.js";
 import { asSentence, formatCount, plural, shortRelation, withSpaces } from "./text.js";
@@ -16,19 +16,14 @@ let requests = 0;
 
 // A button with the name of an entity that opens its panel.
 export const entityButton = (id, name) =>
-  element(
-    "button",
-    {
-      type: "button",
-      class: "entity",
-      title: `Show the facts about ${name}`,
-      onclick: (event) => {
-        event.stopPropagation();
-        openEntity(id);
-      },
+  button(name, {
+    class: "entity",
+    title: `Show the facts about ${name}`,
+    onclick: (event) => {
+      event.stopPropagation();
+      openEntity(id);
     },
-    name,
-  );
+  });
 
 // An end of a pair, "head" or "tail": a button, then its id if another entity of the graph has the same name.
 export const endParts = (pair, end) => [
@@ -104,22 +99,17 @@ function showFacts(answer, q) {
     .filter(Boolean)
     .join(" · ");
   $("entity-edges").replaceChildren(...relations.map((group) => groupSection(id, group, q)));
-  $("entity-count").textContent = countText(matching, all, q);
-  if (other) $("entity-edges").scrollTop = 0;
-}
-
-function countText(matching, all, q) {
-  if (!q) return "";
-  return matching
-    ? `${formatCount(matching)} of ${plural(all, "fact")}.`
+  $("entity-count").textContent = matching
+    ? q && `${formatCount(matching)} of ${plural(all, "fact")}.`
     : "No fact has this text.";
+  if (other) $("entity-edges").scrollTop = 0;
 }
 
 // The facts with one relation in one direction: the first ones, and a button for more.
 function groupSection(id, group, q) {
   const title = withSpaces(shortRelation(group.relation_name));
   const list = element("ul", { class: "ends" });
-  const more = element("button", { type: "button", class: "quiet" });
+  const more = button("", { class: "quiet" });
   let count = 0;
   const add = (others) => {
     list.append(...others.map((other) => element("li", {}, entityButton(other.id, other.name))));

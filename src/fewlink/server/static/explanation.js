@@ -1,13 +1,21 @@
 // The reasons of a prediction: a drawing of the best paths; unfolded, all paths as text and the score as a sum.
 
 import { call } from "./api.js";
-import { element } from "./dom.js";
+import { button, element } from "./dom.js";
 import { relationName } from "./form.js";
 import { showNeighbourhood } from "./neighbourhood.js";
 import { reasonsDrawing } from "./reasons-drawing.js";
 import { formatScore, formatSigned } from "./text.js";
 
-const shown = new WeakMap(); // reasons by the element that shows them
+const shown = new WeakMap(); // {reasons, width} by the element that shows them
+
+// Draws reasons again when there is another width for them, as there is when they were drawn while hidden.
+const widths = new ResizeObserver((changes) => {
+  for (const { target } of changes) {
+    const { reasons, width } = shown.get(target);
+    if (target.clientWidth && target.clientWidth !== width) showReasons(target, reasons);
+  }
+});
 
 // Fills an element with the reasons of a pair; resolves to whether there are any.
 export async function loadReasons(container, query, { head, tail }) {
@@ -15,8 +23,8 @@ export async function loadReasons(container, query, { head, tail }) {
   try {
     const reasons = await call("explain", { ...query, head, tail });
     if (!container.isConnected) return false;
-    shown.set(container, reasons);
-    showReasons(container);
+    showReasons(container, reasons);
+    widths.observe(container);
     return true;
   } catch (error) {
     container.replaceChildren(element("p", { class: "problem" }, error.message));
@@ -24,12 +32,12 @@ export async function loadReasons(container, query, { head, tail }) {
   }
 }
 
-function showReasons(container) {
+function showReasons(container, reasons) {
   const style = getComputedStyle(container);
-  const room =
-    container.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
-  const width = Math.max(240, Math.min(760, room));
-  container.replaceChildren(...reasonElements(shown.get(container), width));
+  const { clientWidth: width } = container;
+  const room = width - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  shown.set(container, { reasons, width });
+  container.replaceChildren(...reasonElements(reasons, Math.max(240, Math.min(760, room))));
 }
 
 let unfolded = false; // whether details are shown, for this pair and the next
@@ -39,12 +47,15 @@ function reasonElements(reasons, width) {
   const drawing = reasonsDrawing(reasons, relationName(), width);
   if (!drawing) return [lineList(lines.length ? lines : ["The graph has no path between them."])];
   const onclick = () => showNeighbourhood(reasons.head.id, reasons);
-  const explore = element("button", { type: "button", class: "quiet explore", onclick }, "Explore the graph");
+  const explore = button("Explore the graph", { class: "quiet explore", onclick });
   const elements = [drawing, ...(notes.length ? [lineList(notes)] : []), explore];
   const inWords = paths.length ? paths.map((path) => path.text + remark(path, reasons)) : lines;
   const details = [element("h4", {}, "In words"), lineList(inWords)];
   if (Object.keys(parts).length) {
-    details.push(element("h4", {}, `The score of ${formatScore(score)} is the sum of`), bars(parts));
+    details.push(
+      element("h4", {}, `The score of ${formatScore(score)} is the sum of`),
+      bars(parts),
+    );
   }
   const fold = element("details", {}, element("summary", {}, "Details"), ...details);
   fold.open = unfolded;
@@ -79,12 +90,3 @@ function bars(shares) {
   });
   return element("dl", { class: "shares" }, ...rows);
 }
-
-let windowWidth = innerWidth;
-addEventListener("resize", () => {
-  if (innerWidth === windowWidth) return;
-  windowWidth = innerWidth;
-  for (const container of document.querySelectorAll(".reasons")) {
-    if (shown.has(container)) showReasons(container);
-  }
-});

@@ -40,7 +40,6 @@ async function save() {
 }
 
 $("export-format").addEventListener("change", showFormat);
-$("export-cancel").addEventListener("click", () => $("export").close());
 $("export-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   try {

@@ -10,7 +10,7 @@ import {
   fullName,
   onPasteLines,
 } from "./completion.js";
-import { $, announce, checkedValue, element } from "./dom.js";
+import { $, announce, button, checkedValue, element } from "./dom.js";
 import { on } from "./events.js";
 import { requireValue } from "./problem.js";
 import { openProject, project, projectPairs } from "./project.js";
@@ -31,6 +31,9 @@ const EMPTY_COUNTS = { k: 10, perHead: 3 };
 
 // What the field for a number counts: tails or heads of each entity, or tails of each of many heads.
 const countField = () => (state.mode === "many" ? "perHead" : "k");
+
+// The ends of a pair that a question asks about and that answers it.
+export const endsOf = (mode) => (mode === "tails" ? ["tail", "head"] : ["head", "tail"]);
 
 // The entities that are asked about: heads to find tails for, or tails to find heads for.
 const asked = () => (state.mode === "tails" ? state.tails : state.heads);
@@ -99,7 +102,7 @@ function showAsked() {
 // Shows the fields that belong to the choices made.
 export function arrange() {
   const mode = checkedValue("mode");
-  const [end, found] = mode === "tails" ? ["tail", "head"] : ["head", "tail"];
+  const [end, found] = endsOf(mode);
   const withoutTypes = about !== null && !about.graph.types;
   for (const select of [$("many"), $("candidates")]) {
     select.querySelector("[value=type]").disabled = !about?.graph.types;
@@ -175,18 +178,14 @@ function headsChanged() {
 function showHeads() {
   $("heads").replaceChildren(
     ...asked().map((head, i) => {
-      const attributes = {
-        type: "button",
-        class: "remove",
-        "aria-label": `Remove ${head.name}`,
-        onclick: () => {
-          asked().splice(i, 1);
-          headsChanged();
-          $("head").focus();
-        },
+      const onclick = () => {
+        asked().splice(i, 1);
+        headsChanged();
+        $("head").focus();
       };
+      const removal = { class: "remove", "aria-label": `Remove ${head.name}`, onclick };
       const name = distinctName(head, asked());
-      return element("li", { title: fullName(head) }, name, element("button", attributes, "×"));
+      return element("li", { title: fullName(head) }, name, button("×", removal));
     }),
   );
 }
@@ -238,7 +237,7 @@ export function readQuery() {
   }
   readForm();
   if (state.mode !== "many" && !asked().length) {
-    const [end, found] = state.mode === "tails" ? ["tail", "head"] : ["head", "tail"];
+    const [end, found] = endsOf(state.mode);
     requireValue(`Enter a ${end} to find ${found}s for.`, $("head"));
   }
   const body = {

@@ -1,12 +1,12 @@
 // The list of suggestions: rows with reasons on demand, decisions, and one row at a time that Tab reaches.
 
 import { decide, takeBack } from "./decisions.js";
-import { $, checkedValue, element, setStatus } from "./dom.js";
+import { $, button, checkedValue, element, setStatus, showText } from "./dom.js";
 import { endParts } from "./entity.js";
 import { on } from "./events.js";
 import { loadReasons } from "./explanation.js";
 import { hasProbability, passesFilters, prepareFilters } from "./filters.js";
-import { relationInGraph } from "./form.js";
+import { endsOf, relationInGraph } from "./form.js";
 import { decisionOn, keyOf, kindOf, project, projectPairs, whoDid } from "./project.js";
 import { showRemaining } from "./project-panel.js";
 import { curator, deciding } from "./state.js";
@@ -50,8 +50,7 @@ const bestOf = (predictions) => [...predictions].sort(byMerit)[0];
 
 const ofManyHeads = () => Boolean(query.heads_of_type);
 
-// The ends of a pair that the query asks about and that answers it.
-const ends = () => (query.tails ? ["tail", "head"] : ["head", "tail"]);
+const ends = () => endsOf(query.tails ? "tails" : "heads");
 
 // Lists an answer of the server. `focus`: whether the first row gets the focus.
 export function showList(newAnswer, newQuery, focus = true) {
@@ -80,7 +79,8 @@ function showRows(before = []) {
   page = Math.max(0, Math.min(page, Math.ceil(pool.length / PAGE) - 1));
   const first = many ? page * PAGE : 0;
   const listed = many ? pool.slice(first, first + PAGE) : pool;
-  const groups = Map.groupBy(listed, (one) => (many ? answeredText(one) : one[end]));
+  const parts = (one) => (one.answered ? "Heads that have a tail" : "Heads without a tail");
+  const groups = Map.groupBy(listed, (one) => (many ? parts(one) : one[end]));
   const best = bestOf(answer.predictions);
   const meritOf = describerOf(answer.predictions);
   rows = [];
@@ -157,9 +157,6 @@ function keepReasonsOpen(before) {
   }
 }
 
-const answeredText = ({ answered }) =>
-  answered ? "Heads that have a tail" : "Heads without a tail";
-
 // The rows of an entity, or with `words` those of many heads.
 function groupSection(id, words, group, added) {
   const [end, found] = ends();
@@ -219,13 +216,11 @@ function showNotes(answer) {
   $("notes").replaceChildren(
     ...notes.filter((note) => note !== sentence).map((note) => element("li", {}, asSentence(note))),
   );
-  $("trust").hidden = !sentence;
-  $("trust").textContent = sentence && asSentence(sentence);
+  showText("trust", sentence && asSentence(sentence));
   $("trust").className = "trust";
   if (trust?.low) $("trust").classList.add("low");
   else if (!withProbabilities) $("trust").classList.add("plain");
-  $("adjusted").hidden = !(calibration && withProbabilities);
-  $("adjusted").textContent = calibration ? asSentence(calibration.sentence) : "";
+  showText("adjusted", calibration && withProbabilities ? asSentence(calibration.sentence) : "");
 }
 
 function summaryOf({ predictions, heads = 0 }, best) {
@@ -243,24 +238,16 @@ function makeRow(prediction, { rank, withHead, isBest, share, amount }) {
   const { head, tail, known, score } = prediction;
   const [, found] = ends();
   const [foundButton, foundId] = endParts(prediction, found);
-  const button = (name, sign, label, onclick) =>
-    element(
-      "button",
-      {
-        type: "button",
-        class: name,
-        "aria-label": `${label} ${endText(prediction, found)}`,
-        title: label,
-        onclick,
-      },
-      sign,
-    );
+  const action = (name, sign, title, onclick) => {
+    const label = `${title} ${endText(prediction, found)}`;
+    return button(sign, { class: name, "aria-label": label, title, onclick });
+  };
   const badge = (text) => element("span", { class: "badge" }, text);
   const row = {
     prediction,
-    accept: button("yes", "✓", "Accept", () => toggleDecision(row, "accepted")),
-    reject: button("no", "✕", "Reject", () => toggleDecision(row, "rejected")),
-    why: button("why", "i", "Reasons for", () => toggleReasons(row)),
+    accept: action("yes", "✓", "Accept", () => toggleDecision(row, "accepted")),
+    reject: action("no", "✕", "Reject", () => toggleDecision(row, "rejected")),
+    why: action("why", "i", "Reasons for", () => toggleReasons(row)),
   };
   const name = element(
     "span",
@@ -440,7 +427,7 @@ function nextStep() {
   const go = $("rank").textContent;
   const mode = checkedValue("mode");
   if (mode === "many" || $("heads").children.length) return `Press ${go} to see suggestions.`;
-  const [end, found] = mode === "tails" ? ["tail", "head"] : ["head", "tail"];
+  const [end, found] = endsOf(mode);
   return `Enter a ${end} to find ${found}s for and press ${go}.`;
 }
 

@@ -1,17 +1,18 @@
 // The drawing of a neighbourhood: a tree of columns to both sides of its centre, or to one side in a narrow window.
 // Kinds have a shape and a colour.
 
+import { coloursOf, cytoscapeIn, textStyle } from "./drawing.js";
 import { svgElement } from "./dom.js";
+import { shortened } from "./text.js";
 
 const WIDE = { column: 230, label: 165, sides: 2 };
 const NARROW = { column: 135, label: 125, sides: 1 };
 const NARROW_WIDTH = 620; // pixels
 const ROW = 30;
-const UNDER = 22; // below a node whose label is under it
 const CENTER_LABEL = 1.4; // times the width of the other labels
 const EDGE_LETTERS = 22;
 const MARGIN = 18;
-const ZOOMS = { least: 0.3, readable: 0.6, most: 3 };
+const ZOOMS = { least: 0.3, readable: 0.6, usual: 1.1, most: 3 };
 
 // The corners of each shape, around 0 in a square from −1 to 1; the first one is a circle.
 const SHAPES = {
@@ -21,29 +22,18 @@ const SHAPES = {
   diamond: [0, -1, 1, 0, 0, 1, -1, 0],
   "down-triangle": [-1, -0.9, 1, -0.9, 0, 1],
   hexagon: [-0.5, -0.9, 0.5, -0.9, 1, 0, 0.5, 0.9, -0.5, 0.9, -1, 0],
-  cross: [
-    -0.35, -1, 0.35, -1, 0.35, -0.35, 1, -0.35, 1, 0.35, 0.35, 0.35, 0.35, 1, -0.35, 1, -0.35, 0.35,
-    -1, 0.35, -1, -0.35, -0.35, -0.35,
-  ],
   chevron: [-1, -1, 0.2, -1, 1, 0, 0.2, 1, -1, 1, -0.2, 0],
 };
 const NAMES = Object.keys(SHAPES);
+const COLOURS = 8;
 const kindNumbers = new Map(); // in the order in which kinds appeared
 
-function numberOf(kind) {
-  if (!kindNumbers.has(kind)) kindNumbers.set(kind, kindNumbers.size);
-  return kindNumbers.get(kind);
-}
-
-// Kinds share colours only if there are more than 8, and then differ in shape from those with the same colour.
+// With seven shapes and eight colours, kinds share both only if there are more than 56.
 function styleOf(kind) {
   if (!kind) return { shape: "ellipse", colour: 0 };
-  const number = numberOf(kind);
-  const round = Math.floor(number / NAMES.length);
-  return {
-    shape: NAMES[(number + 3 * round) % NAMES.length],
-    colour: (number % NAMES.length) + 1,
-  };
+  if (!kindNumbers.has(kind)) kindNumbers.set(kind, kindNumbers.size);
+  const number = kindNumbers.get(kind);
+  return { shape: NAMES[number % NAMES.length], colour: (number % COLOURS) + 1 };
 }
 
 // The shape of a kind as a small picture.
@@ -57,38 +47,24 @@ export function glyph(kind) {
   return svgElement("svg", { ...attributes, "aria-hidden": "true" }, mark);
 }
 
-const shortened = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
-
 export class Drawing {
-  // Loads Cytoscape.js and draws in an element. `onWalk` gets the steps to a clicked node, `onMore` a group.
-  static async in(container, callbacks) {
-    const { default: cytoscape } = await import("./cytoscape-3.34.4.min.js");
-    return new Drawing(cytoscape, container, callbacks);
-  }
-
-  constructor(cytoscape, container, { onWalk, onMore }) {
-    this.container = container;
-    this.cy = cytoscape({
-      container,
-      minZoom: ZOOMS.least,
-      maxZoom: ZOOMS.most,
-      autoungrabify: true,
-      boxSelectionEnabled: false,
-      selectionType: "single",
-    });
-    this.cy.on("tap", "node", ({ target }) => {
-      if (target.hasClass("more")) onMore(target.scratch("group"));
-      else if (target.id() !== this.picture.center) onWalk(this.stepsTo(target.id()));
-    });
-    this.cy.on("mouseover mouseout", "node", ({ target, type }) => {
-      const walks = type === "mouseover" && target.id() !== this.picture.center;
+  // Loads Cytoscape.js and draws in an element. `onTap` gets the id of a node that was clicked.
+  static async in(container, onTap) {
+    const drawing = new Drawing();
+    drawing.container = container;
+    const options = { minZoom: ZOOMS.least, maxZoom: ZOOMS.most };
+    drawing.cy = await cytoscapeIn(container, (css) => drawing.styles(css), options);
+    drawing.cy.on("tap", "node", ({ target }) => onTap(target.id()));
+    drawing.cy.on("mouseover mouseout", "node", ({ target, type }) => {
+      const walks = type === "mouseover" && target.id() !== drawing.picture.center;
       container.classList.toggle("walks", walks);
       target.toggleClass("highlight", type === "mouseover");
     });
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    dark.addEventListener("change", () => this.picture && this.cy.style(this.styles()));
-    new ResizeObserver(() => this.resized()).observe(container);
+    new ResizeObserver(() => drawing.resized()).observe(container);
+    return drawing;
   }
+
+  format = WIDE;
 
   resized() {
     const { clientWidth: width } = this.container;
@@ -107,140 +83,86 @@ export class Drawing {
   fit() {
     const { cy } = this;
     cy.fit(undefined, MARGIN);
-    if (cy.zoom() > 1.1) cy.zoom(1.1);
-    if (cy.zoom() >= ZOOMS.readable) {
-      cy.center();
-      return;
-    }
-    const box = cy.elements().boundingBox();
-    const { clientWidth: width, clientHeight: height } = this.container;
-    const zoom = Math.min(1, Math.max(ZOOMS.readable, (width - 2 * MARGIN) / box.w));
-    cy.zoom(zoom);
-    const overflows = box.w * zoom > width && this.format.sides === 1;
-    const x = overflows ? MARGIN - box.x1 * zoom : width / 2 - (box.x1 + box.w / 2) * zoom;
-    const { y } = cy.getElementById(this.picture.center).position();
-    cy.pan({ x, y: Math.min(height / 2 - y * zoom, MARGIN - box.y1 * zoom) });
+    const whole = cy.zoom();
+    cy.zoom(Math.max(ZOOMS.readable, Math.min(ZOOMS.usual, whole)));
+    const center = cy.getElementById(this.picture.center);
+    cy.center(whole < ZOOMS.readable ? center.closedNeighborhood() : undefined);
   }
 
   highlight(id, on) {
     this.cy.getElementById(id).toggleClass("highlight", on);
   }
 
-  // The steps from the centre to a node: {id, name, step}.
-  stepsTo(id) {
-    const steps = [];
-    for (let at = id; at !== this.picture.center; at = this.tree.parents.get(at)) {
-      const parent = this.tree.parents.get(at);
-      const edge = this.picture.edges.find(
-        ({ from, to }) => (from === parent && to === at) || (from === at && to === parent),
-      );
-      const [first] = edge.steps;
-      const step = edge.from === parent ? first : { ...first, inverse: !first.inverse };
-      steps.unshift({ id: at, name: this.picture.nodes.get(at).name, step });
-    }
-    return steps;
-  }
-
+  // Draws a picture {center, nodes by id, edges {from, to, steps, kind}}, where steps are read from `from` to `to`.
   show(picture) {
     this.picture = picture;
     this.width = this.container.clientWidth;
     this.format = this.width < NARROW_WIDTH ? NARROW : WIDE;
-    this.tree = treeOf(picture);
-    const places = arrange(this.tree, picture, this.format);
+    const tree = treeOf(picture);
+    const places = arrange(tree.children, picture.center, this.format);
     this.cy.batch(() => {
       this.cy.elements().remove();
-      this.cy.add(elementsOf(picture, this.tree, places));
-      for (const node of this.cy.nodes(".more")) {
-        node.scratch("group", picture.more[node.data("more")].group);
-      }
+      this.cy.add(elementsOf(picture, tree.parents, places));
     });
-    this.cy.style(this.styles());
+    this.cy.style(this.styles(getComputedStyle(this.container)));
     this.fit();
   }
 
-  styles() {
-    const css = getComputedStyle(this.container);
-    const colour = (name) => css.getPropertyValue(`--${name}`).trim();
-    const [ink, soft, paper, accent, edge] = ["ink", "soft", "ground", "accent", "edge"].map(
-      colour,
-    );
-    const label = {
-      label: "data(label)",
-      color: ink,
-      "font-family": css.fontFamily,
-      "font-size": 13,
-      "text-wrap": "ellipsis",
-      "text-max-width": this.format.label,
-      "text-background-color": paper,
-      "text-background-opacity": 0.85,
-      "text-background-padding": 1,
-    };
+  styles(css) {
+    const { ink, soft, ground, accent, edge, ...kinds } = coloursOf(css);
     const side = (node) => ({ 1: "right", "-1": "left" })[node.data("side")] ?? "center";
+    const arrow = (end) => (one) => (one.data(end) ? "triangle" : "none");
+    const line = (colour) => ({
+      "line-color": colour,
+      "target-arrow-color": colour,
+      "source-arrow-color": colour,
+    });
     return [
       {
         selector: "node",
         style: {
-          ...label,
+          ...textStyle(css, 13, ground),
+          label: "data(label)",
+          "text-wrap": "ellipsis",
+          "text-max-width": this.format.label,
           shape: (node) => (SHAPES[node.data("shape")] ? "polygon" : "ellipse"),
           "shape-polygon-points": (node) =>
             (SHAPES[node.data("shape")] ?? SHAPES.diamond).join(" "),
           width: 15,
           height: 15,
-          "background-color": (node) => colour(`kind-${node.data("colour")}`),
-          "border-color": ink,
+          "background-color": (node) => kinds[`kind-${node.data("colour")}`],
+          "border-color": accent,
           "border-width": 0,
           "text-halign": side,
           "text-valign": (node) => (node.data("side") ? "center" : "bottom"),
           "text-margin-x": (node) => 5 * node.data("side"),
           "text-margin-y": (node) => (node.data("side") ? 0 : 3),
-          "overlay-opacity": 0,
         },
       },
       {
         selector: "edge",
         style: {
+          ...textStyle(css, 11, ground),
+          ...line(edge),
+          color: soft,
           width: 1.3,
-          "line-color": edge,
           "curve-style": "unbundled-bezier",
           "edge-distances": "node-position",
           "control-point-weights": (one) => one.data("weights"),
           "control-point-distances": (one) => one.data("distances"),
           "target-label": "data(label)",
           "target-text-offset": "data(offset)",
-          "font-family": css.fontFamily,
-          "font-size": 11,
-          color: soft,
-          "text-background-color": paper,
-          "text-background-opacity": 1,
-          "text-background-padding": 1,
           "arrow-scale": 0.8,
-          "target-arrow-color": edge,
-          "source-arrow-color": edge,
-          "target-arrow-shape": (one) => (one.data("forward") ? "triangle" : "none"),
-          "source-arrow-shape": (one) => (one.data("backward") ? "triangle" : "none"),
-          "overlay-opacity": 0,
+          "target-arrow-shape": arrow("forward"),
+          "source-arrow-shape": arrow("backward"),
         },
       },
       {
         selector: "edge.across",
-        style: {
-          "curve-style": "straight",
-          "target-label": "",
-          label: "data(label)",
-          "text-rotation": "autorotate",
-        },
+        style: { "curve-style": "straight", "target-label": "", label: "data(label)" },
       },
       { selector: "edge.loop", style: { "curve-style": "bezier" } },
-      {
-        selector: "edge.path",
-        style: {
-          width: 3,
-          "line-color": accent,
-          "target-arrow-color": accent,
-          "source-arrow-color": accent,
-          color: ink,
-        },
-      },
+      { selector: "edge.path", style: { ...line(accent), width: 3, color: ink } },
       { selector: "edge.walked", style: { width: 2.4, "line-color": soft, color: ink } },
       { selector: "edge.reference", style: { "line-style": "dashed", width: 2, color: ink } },
       { selector: "edge.open", style: { "line-style": "dotted" } },
@@ -270,12 +192,10 @@ export class Drawing {
         selector: "node.more",
         style: {
           shape: "round-rectangle",
-          width: 15,
           height: 9,
-          "background-color": paper,
+          "background-color": ground,
           "border-width": 1.4,
           "border-style": "dashed",
-          "border-color": accent,
           color: accent,
         },
       },
@@ -288,7 +208,7 @@ export class Drawing {
 }
 
 // The tree in which each node hangs from the one that reaches it first: {children, parents}.
-function treeOf({ center, nodes, edges, more }) {
+function treeOf({ center, nodes, edges }) {
   const neighbours = new Map([...nodes.keys()].map((id) => [id, []]));
   for (const { from, to } of edges) {
     neighbours.get(from).push(to);
@@ -296,84 +216,45 @@ function treeOf({ center, nodes, edges, more }) {
   }
   const children = new Map([[center, []]]);
   const parents = new Map();
-  const waiting = [center];
-  while (waiting.length) {
-    const id = waiting.shift();
+  for (const id of children.keys()) {
     for (const other of neighbours.get(id)) {
       if (children.has(other)) continue;
-      children.set(other, []);
+      children.set(other, []); // visited later, by the outer loop
       children.get(id).push(other);
       parents.set(other, id);
-      waiting.push(other);
     }
   }
-  // a node for more neighbours follows the last one of its relation
-  more.forEach(({ group }, i) => {
-    const own = children.get(center);
-    const last = group ? Math.max(...group.neighbours.map(({ id }) => own.indexOf(id))) : -1;
-    const id = moreId(i);
-    own.splice(last < 0 ? own.length : last + 1, 0, id);
-    children.set(id, []);
-    parents.set(id, center);
-  });
   return { children, parents };
 }
 
-const moreId = (i) => `\nmore ${i}`;
-
-const isBranch = ({ from, to }, parents) => parents.get(to) === from || parents.get(from) === to;
-
-// Places {x, y, side} by id: children in rows beside their parent, to both sides of the centre, or to one. The label of
-// a node is beside it at the side away from the centre, or below it if lines go on there: side 0.
-function arrange({ children, parents }, { center, edges }, { column, sides: count }) {
-  const across = edges.filter((edge) => !isBranch(edge, parents));
-  const goesOn = (id) =>
-    children.get(id).length > 0 || across.some(({ from, to }) => from === id || to === id);
-  const heights = new Map();
-  const heightOf = (id) => {
-    const below = children.get(id).map(heightOf);
-    const sum = below.reduce((total, height) => total + height, 0);
-    heights.set(id, Math.max(ROW + (goesOn(id) ? UNDER : 0), sum));
-    return heights.get(id);
-  };
-  const all = children.get(center);
-  const total = all.map(heightOf).reduce((sum, height) => sum + height, 0);
-  const sides = [[], []];
-  let filled = 0;
-  for (const id of all) {
-    sides[count === 1 || filled < total / 2 ? 0 : 1].push(id);
-    filled += heights.get(id);
-  }
+// Places {x, y, side} by id: leaves in rows, other nodes in the middle of their children, in columns to both sides of the
+// centre or to one. The label of a node is beside it at the side away from the centre, or below it if lines go on there:
+// side 0.
+function arrange(children, center, { column, sides }) {
   const places = new Map();
-  const put = (id, depth, side, top) => {
-    places.set(id, {
-      x: side * depth * column,
-      y: top + heights.get(id) / 2,
-      side: goesOn(id) ? 0 : side,
-    });
-    let at = top;
-    for (const child of children.get(id)) {
-      put(child, depth + 1, side, at);
-      at += heights.get(child);
-    }
-  };
-  sides.forEach((ids, i) => {
-    let top = -ids.reduce((sum, id) => sum + heights.get(id), 0) / 2;
-    for (const id of ids) {
-      put(id, 1, i ? -1 : 1, top);
-      top += heights.get(id);
-    }
+  const all = children.get(center);
+  const half = sides === 1 ? all.length : Math.ceil(all.length / 2);
+  [all.slice(0, half), all.slice(half)].forEach((ids, i) => {
+    const side = i ? -1 : 1;
+    let rows = 0;
+    const put = (id, depth) => {
+      const below = children.get(id).map((child) => put(child, depth + 1));
+      const y = below.length ? (below[0] + below.at(-1)) / 2 : ROW * rows++;
+      places.set(id, { x: side * depth * column, y, side: below.length ? 0 : side });
+      return y;
+    };
+    for (const id of ids) put(id, 1);
+    const middle = (ROW * (rows - 1)) / 2;
+    for (const place of places.values()) if (place.x * side > 0) place.y -= middle;
   });
   const top = Math.min(0, ...[...places.values()].map(({ y }) => y));
-  places.set(center, { x: 0, y: count === 1 ? top : 0, side: 0 });
+  places.set(center, { x: 0, y: sides === 1 ? top : 0, side: 0 });
   return places;
 }
 
 const turned = (steps) => steps.map((step) => ({ ...step, inverse: !step.inverse }));
 
-const labelOf = (steps) => [...new Set(steps.map(({ words }) => words))].join(" · ");
-
-function elementsOf({ center, nodes, edges, more }, { parents }, places) {
+function elementsOf({ center, nodes, edges }, parents, places) {
   const placed = [...nodes.values()].filter(({ id }) => places.has(id));
   const drawn = placed.map(({ id, name, kind, marks }) => ({
     group: "nodes",
@@ -381,26 +262,11 @@ function elementsOf({ center, nodes, edges, more }, { parents }, places) {
     position: { ...places.get(id) },
     classes: [...marks, id === center ? "center" : ""],
   }));
-  more.forEach(({ text }, i) => {
-    const id = moreId(i);
-    const data = { id, label: text, more: i, side: places.get(id).side, shape: "", colour: 0 };
-    drawn.push({ group: "nodes", data, position: { ...places.get(id) }, classes: ["more"] });
-  });
-  const lines = edges
-    .filter(({ from, to }) => places.has(from) && places.has(to))
-    .map((edge) => {
-      const { from, to, steps, kind } = edge;
-      if (from === to) return line(from, to, steps, [kind, "loop"]);
-      if (!isBranch(edge, parents)) return line(from, to, steps, [kind, "across"]);
-      return parents.get(from) === to
-        ? line(to, from, turned(steps), [kind])
-        : line(from, to, steps, [kind]);
-    });
-  more.forEach(({ step }, i) => lines.push(line(center, moreId(i), step ? [step] : [], ["open"])));
-  return [...drawn, ...lines];
-
-  function line(source, target, steps, classes) {
-    const label = shortened(labelOf(steps), EDGE_LETTERS);
+  const line = (source, target, steps, classes) => {
+    const label = shortened(
+      [...new Set(steps.map(({ words }) => words))].join(" · "),
+      EDGE_LETTERS,
+    );
     const data = {
       source,
       target,
@@ -411,7 +277,15 @@ function elementsOf({ center, nodes, edges, more }, { parents }, places) {
       ...curve(places.get(source), places.get(target)),
     };
     return { group: "edges", data, classes: classes.filter(Boolean) };
-  }
+  };
+  const lines = edges
+    .filter(({ from, to }) => places.has(from) && places.has(to))
+    .map(({ from, to, steps, kind }) => {
+      if (parents.get(from) === to) return line(to, from, turned(steps), [kind]);
+      const across = parents.get(to) === from ? "" : "across";
+      return line(from, to, steps, [kind, from === to ? "loop" : across]);
+    });
+  return [...drawn, ...lines];
 }
 
 // Two control points that make a curve leave its source and reach its target horizontally.

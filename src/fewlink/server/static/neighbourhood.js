@@ -1,7 +1,7 @@
 // The dialog with the neighbourhood of an entity, as a graph and as an equal list: clicking a neighbour walks to it.
 
 import { call } from "./api.js";
-import { $, element } from "./dom.js";
+import { $, button, element, showText } from "./dom.js";
 import { Drawing, glyph } from "./neighbourhood-drawing.js";
 import { relationName } from "./form.js";
 import { decisionsOf, project } from "./project.js";
@@ -27,53 +27,15 @@ let relationsInAll = 0;
 let context = null; // what is marked: {asked, relation, references, paths}
 let drawing = null; // made when the dialog is first opened
 let loading = null;
+let picture = null; // what is drawn
 let requests = 0;
 const kinds = new Map(); // of entities, by id
 
-const dialog = $("neighbourhood");
-const title = element("h2", { tabindex: "-1" });
-const facts = element("p", { class: "hint", role: "status" });
-const back = button("Back", null, () => returnTo(walk.length - 2));
-const canvas = element("div", { class: "canvas", role: "img" });
-const legend = element("ul", { class: "legend" });
-const list = element("div", { class: "neighbours", tabindex: "0", role: "region" });
+const canvas = $("graph-canvas");
+const list = $("graph-list");
 
-function button(text, label, onclick) {
-  return element("button", { type: "button", class: "quiet", "aria-label": label, onclick }, text);
-}
-
-dialog.append(
-  element(
-    "div",
-    { class: "line" },
-    title,
-    element(
-      "span",
-      { class: "actions" },
-      back,
-      button("Close", null, () => dialog.close()),
-    ),
-  ),
-  facts,
-  element(
-    "div",
-    { class: "panes" },
-    element(
-      "div",
-      { class: "picture" },
-      element(
-        "div",
-        { class: "zoom", role: "group", "aria-label": "Zoom" },
-        button("−", "Zoom out", () => drawing?.zoom(0.8)),
-        button("+", "Zoom in", () => drawing?.zoom(1.25)),
-        button("Fit", "Fit the graph into the window", () => drawing?.fit()),
-      ),
-      canvas,
-      legend,
-    ),
-    list,
-  ),
-);
+const moreButton = (text, label, onclick) =>
+  button(text, { class: "quiet", "aria-label": label, onclick });
 
 // Opens the dialog at an entity. It marks the pair, the references and the paths of `reasons`, an answer of /explain,
 // or else the heads and references of the form and the project.
@@ -81,13 +43,14 @@ export function showNeighbourhood(id, reasons = null) {
   context = reasons ? contextOf(reasons) : formContext();
   walk = [];
   groups = [];
-  title.textContent = "";
+  $("graph-title").textContent = "";
   list.replaceChildren();
-  if (!dialog.open) dialog.showModal();
-  attempt(async () => {
-    drawing = await loadDrawing();
+  if (!$("neighbourhood").open) $("neighbourhood").showModal();
+  attempted(async () => {
+    loading ??= Drawing.in(canvas, openNode);
+    drawing = await loading;
     await loadKinds();
-    await walkTo([{ id, step: null }]);
+    await walkTo({ id, step: null });
   });
 }
 
@@ -117,19 +80,12 @@ function formContext() {
   return { asked: state.heads, relation, references: [...entered, ...decided], paths: [] };
 }
 
-function loadDrawing() {
-  loading ??= Drawing.in(canvas, { onWalk: walkAlong, onMore: loadMore }).catch((error) => {
-    loading = null;
-    throw error;
-  });
-  return loading;
-}
-
-async function attempt(action) {
+async function attempted(action) {
   try {
     await action();
   } catch (error) {
-    facts.textContent = error.message;
+    loading = drawing && loading; // tried again if it could not be loaded
+    showText("graph-facts", error.message);
   }
 }
 
@@ -147,26 +103,40 @@ function rememberKinds(answer) {
   for (const { id, kind } of [answer, ...neighbours]) kinds.set(id, kind);
 }
 
-// Goes on from the last visited entity through these, {id, name, step}, and shows the last one.
-async function walkTo(steps, visited = walk) {
+// Goes on from the last visited entity to another one, and shows it.
+async function walkTo({ id, step }, visited = walk) {
   const number = ++requests;
-  const { id } = steps.at(-1);
   const answer = await ask({ id, relations: RELATIONS, count: FIRST_NEIGHBOURS });
   if (number !== requests) return;
   rememberKinds(answer);
-  walk = [...visited, ...steps.slice(0, -1), { ...steps.at(-1), id: answer.id, name: answer.name }];
+  walk = [...visited, { id: answer.id, name: answer.name, step }];
   groups = answer.relations;
   relationsInAll = answer.relations_in_all;
-  title.textContent = answer.name;
+  $("graph-title").textContent = answer.name;
   const about = [answer.id, withSpaces(answer.kind ?? ""), plural(answer.edges_in_all, "edge")];
-  facts.textContent = about.filter((text) => text && text !== answer.name).join(" · ");
+  showText("graph-facts", about.filter((text) => text && text !== answer.name).join(" · "));
   show();
-  title.focus();
+  $("graph-title").focus();
 }
 
-const walkAlong = (steps) => attempt(() => walkTo(steps));
+// Goes to an entity of the picture, by the step that leads there from the shown one if there is one.
+const walkFrom = (entity, step = null) => attempted(() => walkTo({ ...entity, step }));
 
-const returnTo = (place) => attempt(() => walkTo([walk[place]], walk.slice(0, place)));
+const returnTo = (place) => attempted(() => walkTo(walk[place], walk.slice(0, place)));
+
+// What a click on a node of the drawing does.
+function openNode(id) {
+  const { center, nodes, edges } = picture;
+  const node = nodes.get(id);
+  if (node.load) node.load();
+  else if (id !== center) {
+    const edge = edges.find(
+      ({ from, to }) => [from, to].includes(id) && [from, to].includes(center),
+    );
+    const [step] = edge?.steps ?? [null];
+    walkFrom(node, step && { ...step, inverse: step.inverse !== (edge.to === center) });
+  }
+}
 
 // Loads more neighbours of a relation, or more relations if there is none, and moves the focus to the first of them.
 function loadMore(group) {
@@ -175,7 +145,7 @@ function loadMore(group) {
     ? { relation: group.relation, inverse: group.inverse, first: group.neighbours.length }
     : { first_relation: groups.length, relations: RELATIONS };
   const count = group ? MORE_NEIGHBOURS : FIRST_NEIGHBOURS;
-  attempt(async () => {
+  attempted(async () => {
     const answer = await ask({ id: walk.at(-1).id, ...page, count });
     if (number !== requests) return;
     rememberKinds(answer);
@@ -189,15 +159,12 @@ function loadMore(group) {
 
 function show() {
   const center = walk.at(-1);
-  back.hidden = walk.length < 2;
-  canvas.setAttribute(
-    "aria-label",
-    `Graph of ${center.name} and its neighbours. The list shows the same.`,
-  );
-  list.setAttribute("aria-label", `Neighbours of ${center.name}`);
-  const picture = pictureOf(center);
+  $("graph-back").hidden = walk.length < 2;
+  canvas.ariaLabel = `Graph of ${center.name} and its neighbours. The list shows the same.`;
+  list.ariaLabel = `Neighbours of ${center.name}`;
+  picture = pictureOf(center);
   drawing.show(picture);
-  legend.replaceChildren(...legendItems(picture));
+  $("graph-legend").replaceChildren(...legendItems(picture));
   list.replaceChildren(...listSections(center));
   list.scrollTop = 0;
 }
@@ -207,19 +174,24 @@ function pictureOf(center) {
   const nodes = new Map();
   const edges = new Map();
   const add = ({ id, name }) => {
-    if (!nodes.has(id))
-      nodes.set(id, { id, name, kind: kinds.get(id) ?? null, marks: marksOf(id) });
+    if (nodes.has(id)) return;
+    nodes.set(id, { id, name, kind: kinds.get(id) ?? null, marks: marksOf(id) });
   };
   const join = (from, to, step, kind) => {
-    const [key, turned] = [`${from}\n${to}`, `${to}\n${from}`];
-    const edge = edges.get(key) ?? edges.get(turned);
-    if (!edge) edges.set(key, { from, to, steps: [step], kind });
-    else {
-      const own = edge.from === from ? step : { ...step, inverse: !step.inverse };
-      const same = (one) => one.words === own.words && one.inverse === own.inverse;
-      if (!edge.steps.some(same)) edge.steps.push(own);
-      edge.kind ||= kind;
+    const edge = edges.get(`${from}\n${to}`) ?? edges.get(`${to}\n${from}`);
+    if (!edge) {
+      edges.set(`${from}\n${to}`, { from, to, steps: [step], kind });
+      return;
     }
+    const own = edge.from === from ? step : { ...step, inverse: !step.inverse };
+    const isOwn = ({ words, inverse }) => words === own.words && inverse === own.inverse;
+    if (!edge.steps.some(isOwn)) edge.steps.push(own);
+    edge.kind ||= kind;
+  };
+  const addMore = (text, group, steps) => {
+    const id = `\n${text} ${nodes.size}`; // no entity has such an id
+    nodes.set(id, { id, name: text, kind: null, marks: ["more"], load: () => loadMore(group) });
+    edges.set(id, { from: center.id, to: id, steps, kind: "open" });
   };
   add(center);
   for (let i = walk.length - 1; i > Math.max(0, walk.length - 1 - STEPS_DRAWN); i--) {
@@ -229,29 +201,27 @@ function pictureOf(center) {
   for (const { entities, steps } of context.paths) {
     if (!entities.some(({ id }) => nodes.has(id))) continue;
     entities.forEach(add);
-    steps.forEach((step, i) => {
-      const { words, inverse, example } = step;
+    steps.forEach(({ words, inverse, example }, i) => {
       const kind = example ? "reference" : "path";
       join(entities[i].id, entities[i + 1].id, { words, inverse }, kind);
     });
   }
-  for (const { from, to } of referencesOf(center.id)) {
-    add(from);
-    add(to);
-    join(from.id, to.id, { words: context.relation ?? "reference", inverse: false }, "reference");
+  for (const { head, tail } of referencesOf(center.id)) {
+    add(head);
+    add(tail);
+    join(head.id, tail.id, { words: context.relation ?? "reference", inverse: false }, "reference");
   }
-  const more = [];
-  groups.forEach((group, place) => {
+  for (const group of groups) {
     for (const neighbour of group.neighbours) {
       add(neighbour);
       join(center.id, neighbour.id, inWords(group), "");
     }
     const left = group.count - group.neighbours.length;
-    if (left) more.push({ group, place, step: inWords(group), text: moreText(left) });
-  });
+    if (left) addMore(moreText(left), group, [inWords(group)]);
+  }
   const left = relationsInAll - groups.length;
-  if (left) more.push({ group: null, step: null, text: `and ${plural(left, "more relation")}` });
-  return { center: center.id, nodes, edges: [...edges.values()], more };
+  if (left) addMore(`and ${plural(left, "more relation")}`, null, []);
+  return { center: center.id, nodes, edges: [...edges.values()] };
 }
 
 const moreText = (left) => `and ${formatCount(left)} more`;
@@ -261,12 +231,10 @@ const inWords = ({ words, relation, inverse }) => ({
   inverse,
 });
 
-function referencesOf(id) {
-  return context.references
+const referencesOf = (id) =>
+  context.references
     .filter(({ head, tail }) => head.id === id || tail.id === id)
-    .slice(0, MAX_REFERENCES)
-    .map(({ head, tail }) => ({ from: head, to: tail }));
-}
+    .slice(0, MAX_REFERENCES);
 
 function marksOf(id) {
   const holds = (entities) => entities.some((entity) => entity.id === id);
@@ -304,23 +272,28 @@ function listSections(center) {
   }
   const references = referencesOf(center.id);
   if (references.length) {
-    const items = references.map(({ from, to }) => {
-      const other = from.id === center.id ? to : from;
-      const step = { words: context.relation ?? "reference", inverse: other === from };
-      return element("li", {}, ...nodeParts(other, () => walkAlong([{ ...other, step }])));
+    const items = references.map(({ head, tail }) => {
+      const other = head.id === center.id ? tail : head;
+      const step = { words: context.relation ?? "reference", inverse: other === head };
+      return element("li", {}, ...nodeParts(other, () => walkFrom(other, step)));
     });
     sections.push(section("References", element("ul", { class: "bare nodes" }, ...items)));
   }
   groups.forEach((group, place) => {
     const step = inWords(group);
     const items = group.neighbours.map((one, i) =>
-      element("li", {}, ...nodeParts(one, () => walkAlong([{ ...one, step }]), `${place}-${i}`)),
+      element("li", {}, ...nodeParts(one, () => walkFrom(one, step), `${place}-${i}`)),
     );
     const left = group.count - group.neighbours.length;
     if (left) {
-      const onclick = () => loadMore(group);
       const label = `${moreText(left)}: ${group.relation_name}`;
-      items.push(element("li", {}, button(moreText(left), label, onclick)));
+      items.push(
+        element(
+          "li",
+          {},
+          moreButton(moreText(left), label, () => loadMore(group)),
+        ),
+      );
     }
     const name = [
       stepText({ relation: group.relation_name, inverse: group.inverse }),
@@ -335,7 +308,7 @@ function listSections(center) {
       element(
         "p",
         {},
-        button(text, null, () => loadMore(null)),
+        moreButton(text, null, () => loadMore(null)),
       ),
     );
   }
@@ -351,7 +324,7 @@ function section(name, content) {
 // The entities of a path as buttons, with its steps between them.
 function pathParts({ entities, steps }) {
   return entities.flatMap((entity, i) => {
-    const own = nodeButton(entity, () => walkAlong([{ ...entity, step: null }]));
+    const own = nodeButton(entity, () => walkFrom(entity));
     return i ? [element("em", {}, ` ${stepText(steps[i - 1])} `), own] : [own];
   });
 }
@@ -376,6 +349,10 @@ function nodeButton({ id, name }, onclick, place = null) {
     onfocus: highlight(true),
     onblur: highlight(false),
   };
-  const attributes = { type: "button", class: "entity", "data-place": place };
-  return element("button", { ...attributes, ...listeners }, name);
+  return button(name, { class: "entity", "data-place": place, ...listeners });
 }
+
+$("graph-back").addEventListener("click", () => returnTo(walk.length - 2));
+$("zoom-out").addEventListener("click", () => drawing?.zoom(0.8));
+$("zoom-in").addEventListener("click", () => drawing?.zoom(1.25));
+$("zoom-fit").addEventListener("click", () => drawing?.fit());

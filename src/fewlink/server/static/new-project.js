@@ -60,5 +60,3 @@ async function create(references) {
   announce(`Created the project ${name}.`);
   return true;
 }
-
-$("new-project-cancel").addEventListener("click", () => $("new-project").close());

@@ -1,8 +1,8 @@
 // Errors in the form, shown beside the field they are about, with entities to use instead.
 
 import { Problem } from "./api.js";
-import { $, element, setStatus } from "./dom.js";
-import { setFolded } from "./fold.js";
+import { $, button, setStatus } from "./dom.js";
+import { setFolded } from "./views.js";
 
 let wrong = null; // the field that the shown error is about
 
@@ -50,8 +50,7 @@ function offersOf(error, place) {
       place.replace(offer);
       $("query").requestSubmit();
     };
-    const attributes = { type: "button", class: "quiet", onclick };
-    return [" ", element("button", attributes, `Use ${offer.name}${detail}`)];
+    return [" ", button(`Use ${offer.name}${detail}`, { class: "quiet", onclick })];
   });
 }
 

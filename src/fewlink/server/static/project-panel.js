@@ -2,7 +2,7 @@
 
 import { call, Problem } from "./api.js";
 import { takeBack, undo } from "./decisions.js";
-import { $, announce, element } from "./dom.js";
+import { $, announce, attempt, button, element, showText } from "./dom.js";
 import { endParts } from "./entity.js";
 import { on } from "./events.js";
 import { openExport } from "./export.js";
@@ -52,19 +52,21 @@ export function showProjectChoice() {
 
 function showPanel() {
   $("project-facts").hidden = $("project-tools").hidden = !project;
-  $("project-hint").textContent = project
-    ? project.description
-    : "Decisions are stored in a project: one relation, its references and what you and others decide.";
-  $("project-hint").hidden = !$("project-hint").textContent;
+  showText(
+    "project-hint",
+    project
+      ? project.description
+      : "Decisions are stored in a project: one relation, its references and what you and others decide.",
+  );
   $("project-references").hidden = !project;
   $("project-references").replaceChildren(
     ...decisionsOf("reference")
       .slice(0, PAGE)
       .map((pair) => pairItem(pair, "Remove the reference")),
   );
-  $("project-notes").hidden = !projectNotes.length;
-  $("project-notes").textContent = projectNotes.map(asSentence).join(" ");
-  $("spread").hidden = $("crowded").hidden = true;
+  showText("project-notes", projectNotes.map(asSentence).join(" "));
+  showText("spread", "");
+  showText("crowded", "");
   showCounts();
   showConflicts();
 }
@@ -94,13 +96,10 @@ function showSpread() {
   const { tails, distinct_tails: distinct, warning } = project.progress;
   const first = tails.slice(0, LISTED_TAILS);
   const others = distinct - first.length;
-  $("spread").hidden = !distinct;
-  $("spread").textContent = distinct
-    ? `Accepted tails: ${first.map((one) => `${endText(one, "tail")} ${formatCount(one.accepted)}`).join(" · ")}` +
-      (others > 0 ? ` · ${plural(others, "other")}` : "")
-    : "";
-  $("crowded").hidden = !warning;
-  $("crowded").textContent = warning ? asSentence(warning) : "";
+  const listed = first.map((one) => `${endText(one, "tail")} ${formatCount(one.accepted)}`);
+  if (others > 0) listed.push(plural(others, "other"));
+  showText("spread", distinct ? `Accepted tails: ${listed.join(" · ")}` : "");
+  showText("crowded", warning ? asSentence(warning) : "");
 }
 
 function describeVote(decision) {
@@ -131,13 +130,12 @@ function showConflicts() {
 function pairItem(pair, action) {
   const inGraph = pair.known !== false;
   const parts = (end) => (inGraph ? endParts(pair, end) : [pair[`${end}_name`]]);
-  const attributes = {
-    type: "button",
+  const removal = button("×", {
     class: "remove",
     "aria-label": `${action} ${pairText(pair)}`,
     title: action,
     onclick: () => takeBack([pair.number]),
-  };
+  });
   return element(
     "li",
     {},
@@ -150,7 +148,7 @@ function pairItem(pair, action) {
       inGraph ? null : element("span", { class: "badge" }, "not in this graph"),
       pair.who && pair.who !== curator() ? element("small", { class: "by" }, ` ${pair.who}`) : null,
     ),
-    element("button", attributes, "×"),
+    removal,
   );
 }
 
@@ -160,8 +158,7 @@ function showDecided() {
   const items = (pairs) => pairs.slice(0, listed).map((pair) => pairItem(pair, "Undo"));
   $("accepted").hidden = !accepted.length && !rejected.length;
   $("accepted-count").textContent = formatCount(accepted.length);
-  $("to-accepted").hidden = !accepted.length;
-  $("to-accepted").textContent = `${formatCount(accepted.length)} accepted`;
+  showText("to-accepted", accepted.length ? `${formatCount(accepted.length)} accepted` : "");
   $("accepted-list").replaceChildren(...items(accepted));
   $("rejected").hidden = !rejected.length;
   $("rejected-title").textContent = `Rejected: ${formatCount(rejected.length)}`;
@@ -188,15 +185,14 @@ function historyItem(event, undone) {
     dateStyle: "medium",
     timeStyle: "short",
   });
-  const attributes = {
-    type: "button",
+  const undoing = button("Undo", {
     class: "quiet",
     "aria-label": `Undo ${pairText(event)}`,
     onclick: async () => {
       await takeBack([event.number]);
       await showHistory();
     },
-  };
+  });
   return element(
     "li",
     { class: undone ? "undone" : null },
@@ -207,7 +203,7 @@ function historyItem(event, undone) {
       ` ${VERBS[event.kind]} ${pairText(event)} `,
       element("small", {}, time),
     ),
-    event.kind === "undo" || undone ? null : element("button", attributes, "Undo"),
+    event.kind === "undo" || undone ? null : undoing,
   );
 }
 
@@ -225,16 +221,7 @@ async function importFile(file) {
   announce([added, ...answer.notes.map(asSentence)].join(" "));
 }
 
-// A listener that shows an error of its action in the panel.
-const attempt = (action) => async () => {
-  $("project-problem").hidden = true;
-  try {
-    await action();
-  } catch (error) {
-    $("project-problem").textContent = error.message;
-    $("project-problem").hidden = false;
-  }
-};
+const attempted = (action) => attempt("project-problem", action);
 
 on("project", () => {
   remaining = null;
@@ -249,7 +236,7 @@ on("decisions", () => {
 
 $("project-choice").addEventListener(
   "change",
-  attempt(() => chooseProject(Number($("project-choice").value) || null)),
+  attempted(() => chooseProject(Number($("project-choice").value) || null)),
 );
 $("project-new").addEventListener("click", () =>
   newProject("A project collects pairs of one relation, with who accepted or rejected each."),
@@ -260,12 +247,12 @@ $("who").addEventListener("change", () => {
   showDecided();
 });
 $("undo").addEventListener("click", undo);
-$("history-open").addEventListener("click", attempt(showHistory));
-$("export-open").addEventListener("click", attempt(openExport));
+$("history-open").addEventListener("click", attempted(showHistory));
+$("export-open").addEventListener("click", attempted(openExport));
 $("import").addEventListener("click", () => $("import-file").click());
 $("import-file").addEventListener(
   "change",
-  attempt(async () => {
+  attempted(async () => {
     const [file] = $("import-file").files;
     if (file) await importFile(file).finally(() => ($("import-file").value = ""));
   }),

@@ -2,7 +2,6 @@
 
 import { about, call } from "./api.js";
 import { $, setStatus } from "./dom.js";
-import { setFolded } from "./fold.js";
 import { on } from "./events.js";
 import { placeOf, questionText, readQuery } from "./form.js";
 import { byMerit, markQuestionChanged, removeHint, showList } from "./list.js";
@@ -11,6 +10,7 @@ import { project } from "./project.js";
 import { storeReferences } from "./references.js";
 import { savedRanking, saveRanking, state } from "./state.js";
 import { formatCount, formatDuration, formatPace, plural } from "./text.js";
+import { setFolded } from "./views.js";
 
 const FIRST_HEADS = 16; // of many heads; then as many at a time as take a few seconds
 const MAX_PAIRS = 50_000; // that are kept of many heads

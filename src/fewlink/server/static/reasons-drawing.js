@@ -1,6 +1,7 @@
 // The drawing of what joins a head and a tail: a lane for each path, or for the neighbours of both, from left to right
 // or, in a narrow place, from top to bottom. The head and the tail reach over all lanes, so that no lines cross.
 
+import { coloursOf, cytoscapeIn, textStyle } from "./drawing.js";
 import { element } from "./dom.js";
 import { shortRelation } from "./text.js";
 
@@ -27,7 +28,13 @@ export function reasonsDrawing(reasons, relation, width) {
     "aria-label": `Drawing: ${shown.map((lane) => lane.text).join("; ")}`,
     "--height": `${height}px`,
   });
-  draw(container, layOut(shown, wide, width, height));
+  const elements = layOut(shown, wide, width, height);
+  cytoscapeIn(container, styles, {
+    elements,
+    layout: { name: "preset", fit: false },
+    userZoomingEnabled: false,
+    userPanningEnabled: false,
+  });
   return container;
 }
 
@@ -75,7 +82,13 @@ function neighbourLanes({ neighbours, head, tail }, relation) {
       join(right[i], node, ends[1], node, right[i].forward);
     }
     if (!i) {
-      lane.edges.push({ from: ends[0], to: ends[1], label: relation, forward: true, kind: "asked" });
+      lane.edges.push({
+        from: ends[0],
+        to: ends[1],
+        label: relation,
+        forward: true,
+        kind: "asked",
+      });
     }
     return lane;
   });
@@ -128,74 +141,55 @@ function layOut(lanes, wide, width, height) {
   return [...elements.values()];
 }
 
-async function draw(container, elements) {
-  const { default: cytoscape } = await import("./cytoscape-3.34.4.min.js");
-  if (!container.isConnected) return;
-  const cy = cytoscape({ container, elements, layout: { name: "preset", fit: false } });
-  cy.userZoomingEnabled(false);
-  cy.userPanningEnabled(false);
-  cy.boxSelectionEnabled(false);
-  cy.autoungrabify(true);
-  cy.autounselectify(true);
-  const restyle = () => cy.style(styles(getComputedStyle(container)));
-  restyle();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restyle);
-}
-
 // Whether each word of a label is shorter than a line.
 const fits = (label, room) => label.split(/\s+/).every((word) => word.length * LETTER <= room);
 
 function styles(css) {
-  const colour = (name) => css.getPropertyValue(`--${name}`).trim();
+  const { soft, paper, raised, accent, edge } = coloursOf(css);
   const text = {
     label: "data(label)",
-    color: colour("ink"),
-    "font-family": css.fontFamily,
-    "font-size": 12,
     "text-wrap": "wrap",
     "text-max-width": "data(room)",
-    "text-overflow-wrap": (one) => (fits(one.data("label"), one.data("room")) ? "whitespace" : "anywhere"),
-    "overlay-opacity": 0,
+    "text-overflow-wrap": (one) =>
+      fits(one.data("label"), one.data("room")) ? "whitespace" : "anywhere",
   };
   return [
     {
       selector: "node",
       style: {
+        ...textStyle(css, 12, raised),
         ...text,
         shape: "round-rectangle",
         width: "data(width)",
         height: "data(height)",
-        "background-color": colour("raised"),
-        "border-color": colour("edge"),
+        "background-color": raised,
+        "border-color": edge,
         "border-width": 1,
         "text-valign": "center",
       },
     },
     {
       selector: "node.end",
-      style: { "border-color": colour("accent"), "border-width": 1.5, "font-weight": 600 },
+      style: { "border-color": accent, "border-width": 1.5, "font-weight": 600 },
     },
     {
       selector: "edge",
       style: {
+        ...textStyle(css, 11, paper),
         ...text,
-        color: colour("soft"),
-        "font-size": 11,
-        "text-background-color": colour("paper"),
-        "text-background-opacity": 1,
-        "text-background-padding": 2,
+        color: soft,
         width: 1.4,
-        "line-color": colour("edge"),
+        "line-color": edge,
         "curve-style": "straight",
         "source-endpoint": "data(start)",
         "target-endpoint": "data(finish)",
-        "target-arrow-color": colour("edge"),
-        "source-arrow-color": colour("edge"),
+        "target-arrow-color": edge,
+        "source-arrow-color": edge,
         "target-arrow-shape": (one) => (one.data("forward") ? "triangle" : "none"),
         "source-arrow-shape": (one) => (one.data("forward") ? "none" : "triangle"),
       },
     },
     { selector: "edge.example", style: { "line-style": "dashed" } },
-    { selector: "edge.asked", style: { "line-style": "dashed", color: colour("accent") } },
+    { selector: "edge.asked", style: { "line-style": "dashed", color: accent } },
   ];
 }

@@ -9,7 +9,7 @@ import {
   fill,
   onPasteLines,
 } from "./completion.js";
-import { $, announce, element } from "./dom.js";
+import { $, announce, button, element } from "./dom.js";
 import { emit, on } from "./events.js";
 import { clearProblem, showProblem } from "./problem.js";
 import { enqueue, project, readDecisions, storeDecisions } from "./project.js";
@@ -47,17 +47,12 @@ function addRow([head, tail] = [null, null]) {
       placeholder: end,
     }),
   );
-  const removal = {
-    type: "button",
-    class: "remove",
-    "aria-label": "Remove this reference",
-    onclick: () => removeRow(row),
-  };
+  const onclick = () => removeRow(row);
   row.append(
     element("div", { class: "field" }, first),
     element("span", { "aria-hidden": "true" }, "→"),
     element("div", { class: "field" }, second),
-    element("button", removal, "×"),
+    button("×", { class: "remove", "aria-label": "Remove this reference", onclick }),
     element("p", { class: "full-names", hidden: true }),
   );
   $("references").append(row);

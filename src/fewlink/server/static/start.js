@@ -2,7 +2,7 @@
 
 import { about, call, searchEntities } from "./api.js";
 import { addCompletion, fill } from "./completion.js";
-import { $, element } from "./dom.js";
+import { $, attempt, button, element } from "./dom.js";
 import { entityButton, openEntity } from "./entity.js";
 import { on } from "./events.js";
 import { chooseProject, showForm } from "./form.js";
@@ -24,44 +24,38 @@ const PAGE = 25; // relations
 let listed = 0;
 let requests = 0;
 
-// Lists relations: the first ones, or `more` after those that are listed.
-export async function showRelations({ more = false } = {}) {
+// Lists the first relations, or `more` after those that are listed.
+async function listRelations(more) {
   const number = ++requests;
   const first = more ? listed : 0;
   const query = { q: $("relations-filter").value.trim(), order: $("relations-order").value };
-  $("relations-problem").hidden = true;
-  try {
-    const answer = await call(`relations?${new URLSearchParams({ ...query, first, count: PAGE })}`);
-    if (number !== requests) return;
-    const items = answer.relations.map(relationItem);
-    listed = first + items.length;
-    if (more) $("relations-list").append(...items);
-    else $("relations-list").replaceChildren(...items);
-    $("relations-count").textContent = answer.matching
-      ? `${formatCount(listed)} of ${plural(answer.matching, "relation")}`
-      : "No relation has this text in its name.";
-    $("relations-more").hidden = listed >= answer.matching;
-    if (more) items[0]?.querySelector("button").focus();
-  } catch (error) {
-    $("relations-problem").textContent = error.message;
-    $("relations-problem").hidden = false;
-  }
+  const answer = await call(`relations?${new URLSearchParams({ ...query, first, count: PAGE })}`);
+  if (number !== requests) return;
+  const items = answer.relations.map(relationItem);
+  listed = first + items.length;
+  if (more) $("relations-list").append(...items);
+  else $("relations-list").replaceChildren(...items);
+  $("relations-count").textContent = answer.matching
+    ? `${formatCount(listed)} of ${plural(answer.matching, "relation")}`
+    : "No relation has this text in its name.";
+  $("relations-more").hidden = listed >= answer.matching;
+  if (more) items[0]?.querySelector("button").focus();
 }
+
+export const showRelations = attempt("relations-problem", () => listRelations(false));
 
 function relationItem(facts) {
   const { name, split, pairs, example } = facts;
-  const ask = {
-    type: "button",
+  const ask = button(withSpaces(shortRelation(name)), {
     class: "entity",
     title: "Ask about this relation",
-    onclick: attempt(() => askAbout(facts)),
-  };
-  const complete = {
-    type: "button",
+    onclick: attempted(() => askAbout(facts)),
+  });
+  const complete = button("Complete this", {
     class: "quiet complete",
     "aria-label": `Complete ${withSpaces(name)}`,
-    onclick: attempt(() => completeRelation(facts)),
-  };
+    onclick: attempted(() => completeRelation(facts)),
+  });
   const { head, tail } = example;
   return element(
     "li",
@@ -69,7 +63,7 @@ function relationItem(facts) {
     element(
       "div",
       { class: "relation-name" },
-      element("h3", {}, element("button", ask, withSpaces(shortRelation(name)))),
+      element("h3", {}, ask),
       split ? element("span", { class: "badge" }, `${split} relation`) : null,
       element(
         "p",
@@ -81,7 +75,7 @@ function relationItem(facts) {
       ),
     ),
     completeness(facts),
-    element("button", complete, "Complete this"),
+    complete,
   );
 }
 
@@ -100,16 +94,7 @@ function completeness({ heads, of_kind: all, type }) {
 
 const nameForForm = ({ relation, name, split }) => (split ? relation : name);
 
-// A listener that shows an error of its action above the relations.
-const attempt = (action) => async () => {
-  $("relations-problem").hidden = true;
-  try {
-    await action();
-  } catch (error) {
-    $("relations-problem").textContent = error.message;
-    $("relations-problem").hidden = false;
-  }
-};
+const attempted = (action) => attempt("relations-problem", action);
 
 // Fills the form with a relation, in its project if it has one, and shows it.
 async function prepare(facts, query) {
@@ -148,14 +133,14 @@ export function showProjects() {
   $("start-projects").hidden = !projects.length;
   $("start-projects-list").replaceChildren(
     ...projects.map(({ number, name, accepted, rejected }) => {
-      const onclick = attempt(async () => {
+      const onclick = attempted(async () => {
         await chooseProject(number);
         goTo("work");
       });
       return element(
         "li",
         {},
-        element("button", { type: "button", class: "entity", onclick }, name),
+        button(name, { class: "entity", onclick }),
         element(
           "small",
           {},
@@ -175,8 +160,11 @@ $("relations-filter").addEventListener("input", () => {
   clearTimeout(typing);
   typing = setTimeout(showRelations, 150);
 });
-$("relations-order").addEventListener("change", () => showRelations());
-$("relations-more").addEventListener("click", () => showRelations({ more: true }));
-$("new-question").addEventListener("click", attempt(askNewQuestion));
+$("relations-order").addEventListener("change", showRelations);
+$("relations-more").addEventListener(
+  "click",
+  attempted(() => listRelations(true)),
+);
+$("new-question").addEventListener("click", attempted(askNewQuestion));
 $("start-example").addEventListener("click", () => $("example").click());
 on("project", showProjects);

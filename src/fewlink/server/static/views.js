@@ -34,3 +34,14 @@ $("to-start").addEventListener("click", (event) => {
   event.preventDefault();
   goTo("start");
 });
+
+// Folds the form away once it has an answer, in windows that have no room for both side by side.
+export function setFolded(folded) {
+  $("side").classList.toggle("folded", folded);
+  $("unfold").setAttribute("aria-expanded", String(!folded));
+}
+
+$("unfold").addEventListener("click", () => {
+  setFolded(false);
+  $("query").querySelector("input").focus();
+});
