@@ -164,7 +164,7 @@ class Slow:
 
     def __call__(self, batch):
         (self.folder / str(os.getpid())).touch()
-        time.sleep(60)
+        time.sleep(600)
 
 
 if __name__ == "__main__":
@@ -194,8 +194,8 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path, end: int) 
         assert time.monotonic() < until and process.poll() is None
         time.sleep(0.05)
     process.send_signal(end)
-    process.communicate(timeout=20)
-    until = time.monotonic() + 5
+    process.communicate(timeout=60)
+    until = time.monotonic() + 20
     while any(map(is_running, workers)) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(map(is_running, workers))

@@ -34,6 +34,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_
 SECONDS_HERE = 5.0  # processes take some seconds to start, so the first batches are done in this process
 MAX_LOSSES = 3  # times in a row that workers may be killed before any of them finishes a batch
 CONNECT_SECONDS = 10  # to wait for a Dask scheduler
+WAKE_SECONDS = 1.0  # the system may hand Ctrl-C to a thread of the pool: the main thread sees it when it wakes
 
 Batch = Sequence[Any]
 Work = Callable[[Any], Any]
@@ -78,12 +79,12 @@ class Engine:
         while waiting:
             running: dict[Future[Any], int] = {}
             try:
-                with self._executor(pickled) as submit:
+                with self._cluster(pickled) if self.is_cluster else self._processes(pickled) as submit:
                     while waiting or running:
                         while waiting and len(running) <= self.workers:  # one more, so that no worker waits for it
                             running[submit(batches[waiting[0]])] = waiting[0]
                             waiting.popleft()
-                        done, _ = wait(running, return_when=FIRST_COMPLETED)
+                        done, _ = wait(running, WAKE_SECONDS, FIRST_COMPLETED)
                         for future in done:
                             result = future.result()
                             yield running.pop(future), result
@@ -91,7 +92,11 @@ class Engine:
             except (BrokenExecutor, CancelledError, MemoryError) as error:
                 losses += 1
                 if losses == MAX_LOSSES or isinstance(error, MemoryError):
-                    raise _lost([name(number) for number in running.values()]) from None
+                    names = ", ".join(map(name, running.values()))
+                    raise FewlinkError(
+                        f"one worker after another was killed while it worked on {names}, perhaps because memory ran "
+                        "out: use fewer workers, or workers with more memory; the same command then continues"
+                    ) from None
                 waiting.extendleft(sorted(running.values(), reverse=True))
 
     def in_order(
@@ -111,10 +116,6 @@ class Engine:
                     done += len(batches[number])
                     on_items(done)
                 yield found.pop(following)
-
-    def _executor(self, pickled: bytes) -> contextlib.AbstractContextManager[Submit]:
-        """Start the workers for a block, and yield a function that submits a batch of the pickled work to them."""
-        return self._cluster(pickled) if self.is_cluster else self._processes(pickled)
 
     @contextlib.contextmanager
     def _processes(self, pickled: bytes) -> Iterator[Submit]:
@@ -160,13 +161,6 @@ class Engine:
 def _cores() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _lost(batches: Sequence[str]) -> FewlinkError:
-    return FewlinkError(
-        f"one worker after another was killed while it worked on {', '.join(batches)}, perhaps because memory ran out: "
-        "use fewer workers, or workers with more memory; the same command then continues"
-    )
 
 
 _one_at_a_time = threading.Lock()  # a Dask worker may have several threads
