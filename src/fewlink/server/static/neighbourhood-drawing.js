@@ -9,6 +9,7 @@ const WIDE = { column: 230, label: 165, sides: 2 };
 const NARROW = { column: 135, label: 125, sides: 1 };
 const NARROW_WIDTH = 620; // pixels
 const ROW = 30;
+const UNDER = 22; // below a node whose label is under it
 const CENTER_LABEL = 1.4; // times the width of the other labels
 const EDGE_LETTERS = 22;
 const MARGIN = 18;
@@ -99,7 +100,7 @@ export class Drawing {
     this.width = this.container.clientWidth;
     this.format = this.width < NARROW_WIDTH ? NARROW : WIDE;
     const tree = treeOf(picture);
-    const places = arrange(tree.children, picture.center, this.format);
+    const places = arrange(tree.children, picture, this.format);
     this.cy.batch(() => {
       this.cy.elements().remove();
       this.cy.add(elementsOf(picture, tree.parents, places));
@@ -228,24 +229,25 @@ function treeOf({ center, nodes, edges }) {
 }
 
 // Places {x, y, side} by id: leaves in rows, other nodes in the middle of their children, in columns to both sides of the
-// centre or to one. The label of a node is beside it at the side away from the centre, or below it if lines go on there:
-// side 0.
-function arrange(children, center, { column, sides }) {
+// centre or to one. The label of a node is beside it at the side away from the centre, or below it if several lines meet
+// there: side 0.
+function arrange(children, { center, edges }, { column, sides }) {
+  const joins = (id) => edges.filter(({ from, to }) => from === id || to === id).length > 1;
   const places = new Map();
   const all = children.get(center);
   const half = sides === 1 ? all.length : Math.ceil(all.length / 2);
   [all.slice(0, half), all.slice(half)].forEach((ids, i) => {
     const side = i ? -1 : 1;
-    let rows = 0;
+    let bottom = 0;
     const put = (id, depth) => {
-      const below = children.get(id).map((child) => put(child, depth + 1));
-      const y = below.length ? (below[0] + below.at(-1)) / 2 : ROW * rows++;
-      places.set(id, { x: side * depth * column, y, side: below.length ? 0 : side });
-      return y;
+      const top = bottom;
+      for (const child of children.get(id)) put(child, depth + 1);
+      bottom = Math.max(bottom, top + ROW + (joins(id) ? UNDER : 0));
+      const y = (top + bottom) / 2;
+      places.set(id, { x: side * depth * column, y, side: joins(id) ? 0 : side });
     };
     for (const id of ids) put(id, 1);
-    const middle = (ROW * (rows - 1)) / 2;
-    for (const place of places.values()) if (place.x * side > 0) place.y -= middle;
+    for (const place of places.values()) if (place.x * side > 0) place.y -= bottom / 2;
   });
   const top = Math.min(0, ...[...places.values()].map(({ y }) => y));
   places.set(center, { x: 0, y: sides === 1 ? top : 0, side: 0 });
