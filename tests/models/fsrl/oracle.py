@@ -7,8 +7,7 @@ with respect to the same tensors.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -137,28 +136,6 @@ def whole_cell(matcher: matchers.RecurrentMatching) -> dict[str, Tensor]:
     }
 
 
-def by_reference(part: nn.Module, sizes: Sequence[int], *inputs: Any) -> Any:
-    """What the reference of a part, made for these sizes, gives with the part's parameters."""
-    module = REFERENCES[type(part)][0](*sizes).double()
-    return functional_call(module, parameters_for_reference(part), inputs)
-
-
-def paired(pair: matchers.PairEncoder, heads: Tensor, tails: Tensor) -> Tensor:
-    """Heads and tails (…, d) to pairs (…, 2d)."""
-    both = torch.cat([heads, tails], -1)
-    return both if isinstance(pair, matchers.Concatenation) else by_reference(pair, [both.shape[-1]], both)
-
-
-def matched(matcher: nn.Module, queries: Tensor, vectors: Tensor) -> Tensor:
-    """Queries (…, Q, w) and vectors (…, M, w) to scores (…, Q): of each query the best of M."""
-    leading, sizes = queries.shape[:-2], [queries.shape[-1], getattr(matcher, "steps", 0)]
-    scores = [
-        torch.stack([by_reference(matcher, sizes, queries[place], vector) for vector in vectors[place]]).amax(0)
-        for place in places(leading)
-    ]
-    return gathered(leading, scores)
-
-
 def scored(name: str, model: FewShotModel, references: Tensor, queries: Tensor, s: Neighbourhood) -> Sequence[Tensor]:
     """Scores (B, Q) and reconstruction losses (B,) of references (B, K, 2) and queries (B, Q, 2) by the whole model."""
     variant = variants.VARIANTS[name]
@@ -189,16 +166,6 @@ def background_of(s: Neighbourhood) -> Background:
 
 
 # Comparisons
-
-
-def places(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Every index into the leading dimensions."""
-    return itertools.product(*(range(n) for n in shape))
-
-
-def gathered(shape: Sequence[int], entries: Sequence[Tensor]) -> Tensor:
-    """One tensor from what each place gave, in the order of `places`."""
-    return torch.stack(list(entries)).reshape((*shape, *entries[0].shape))
 
 
 def assert_same(fast: Sequence[Tensor], slow: Sequence[Tensor], leaves: Sequence[Tensor]) -> None:

@@ -17,8 +17,8 @@ from fewlink.models.fsrl.aggregator import (
     RecurrentWithoutAttention,
     RecurrentWithoutDecoder,
     ReleasedReferences,
-    unrolled,
 )
+from fewlink.models.fsrl.lstm import unrolled
 
 TANH_1, TANH_2 = math.tanh(1), math.tanh(2)
 # first components such that those of m'_1 and m'_2 are tanh 1 and tanh 1 + ln 3
@@ -43,7 +43,7 @@ def counting(aggregator: nn.Module) -> nn.Module:
     for name, module in aggregator.named_modules():
         if name.endswith("decoder"):
             module.bias_hh.data[:] = torch.tensor([1.0, 1.0, 1.0, 1.0, -1.0, -1.0, 1.0, 1.0]) * 100
-    if hasattr(aggregator, "attention"):
+    if getattr(aggregator, "attention", None) is not None:
         aggregator.attention.projection.weight.data[:] = torch.tensor([[2.0, 0.0]])
         aggregator.attention.projection.bias.data[:] = -5.0
         aggregator.attention.u.data[:] = 0.5

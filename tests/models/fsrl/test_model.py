@@ -23,8 +23,9 @@ from torch import Tensor
 from fewlink.evaluation import evaluate
 from fewlink.models.contract import Question
 from fewlink.models.embeddings import Embeddings
-from fewlink.models.fsrl.aggregator import EveryReference, MeanPooling, lstm_step
+from fewlink.models.fsrl.aggregator import EveryReference, MeanPooling
 from fewlink.models.fsrl.encoder import MeanNeighbours
+from fewlink.models.fsrl.lstm import lstm_step
 from fewlink.models.fsrl.matcher import Concatenation, InnerProduct
 from fewlink.models.fsrl.model import COMPOSITIONS, FewShotModel, build
 from fewlink.models.fsrl.neighbourhood import Neighbourhood

@@ -11,30 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from fewlink.models.fsrl.gpu import FusedCell
-
-
-def lstm_step(gates: Tensor, more: Tensor | None = None, memory: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The next hidden state and cell state of an LSTM, (…, w) each, from its gates (…, 4w) before their activations.
-
-    The input, forget, cell and output gates are in torch's order; `more` is added to them. Without a cell state
-    `memory` (…, w), the LSTM starts from zeros.
-    """
-    if gates.is_cuda:
-        more = torch.zeros_like(gates) if more is None else more.to(gates.dtype)
-        empty = gates.new_zeros(*gates.shape[:-1], gates.shape[-1] // 4)
-        memory = empty if memory is None else memory.to(gates.dtype)
-        state, kept, _ = FusedCell.apply(gates, more, memory)  # type: ignore[no-untyped-call]
-        return state, kept
-    enter, keep, new, leave = (gates if more is None else gates + more).chunk(4, -1)
-    added = enter.sigmoid() * _tanh(new)
-    kept = added if memory is None else keep.sigmoid() * memory + added
-    return leave.sigmoid() * _tanh(kept), kept
-
-
-def _tanh(x: Tensor) -> Tensor:
-    """tanh(x) = 2σ(2x) − 1: on the CPU torch computes the sigmoid seven times as fast."""
-    return torch.rsub((2 * x).sigmoid(), -1, alpha=-2)
+from fewlink.models.fsrl.lstm import lstm_step, unrolled
 
 
 class Summary(NamedTuple):
@@ -97,78 +74,36 @@ class Reconstruction(nn.Module):
         return (decoded.flip(-2) - references).square().sum((-1, -2))
 
 
-def unrolled(decoder: nn.LSTMCell, state: Tensor, memory: Tensor, count: int) -> Tensor:
-    """The outputs (…, count, w) of an LSTM that reads its own output, starting with `state`.
-
-    Input and state are equal, so one product with the sum of their weights suffices.
-    """
-    weight = decoder.weight_ih + decoder.weight_hh
-    bias = decoder.bias_ih + decoder.bias_hh
-    outputs = []
-    for _ in range(count):
-        state, memory = lstm_step(linear(state, weight, bias), None, memory)
-        outputs.append(state)
-    return torch.stack(outputs, -2)
-
-
 class RecurrentAutoencoder(nn.Module):
     """The paper's aggregator (Eqs. 4–7): a residual recurrence, attention, and a decoder of the references."""
 
+    attends = True
+    decodes = True
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.recurrence = ResidualRecurrence(width)
-        self.attention = ReferenceAttention(width)
-        self.reconstruction = Reconstruction(width)
+        self.attention = ReferenceAttention(width) if self.attends else None
+        self.reconstruction = Reconstruction(width) if self.decodes else None
 
     def forward(self, references: Tensor) -> Summary:
         states, last, cell = self.recurrence(references)
-        return Summary(self.attention(states), self.reconstruction(references, last, cell))
+        vectors = states.mean(-2, keepdim=True) if self.attention is None else self.attention(states)
+        if self.reconstruction is None:
+            return Summary(vectors, references.new_zeros(references.shape[:-2]))
+        return Summary(vectors, self.reconstruction(references, last, cell))
 
 
-class RecurrentWithoutAttention(nn.Module):
+class RecurrentWithoutAttention(RecurrentAutoencoder):
     """The ablation AS2b: the mean of m'_k in place of the attention."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.recurrence = ResidualRecurrence(width)
-        self.reconstruction = Reconstruction(width)
-
-    def forward(self, references: Tensor) -> Summary:
-        states, last, cell = self.recurrence(references)
-        return Summary(states.mean(-2, keepdim=True), self.reconstruction(references, last, cell))
+    attends = False
 
 
-class RecurrentWithoutDecoder(nn.Module):
+class RecurrentWithoutDecoder(RecurrentAutoencoder):
     """The ablation AS2c: the encoder alone, without a reconstruction loss."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.recurrence = ResidualRecurrence(width)
-        self.attention = ReferenceAttention(width)
-
-    def forward(self, references: Tensor) -> Summary:
-        states, _, _ = self.recurrence(references)
-        return Summary(self.attention(states), _no_loss(references))
-
-
-class MeanPooling(nn.Module):
-    """The mean of the references: the ablation AS2a, and GMatching (MeanP)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-
-    def forward(self, references: Tensor) -> Summary:
-        return Summary(references.mean(-2, keepdim=True), _no_loss(references))
-
-
-class MaxPooling(nn.Module):
-    """The elementwise maximum of the references: GMatching (MaxP)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-
-    def forward(self, references: Tensor) -> Summary:
-        return Summary(references.amax(-2, keepdim=True), _no_loss(references))
+    decodes = False
 
 
 class EveryReference(nn.Module):
@@ -178,7 +113,24 @@ class EveryReference(nn.Module):
         super().__init__()
 
     def forward(self, references: Tensor) -> Summary:
-        return Summary(references, _no_loss(references))
+        return Summary(self.pooled(references), references.new_zeros(references.shape[:-2]))
+
+    def pooled(self, references: Tensor) -> Tensor:
+        return references
+
+
+class MeanPooling(EveryReference):
+    """The mean of the references: the ablation AS2a, and GMatching (MeanP)."""
+
+    def pooled(self, references: Tensor) -> Tensor:
+        return references.mean(-2, keepdim=True)
+
+
+class MaxPooling(EveryReference):
+    """The elementwise maximum of the references: GMatching (MaxP)."""
+
+    def pooled(self, references: Tensor) -> Tensor:
+        return references.amax(-2, keepdim=True)
 
 
 class ReleasedReferences(nn.Module):
@@ -200,12 +152,6 @@ class ReleasedReferences(nn.Module):
 
 def reference_weights(aggregator: nn.Module, references: Tensor) -> Tensor | None:
     """β (…, K) of references (…, K, w); None for an aggregator without attention."""
-    attention = getattr(aggregator, "attention", None)
-    recurrence = getattr(aggregator, "recurrence", None)
-    if isinstance(attention, ReferenceAttention) and isinstance(recurrence, ResidualRecurrence):
-        return attention.weights(recurrence(references)[0])
-    return None
-
-
-def _no_loss(references: Tensor) -> Tensor:
-    return references.new_zeros(references.shape[:-2])
+    if not isinstance(aggregator, RecurrentAutoencoder) or aggregator.attention is None:
+        return None
+    return aggregator.attention.weights(aggregator.recurrence(references)[0])

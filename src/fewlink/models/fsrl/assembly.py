@@ -1,4 +1,4 @@
-"""Models with their inputs: initial parameters, and weights of a checkpoint."""
+"""Models with their inputs, and with the weights of a checkpoint."""
 
 from __future__ import annotations
 

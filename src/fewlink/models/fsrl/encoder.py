@@ -7,8 +7,6 @@ dropout applies to the input vectors.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 import torch
 from torch import Tensor, nn
 
@@ -16,8 +14,11 @@ from fewlink.models.embeddings.table import rows
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 
 
-class Encoder(nn.Module, ABC):
-    """A neighbour encoder; `reads_padding` says whether empty slots change the result."""
+class Encoder(nn.Module):
+    """A neighbour encoder, which maps entities (…,) to vectors (…, width).
+
+    `reads_padding` says whether empty slots change the result.
+    """
 
     reads_padding = False
 
@@ -25,10 +26,6 @@ class Encoder(nn.Module, ABC):
         super().__init__()
         self.width = dim
         self.dropout = nn.Dropout(dropout)
-
-    @abstractmethod
-    def forward(self, ids: Tensor, around: Neighbourhood) -> Tensor:
-        """Entities (…,) to vectors (…, width)."""
 
     def weights(self, ids: Tensor, around: Neighbourhood) -> Tensor | None:
         """α (…, N) of the neighbours of entities (…,), 0 for padding; None for an encoder without attention."""
@@ -86,22 +83,18 @@ class AttentiveNeighbours(Encoder):
         return self.attention.weights(ids, around)
 
 
-class OwnAndNeighbours(Encoder):
+class OwnAndNeighbours(AttentiveNeighbours):
     """tanh [V e + c ; Σ α_i e_ti]: Eq. 2 with the entity's own vector beside its neighbours, twice as wide."""
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__(dim, dropout)
         self.width = 2 * dim
-        self.attention = NeighbourAttention(dim, dropout)
         self.own = nn.Linear(dim, dim)
 
     def forward(self, ids: Tensor, around: Neighbourhood) -> Tensor:
         summary, _ = self.attention(ids, around)
         own = self.own(self.dropout(rows(around.entities, ids)))
         return torch.cat([own, summary], -1).tanh()
-
-    def weights(self, ids: Tensor, around: Neighbourhood) -> Tensor:
-        return self.attention.weights(ids, around)
 
 
 class MeanNeighbours(Encoder):

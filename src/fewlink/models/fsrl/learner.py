@@ -16,10 +16,10 @@ from fewlink.core import distributed
 from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import derive
 from fewlink.graph import neighbour_table
+from fewlink.models.captured import CapturedStep
 from fewlink.models.embeddings.table import Embeddings
 from fewlink.models.family import RunState, StepResult
 from fewlink.models.fsrl.assembly import TUNED, initial_model, inputs_of
-from fewlink.models.fsrl.gpu import CapturedStep
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
 from fewlink.models.fsrl.scorer import FewShotScorer
@@ -141,7 +141,7 @@ class FewShotLearner:
         if self.on_gpu and distributed.count() == 1:
             if self._captured is None or self._captured.max_steps < ids.shape[1]:
                 states = [self._copy(run) for run in range(len(self.seeds))]
-                self._captured = CapturedStep(lambda number, own: self.step(number, self.layout.batch(own)), ids)
+                self._captured = CapturedStep(self._captured_step, ids, terms=3)
                 self.load_state(states)
             torch.manual_seed(derive(self.seeds[0], "step", first))  # for dropout
             return self._captured.replay(first, ids)
@@ -165,6 +165,9 @@ class FewShotLearner:
         self._set_rates(number)
         self.optimizer.step()
         return values
+
+    def _captured_step(self, number: Tensor, ids: Tensor) -> Tensor:
+        return self.step(number, self.layout.batch(ids))
 
     def losses(self, batch: EpisodeBatch) -> Objective:
         """The losses (S,) of a batch, each with the parameters of its run."""

@@ -6,14 +6,13 @@ head and each tail, and added for each pair. The scores equal those of the equat
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from fewlink.models.fsrl.aggregator import lstm_step
+from fewlink.models.fsrl.lstm import lstm_step
 
 GATES_ON_CPU = 800 << 9  # gates in memory at once: 2⁹ pairs with w = 200, which fit in the processor's cache
 GATES_ON_GPU = 800 << 18  # enough to keep a GPU busy
@@ -48,46 +47,33 @@ def every_pair(heads: Tensor, tails: Tensor) -> Tensor:
     return torch.cat([heads.unsqueeze(1).expand(shape), tails.expand(shape)], -1)
 
 
-class Matcher(nn.Module, ABC):
-    """Scores pairs (`forward`), or every head with every tail (`grid`), with the same result."""
+class InnerProduct(nn.Module):
+    """⟨q, f(R)⟩, the ablation AS3.
 
-    @abstractmethod
-    def forward(self, queries: Tensor, vectors: Tensor) -> Tensor:
-        """Queries (…, Q, w) and vectors (…, M, w) to scores (…, Q)."""
-
-    @abstractmethod
-    def compared(self, queries: Tensor, vectors: Tensor) -> Tensor:
-        """The vectors (…, Q, M, w) of queries whose inner products with the M vectors are compared."""
-
-    @abstractmethod
-    def grid(self, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
-        """Heads (H, d), tails (C, d) and vectors (M, w) to scores (H, C) of every pair [h ; t]."""
-
-
-class InnerProduct(Matcher):
-    """⟨q, f(R)⟩, the ablation AS3."""
+    A matcher scores pairs (`forward`), or every head with every tail (`grid`), with the same result.
+    """
 
     def __init__(self, width: int, steps: int) -> None:
         super().__init__()
 
     def forward(self, queries: Tensor, vectors: Tensor) -> Tensor:
-        return (queries @ vectors.transpose(-1, -2)).amax(-1)
+        """Queries (…, Q, w) and vectors (…, M, w) to scores (…, Q)."""
+        return (self.compared(queries, vectors) * vectors.unsqueeze(-3)).sum(-1).amax(-1)
 
     def compared(self, queries: Tensor, vectors: Tensor) -> Tensor:
+        """The vectors (…, Q, M, w) of queries whose inner products with the M vectors are compared."""
         return queries.unsqueeze(-2).expand(*queries.shape[:-1], vectors.shape[-2], -1)
 
     def grid(self, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
-        dim = heads.shape[-1]
-        of_tails = tails @ vectors[:, dim:].T  # (C, M)
+        """Heads (H, d), tails (C, d) and vectors (M, w) to scores (H, C) of every pair [h ; t]."""
 
         def cells(some: Tensor, columns: slice) -> Tensor:
-            of_heads = some @ vectors[:, :dim].T  # (H', M)
-            return (of_heads.unsqueeze(1) + of_tails[columns]).amax(-1)
+            return self.forward(every_pair(some, tails[columns]), vectors)
 
         return fill_grid(heads, tails, vectors, cells)
 
 
-class RecurrentMatching(Matcher):
+class RecurrentMatching(InnerProduct):
     """The paper's Eq. 8: T steps of an LSTM cell with hidden state [g ; f(R)], then ⟨g_T, f(R)⟩.
 
     g', c = cell(q, [g ; f(R)], c) and g = g' + q. The hidden state has 2w units, but only the first w of g' are read,
@@ -96,15 +82,12 @@ class RecurrentMatching(Matcher):
     """
 
     def __init__(self, width: int, steps: int) -> None:
-        super().__init__()
+        super().__init__(width, steps)
         self.steps = steps
         self.from_query = nn.Parameter(_uniform(4 * width, width, hidden=2 * width))
         self.from_state = nn.Parameter(_uniform(4 * width, width, hidden=2 * width))
         self.from_reference = nn.Parameter(_uniform(4 * width, width, hidden=2 * width))
         self.bias = nn.Parameter(_uniform(4 * width, hidden=2 * width) + _uniform(4 * width, hidden=2 * width))
-
-    def forward(self, queries: Tensor, vectors: Tensor) -> Tensor:
-        return (self.compared(queries, vectors) * vectors.unsqueeze(-3)).sum(-1).amax(-1)
 
     def compared(self, queries: Tensor, vectors: Tensor) -> Tensor:
         of_queries = linear(queries, self.from_query, self.bias).unsqueeze(-2)  # (…, Q, 1, 4w)
@@ -148,32 +131,22 @@ class ZeroStartMatching(RecurrentMatching):
         return of_queries.expand(constant.shape)
 
 
-class PairEncoder(nn.Module, ABC):
-    """A pair encoder for entities that are encoded by `dim` numbers."""
+class Concatenation(nn.Module):
+    """Pairs [h ; t] of entities that are encoded by `dim` numbers, as in the paper."""
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
 
-    @abstractmethod
     def forward(self, ends: Tensor) -> Tensor:
         """Encoded heads and tails (…, 2, d) to pairs (…, 2d)."""
-
-    @abstractmethod
-    def grid(self, matcher: Matcher, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
-        """Heads (H, d), tails (C, d) and the references' vectors (M, w) to scores (H, C), as `forward` gives them."""
-
-
-class Concatenation(PairEncoder):
-    """[h ; t], as in the paper."""
-
-    def forward(self, ends: Tensor) -> Tensor:
         return ends.flatten(-2)
 
-    def grid(self, matcher: Matcher, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
+    def grid(self, matcher: InnerProduct, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
+        """Heads (H, d), tails (C, d) and the references' vectors (M, w) to scores (H, C), as `forward` gives them."""
         return matcher.grid(heads, tails, vectors)
 
 
-class FeedForward(PairEncoder):
+class FeedForward(Concatenation):
     """The authors' program: norm(x + W₂ relu(W₁ x + b₁) + b₂) of x = [h ; t], with 4d inner numbers.
 
     norm(y) = a·(y − mean)/(deviation + 0.001) + b with the unbiased deviation.
@@ -198,7 +171,7 @@ class FeedForward(PairEncoder):
         y: Tensor = pairs + self.dropout(self.outer(inner.relu()))
         return self.a * (y - y.mean(-1, keepdim=True)) / (y.std(-1, keepdim=True) + 1e-3) + self.b
 
-    def grid(self, matcher: Matcher, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
+    def grid(self, matcher: InnerProduct, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
         dim = heads.shape[-1]
         of_tails = tails @ self.inner.weight[:, dim:].T  # (C, 4d)
 

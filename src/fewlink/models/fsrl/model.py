@@ -30,8 +30,6 @@ from fewlink.models.fsrl.matcher import (
     Concatenation,
     FeedForward,
     InnerProduct,
-    Matcher,
-    PairEncoder,
     RecurrentMatching,
     ZeroStartMatching,
 )
@@ -41,7 +39,7 @@ from fewlink.models.fsrl.neighbourhood import Neighbourhood
 class FewShotModel(nn.Module):
     """Scores query pairs of a relation, given a few reference pairs."""
 
-    def __init__(self, encoder: Encoder, pair: PairEncoder, aggregator: nn.Module, matcher: Matcher) -> None:
+    def __init__(self, encoder: Encoder, pair: Concatenation, aggregator: nn.Module, matcher: InnerProduct) -> None:
         super().__init__()
         self.encoder = encoder
         self.pair = pair

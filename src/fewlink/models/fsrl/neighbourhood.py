@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from fewlink.graph import Graph, NeighbourTable, neighbour_table
 from fewlink.models.embeddings.table import Embeddings, check_fits, rows
@@ -30,32 +31,13 @@ class Neighbours(nn.Module):
     @classmethod
     def of(cls, table: NeighbourTable) -> Neighbours:
         """The neighbours of a table, as tensors on the CPU."""
-        relations = nn.functional.pad(torch.from_numpy(table.relations), (0, 1))
-        entities = nn.functional.pad(torch.from_numpy(table.entities), (0, 1))
+        relations = pad(torch.from_numpy(table.relations), (0, 1))
+        entities = pad(torch.from_numpy(table.entities), (0, 1))
         return cls(table.max_neighbours, torch.from_numpy(table.offsets), relations, entities)
-
-    def positions(self, ids: Tensor) -> Tensor:
-        """The positions (…, slots) of the neighbours of entities (…,); empty slots have the last position."""
-        positions = self.offsets[ids].unsqueeze(-1) + torch.arange(self.slots, device=ids.device)
-        return positions.where(positions < self.offsets[ids + 1].unsqueeze(-1), len(self.entities) - 1)
-
-    def present(self, positions: Tensor) -> Tensor:
-        """Whether there is a neighbour at each of these positions (…,)."""
-        return positions < len(self.entities) - 1
 
     def counts(self, ids: Tensor) -> Tensor:
         """The numbers of neighbours of entities (…,)."""
         return self.offsets[ids + 1] - self.offsets[ids]
-
-    def subset(self, ids: Tensor, slots: int) -> tuple[Neighbours, Tensor]:
-        """The neighbours of entities (n,) only, renumbered from n on, and their original ids (m,)."""
-        counts = self.counts(ids)
-        offsets = nn.functional.pad(counts.cumsum(0), (1, 0))
-        owners = torch.repeat_interleave(counts)
-        kept = torch.arange(len(owners), device=ids.device) + (self.offsets[ids] - offsets[:-1])[owners]
-        numbers = torch.arange(len(ids), len(ids) + len(kept), dtype=torch.int32, device=ids.device)
-        relations = nn.functional.pad(self.relations[kept], (0, 1))
-        return Neighbours(slots, offsets, relations, nn.functional.pad(numbers, (0, 1))), self.entities[kept]
 
 
 class Neighbourhood(nn.Module):
@@ -101,19 +83,23 @@ class Neighbourhood(nn.Module):
 
     def neighbours_of(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Relations and entities of neighbours (int32 ids, 0 for an empty slot), and their presence: (…, N) each."""
-        positions = self.neighbours.positions(ids)
-        relations = rows(self.neighbours.relations, positions)
-        entities = rows(self.neighbours.entities, positions)
-        return relations, entities, self.neighbours.present(positions)
+        near = self.neighbours
+        positions = near.offsets[ids].unsqueeze(-1) + torch.arange(near.slots, device=ids.device)
+        present = positions < near.offsets[ids + 1].unsqueeze(-1)
+        positions = positions.where(present, len(near.entities) - 1)
+        return rows(near.relations, positions), rows(near.entities, positions), present
 
-    def in_double_precision(self, ids: Tensor, slots: int | None = None) -> Neighbourhood:
-        """The inputs of entities (n,) only, renumbered from 0, in double precision.
-
-        `slots` is the number of slots of each entity, if fewer suffice.
-        """
-        neighbours, near = self.neighbours.subset(ids, self.neighbours.slots if slots is None else slots)
-        vectors = rows(self.entities, torch.cat([ids, near])).double()
-        return Neighbourhood(vectors, self.relations.double(), neighbours)
+    def in_double_precision(self, ids: Tensor, slots: int) -> Neighbourhood:
+        """The inputs of entities (n,) only, renumbered from 0, in double precision and with this number of slots."""
+        near = self.neighbours
+        counts = near.counts(ids)
+        offsets = pad(counts.cumsum(0), (1, 0))
+        owners = torch.repeat_interleave(counts)
+        kept = torch.arange(len(owners), device=ids.device) + (near.offsets[ids] - offsets[:-1])[owners]
+        numbers = torch.arange(len(ids), len(ids) + len(kept), dtype=torch.int32, device=ids.device)
+        own = Neighbours(slots, offsets, pad(near.relations[kept], (0, 1)), pad(numbers, (0, 1)))
+        vectors = rows(self.entities, torch.cat([ids, near.entities[kept]])).double()
+        return Neighbourhood(vectors, self.relations.double(), own)
 
 
 def _standardised(vectors: Tensor) -> Tensor:

@@ -108,7 +108,7 @@ class ExactEncoder:
         encoded = self.around.relations.new_empty(len(ids), self.encoder.width)
         counts, order = self.around.neighbours.counts(ids).sort(stable=True)
         for some, filled in zip(order.split(ENCODED_AT_ONCE), counts.split(ENCODED_AT_ONCE), strict=True):
-            slots = None if self.encoder.reads_padding else int(filled[-1])
+            slots = self.around.neighbours.slots if self.encoder.reads_padding else int(filled[-1])
             inputs = self.around.in_double_precision(ids[some], slots)
             encoded[some] = self.encoder(torch.arange(len(some), device=some.device), inputs).to(encoded.dtype)
         return encoded
@@ -122,24 +122,17 @@ def encode_all(encoder: Encoder, around: Neighbourhood) -> Tensor:
 def distinct(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct rows (U, d) of a table (E, d), and the index of each row among them (E,).
 
-    Rows are grouped by a hash. If two different rows have the same hash, the rows are sorted instead.
+    Rows are grouped by a hash of 64 bits, the same for 0.0 and -0.0: sorting the rows takes far longer.
     """
     random = torch.Generator().manual_seed(0)
     factors = torch.randint(torch.iinfo(torch.int64).max, (vectors.shape[1],), generator=random) | 1
     factors = factors.to(vectors.device)
-    chunks = vectors.split(HASHED_AT_ONCE)
-    hashes = torch.cat([_hashes(chunk, factors) for chunk in chunks])
-    unique_hashes, indices = hashes.unique(return_inverse=True)
-    rows = torch.arange(len(hashes), device=hashes.device)
-    first_rows = rows.new_full((len(unique_hashes),), len(hashes)).scatter_reduce(0, indices, rows, "amin")
-    distinct_rows = vectors[first_rows]
-    index_chunks = indices.split(HASHED_AT_ONCE)
-    if not all(torch.equal(distinct_rows[i], chunk) for i, chunk in zip(index_chunks, chunks, strict=True)):
-        distinct_rows, indices = vectors.unique(dim=0, return_inverse=True)
-    return distinct_rows, indices
-
-
-def _hashes(vectors: Tensor, factors: Tensor) -> Tensor:
-    """A hash (E,) of each row (E, d), the same for 0.0 and -0.0."""
-    bits = (vectors + 0.0).view(torch.int64 if vectors.dtype == torch.float64 else torch.int32).long()
-    return ((bits ^ (bits >> 32)) * factors).sum(1)
+    kind = torch.int64 if vectors.dtype == torch.float64 else torch.int32
+    hashes = []
+    for chunk in vectors.split(HASHED_AT_ONCE):
+        bits = (chunk + 0.0).view(kind).long()
+        hashes.append(((bits ^ (bits >> 32)) * factors).sum(1))
+    unique, indices = torch.cat(hashes).unique(return_inverse=True)
+    rows = torch.arange(len(indices), device=indices.device)
+    first_rows = rows.new_full((len(unique),), len(rows)).scatter_reduce(0, indices, rows, "amin")
+    return vectors[first_rows], indices
