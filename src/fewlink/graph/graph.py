@@ -108,6 +108,11 @@ class Graph(Memo):
             return at, owners[slots]
         return spans(self.offsets[entities], self.offsets[entities + 1])
 
+    def between(self, head: int, tail: int, visible: np.ndarray | None = None) -> np.ndarray:
+        """The relations, as they are and as inverses, of the edges from one entity to another."""
+        at, _ = self.edges_of(np.array([head]), visible)
+        return np.unique(self.relation_ids[at[self.tail_ids[at] == tail]])
+
     def joined(self, references: np.ndarray, heads: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
         """Whether a path joins each head (n,) to an end of a reference (K, 2); references are edges of such paths.
 

@@ -38,33 +38,6 @@ SUFFIXES = (".tsv", ".csv", *JSON_LINES)
 Row = Sequence[Any]
 
 
-def best_of_batches(
-    heads: Sequence[int],
-    rank: Callable[[Sequence[int]], list[Row]],
-    best: Callable[[RankedPairs], RankedPairs],
-    pool: int,
-    facts: Mapping[str, Any],
-    out: Path | None,
-    on_heads: Callable[[int], None],
-    engine: Engine,
-) -> RankedPairs:
-    """The `pool` best pairs of all heads: `rank` maps a batch of heads to its rows, and `best` selects the best."""
-    parts = list[RankedPairs]()
-    for rows in answer_batches(heads, rank, facts, out, on_heads, engine):
-        parts.append(_pairs_of(rows))
-        if sum(map(len, parts)) > 2 * pool:
-            parts = [best(RankedPairs.joined(parts))]
-    return best(RankedPairs.joined(parts))
-
-
-def first_of_heads(pairs: RankedPairs, k: int) -> RankedPairs:
-    """The first k pairs of each head, in their order."""
-    order = np.argsort(pairs.heads, kind="stable")
-    begins = np.flatnonzero(np.diff(pairs.heads[order], prepend=-1))
-    places = np.arange(len(pairs)) - np.repeat(begins, np.diff(begins, append=len(pairs)))
-    return pairs.take(np.sort(order[places < k]))
-
-
 def plausible_heads(graph: Graph, references: References) -> np.ndarray:
     """The entities (h,) of the same kind as the heads of the references and of known pairs.
 
@@ -106,7 +79,7 @@ def rows_of(pairs: RankedPairs) -> list[Row]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _pairs_of(rows: Sequence[Row]) -> RankedPairs:
+def pairs_of(rows: Sequence[Row]) -> RankedPairs:
     """Convert the rows of `rows_of` back to ranked pairs."""
     empty = RankedPairs.joined([])
     if not rows:

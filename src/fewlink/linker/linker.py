@@ -394,23 +394,24 @@ class Linker:
             by_merit = linker.best_pairs(query, pairs, trust, len(pairs))
             return completion.unanswered_first(by_merit, answered).take(np.s_[:pool])
 
-        pairs = completion.best_of_batches(
-            open_heads.tolist(),
-            functools.partial(
-                linker._completed_rows,
-                dataclasses.replace(query, heads=(), k=k, across_heads=False),
-                trust,
-                min_probability,
-            ),
-            best,
-            pool,
-            facts,
-            file,
-            lambda done: on_heads(done, len(open_heads)),
-            engine or Engine(),
+        rank = functools.partial(
+            linker._completed_rows,
+            dataclasses.replace(query, heads=(), k=k, across_heads=False),
+            trust,
+            min_probability,
         )
+
+        def report(done: int) -> None:
+            on_heads(done, len(open_heads))
+
+        parts = list[RankedPairs]()
+        for rows in completion.answer_batches(open_heads.tolist(), rank, facts, file, report, engine):
+            parts.append(completion.pairs_of(rows))
+            if sum(map(len, parts)) > 2 * pool:
+                parts = [best(RankedPairs.joined(parts))]
+        pairs = best(RankedPairs.joined(parts))
         every = dataclasses.replace(query, k=max(len(pairs), 1))
-        pairs = completion.first_of_heads(linker.settle(every, pairs, trust), k)
+        pairs = linker.settle(every, pairs, trust).first_of_heads(k)
         pairs = completion.unanswered_first(pairs, answered).take(np.s_[:top])
         predictions = linker.predictions(query, pairs, trust)
         if file is not None:
@@ -816,7 +817,11 @@ class Linker:
                     what = "head" if query.inverse else "tail"
                     sets = answer_sets(self.calibration.coverage, graph, pairs.heads, base, new, count, what)
         sizes = {each.asked: each.size for each in sets}
-        explained = set(query.explained(pairs.heads).tolist())
+        explained: set[int] = set()  # the places of rows that come with reasons
+        if query.explain == "full":
+            explained = set(range(len(pairs)))
+        elif query.explain:
+            explained = {0} if query.across_heads else set(np.unique(pairs.heads, return_index=True)[1].tolist())
         rows = []
         for i, (query_head, answer) in enumerate(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)):
             head, tail = (answer, query_head) if query.inverse else (query_head, answer)

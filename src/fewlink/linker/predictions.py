@@ -95,7 +95,8 @@ class Answers(Sequence[T], Generic[T]):
         return [column.name for column in fields(self.rows[0])] if self.rows else []
 
     def _cell(self, row: T, column: str, exact: bool = True) -> str:
-        return text_cell(getattr(row, column), exact)
+        value = getattr(row, column)
+        return f"{value:.3f}" if isinstance(value, float) else cell(value, exact)
 
     def _table(self) -> list[list[str]]:
         """The titles and cells of the first rows, for people to read."""
@@ -176,7 +177,7 @@ class Predictions(Answers[Prediction]):
             return str(plain_rank(value))
         if isinstance(value, Explanation):
             value = "; ".join(value.lines())
-        return table_cell(value, exact=exact) if isinstance(value, str) else plain_cell(value)
+        return cell(value, exact)
 
     def _table(self) -> list[list[str]]:
         asked, found = ("tail", "head") if self.inverse else ("head", "tail")
@@ -196,7 +197,7 @@ class Predictions(Answers[Prediction]):
 
     def _repr_html_(self) -> str:
         reasons = [
-            html_lines([shown(f"{row.head_name} → {row.tail_name}")]) + html_list(row.reasons.lines())
+            html_lines([shown(f"{row.head_name} → {row.tail_name}")]) + html_lines(row.reasons.lines())
             for row in self.rows[:SHOWN]
             if row.reasons
         ]
@@ -217,28 +218,17 @@ def percent(probability: float) -> str:
     return words.percent(probability)
 
 
-def plain_cell(value: object) -> str:
-    """A value that is no text, for a table."""
+def cell(value: object, exact: bool) -> str:
+    """A value for a table."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return table_cell(value, exact=True)
-
-
-def text_cell(value: object, exact: bool) -> str:
-    """A value for a table, numbers with three decimals."""
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    return table_cell(value, exact=exact) if isinstance(value, str) else plain_cell(value)
+    return table_cell(value, exact=exact or not isinstance(value, str))
 
 
 def html_lines(lines: Iterable[str]) -> str:
     return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-
-
-def html_list(lines: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
 
 
 def html_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -75,20 +75,11 @@ class Relation:
     def tails(self, head: int) -> np.ndarray:
         """The known tails of a head (m,)."""
         if self.task is not None:
-            known = self._known_heads if self.inverse else self.task.known_tails
-            return known.get(head, np.zeros(0, np.int32))
+            known = self.task.known[:, ::-1] if self.inverse else self.task.known
+            return np.asarray(known[known[:, 0] == head, 1])
         number = self.number + len(self.graph.relations) if self.inverse else self.number
-        edges = slice(int(self.graph.offsets[head]), int(self.graph.offsets[head + 1]))
-        return np.asarray(self.graph.tail_ids[edges][self.graph.relation_ids[edges] == number])
-
-    @functools.cached_property
-    def _known_heads(self) -> dict[int, np.ndarray]:
-        """The known heads of each tail of a task relation."""
-        heads: dict[int, list[int]] = {}
-        for head, tails in (self.task.known_tails if self.task else {}).items():
-            for tail in tails.tolist():
-                heads.setdefault(tail, []).append(head)
-        return {tail: np.array(of, np.int32) for tail, of in heads.items()}
+        at, _ = self.graph.edges_of(np.array([head]))
+        return np.asarray(self.graph.tail_ids[at[self.graph.relation_ids[at] == number]])
 
 
 @dataclass(frozen=True)
@@ -205,14 +196,6 @@ class Query:
         """Whether the query is for the heads of tails."""
         return self.references.inverse
 
-    def explained(self, heads: np.ndarray) -> np.ndarray:
-        """The places of the predictions that come with reasons, given the head (n,) of each."""
-        if not self.explain:
-            return np.zeros(0, int)
-        if self.explain == "full":
-            return np.arange(len(heads))
-        return np.arange(min(1, len(heads))) if self.across_heads else np.unique(heads, return_index=True)[1]
-
 
 def find_relation(benchmark: Benchmark, name: str) -> Relation:
     """A task relation, or one of the graph, by its id or readable name."""
@@ -268,16 +251,14 @@ def distinct_pairs(names: Names, pairs: Iterable[tuple[int, int]], notes: list[s
     return tuple(counts)
 
 
-def relations_of(graph: Graph, pairs: Iterable[tuple[int, int]]) -> list[str]:
+def relations_of(graph: Graph, pairs: Sequence[tuple[int, int]]) -> list[str]:
     """The relations of the graph that hold for all of these pairs."""
-    common: set[int] | None = None
+    common = set(range(len(graph.relations)))
     for head, tail in pairs:
-        edges = slice(int(graph.offsets[head]), int(graph.offsets[head + 1]))
-        relations = set(graph.relation_ids[edges][graph.tail_ids[edges] == tail].tolist())
-        common = relations if common is None else common & relations
+        common &= set(graph.between(head, tail).tolist())
         if not common:
             break
-    return [graph.relations[relation] for relation in sorted(common or ()) if relation < len(graph.relations)]
+    return [graph.relations[relation] for relation in sorted(common)]
 
 
 def find_heads(

@@ -65,6 +65,13 @@ class RankedPairs:
     def take(self, places: np.ndarray | slice) -> Self:
         return type(self)(*(getattr(self, field.name)[places] for field in fields(self)))
 
+    def first_of_heads(self, k: int) -> Self:
+        """The first k pairs of each head, in their order."""
+        order = np.argsort(self.heads, kind="stable")
+        begins = np.flatnonzero(np.diff(self.heads[order], prepend=-1))
+        within = np.arange(len(self)) - np.repeat(begins, np.diff(begins, append=len(self)))
+        return self.take(np.sort(order[within < k]))
+
     def moved(self, by: np.ndarray) -> Self:
         """Add `by` (n,) to the scores, and update the rest; unlisted tails and the background keep their scores.
 
@@ -179,18 +186,13 @@ def rank_head(
 def background(scores: np.ndarray) -> float:
     """The score (of c) of rank `BACKGROUND`, or of the middle candidate if there are fewer than twice as many."""
     rank = min(BACKGROUND, max(2, len(scores) // 2), len(scores))
-    return float(_highest(scores, rank)[-1])
-
-
-def _highest(scores: np.ndarray, k: int) -> np.ndarray:
-    """The k highest scores (k,), highest first. `np.partition` is slow if millions of scores are equal."""
-    return np.asarray(torch.from_numpy(scores).topk(k).values)
+    return float(torch.from_numpy(scores).topk(rank).values[-1])  # np.partition is slow if millions are equal
 
 
 def _top(scores: np.ndarray, k: int) -> np.ndarray:
     """The indexes of the k highest scores, highest first; ties in order."""
     if k < len(scores):
-        least = _highest(scores, k)[-1]
+        least = np.asarray(torch.from_numpy(scores).topk(k).values)[-1]
         above = np.flatnonzero(scores > least)
         places = np.sort(np.concatenate([above, np.flatnonzero(scores == least)[: k - len(above)]]))
     else:
@@ -368,10 +370,7 @@ class Constraints:
         places = np.flatnonzero(kept)
         if overall:
             return pairs.take(places[:k])
-        owners = pairs.heads[places]
-        begins = np.flatnonzero(np.diff(owners, prepend=-1))  # the rows of a head are consecutive
-        within = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
-        return pairs.take(places[within < k])
+        return pairs.take(places).first_of_heads(k)
 
     def notes(self, heads: np.ndarray, candidates: np.ndarray) -> list[str]:
         """Notes on the constraints in force and on the heads that they skip."""

@@ -305,8 +305,7 @@ def _walks(graph: Graph, reasons: Reasons, compared: np.ndarray, head: int, tail
             in_graph = entities[0] == head and max(relations) < 2 * len(graph.relations)
             walks.append(Walk(tuple(relations), tuple(entities), weight, alike(relations) if in_graph else None))
     if head != tail and not any(len(walk.relations) == 1 and walk.alike is not None for walk in walks):
-        at, _ = graph.edges_of(np.array([head]), reasons.visible)
-        edges = np.unique(graph.relation_ids[at[graph.tail_ids[at] == tail]]).tolist()
+        edges = graph.between(head, tail, reasons.visible).tolist()
         walks += [Walk((edge,), (head, tail), None, alike([edge])) for edge in edges[:MAX_DIRECT]]
     return walks
 

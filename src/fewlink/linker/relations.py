@@ -111,9 +111,7 @@ class RelationFinder:
             scores += np.sign(worth) * np.sqrt(np.abs(worth)) + HAS_RELATION * table[end, own : own + count]
         scores[self.counts < MIN_TRIPLES] = -np.inf
         best = np.argsort(-scores, kind="stable")[:MAX_READ]
-        at, _ = self.graph.edges_of(np.array([head]))
-        edges = self.graph.relation_ids[at[self.graph.tail_ids[at] == tail]]
-        known = edges[edges < count].tolist()
+        known = [relation for relation in self.graph.between(head, tail).tolist() if relation < count]
         chosen = dict.fromkeys([*known, *best[np.isfinite(scores[best])].tolist()])
         fits = [RankedRelation(r, self._fit(r, head, tail, r in known), r in known) for r in chosen]
         return sorted(fits, key=lambda each: -each.fit)
