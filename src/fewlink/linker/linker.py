@@ -61,7 +61,7 @@ from fewlink.linker.trust import (
 )
 from fewlink.models.contract import GraphScorer, Question, RelationScorer, Scorer, capabilities
 from fewlink.tasks import Benchmark
-from fewlink.tasks.catalogue import open_graph
+from fewlink.tasks.catalogue import check_source, open_graph
 
 if TYPE_CHECKING:
     from fewlink.linker.check import CheckedTriple
@@ -949,6 +949,7 @@ def load(
             raise FewlinkError(
                 f"{source.file} is not a trained model: leave out bench, the benchmark of a trained model"
             )
+        check_source(source.file)
         benchmark = open_graph(source)
         return Linker.shipped(
             benchmark, device=device, names=read_names, text_model=text_model, descriptions=descriptions
