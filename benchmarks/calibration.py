@@ -69,11 +69,17 @@ from measure import print_table, write_record
 BUILTIN = Path(__file__).resolve().parent.parent / "src" / "fewlink" / "builtin"
 SHOTS = (1, 3, 10, 30, 100)
 ALL = 0  # shots of a whole relation
-RANDOM, ONE_TAIL, BEST = "random", "one tail", "best first"
-SMALLEST, LARGE = 20, 150  # pairs of a relation that is asked about, and of two thirds of them if the graph has so many
+RANDOM = "random"
+ONE_TAIL = "one tail"
+BEST = "best first"
+# pairs of a relation that is asked about, and of two thirds of them if the graph has so many
+SMALLEST = 20
+LARGE = 150
 FEWEST_HEADS = 8  # of a relation; one with fewer is asked about in the other direction, or not at all
 OF_ONE_TAIL = 0.9  # share of the references that have the most frequent tail
-GIVEN, POOL = 3, 24  # of BEST: the references that the others are found with, and the pairs that are ranked at least
+# of BEST: the references that the others are found with, and the pairs that are ranked at least
+GIVEN = 3
+POOL = 24
 TRIPLES = 100_000  # larger graphs get fewer questions
 ANSWERED = 0.5  # share of the questions that are answered if the least probable are left unanswered
 ROWS = ("tails", "scores", "ranks", "log_softmax", "leads")
@@ -127,7 +133,8 @@ def hidden_relations(graph: Graph, most: int) -> Iterator[tuple[str, np.ndarray]
     triples = graph.triples()
     sizes = np.bincount(triples[:, 1], minlength=len(graph.relations))
     order = generator(1, "relations", graph.fingerprint).permutation(len(sizes))
-    large, small = order[sizes[order] >= LARGE], order[(sizes[order] >= SMALLEST) & (sizes[order] < LARGE)]
+    large = order[sizes[order] >= LARGE]
+    small = order[(sizes[order] >= SMALLEST) & (sizes[order] < LARGE)]
     large = large[: max(most - len(small), most - most // 3)]
     for place, relation in enumerate([*large, *small[: most - len(large)]]):
         pairs = np.unique(triples[triples[:, 1] == relation][:, [0, 2]], axis=0)
@@ -156,7 +163,8 @@ def choose(scorer: Scorer, graph: Graph, pairs: np.ndarray, setting: Setting) ->
         own = pairs[same][: max(1, round(OF_ONE_TAIL * shots))]
         return np.concatenate([own, pairs[~same][: shots - len(own)]])
     if setting.choice == BEST and shots > GIVEN:
-        given, pool = pairs[:GIVEN], pairs[GIVEN : GIVEN + max(POOL, shots)]
+        given = pairs[:GIVEN]
+        pool = pairs[GIVEN : GIVEN + max(POOL, shots)]
         question = Question("", given, np.unique(pool[:, 0]), open_candidates(graph, given))
         shares = np.full(len(pool), -np.inf)
         for at, scores in score_heads(scorer, question):
@@ -175,7 +183,9 @@ def ask(scorer: Scorer, graph: Graph, name: str, pairs: np.ndarray, setting: Set
     references = References(tuple((head, tail) for head, tail in chosen.tolist()))
     trust = replace(measure_trust(scorer, graph, references), whole=setting.shots == ALL)
     question = Question("", references.ids, pairs[asked, 0], open_candidates(graph, references.ids))
-    parts, right, best = [], [], []
+    parts = []
+    right = []
+    best = []
     for at, scores in score_heads(scorer, question):
         head = int(question.heads[at])
         known = references.known_tails(head)
@@ -185,7 +195,8 @@ def ask(scorer: Scorer, graph: Graph, name: str, pairs: np.ndarray, setting: Set
             continue
         parts.append(part)
         right.append(np.isin(parts[-1].tails, missing))
-        own, rivals = scores[np.isin(question.candidates, missing)], scores[~np.isin(question.candidates, known)]
+        own = scores[np.isin(question.candidates, missing)]
+        rivals = scores[~np.isin(question.candidates, known)]
         highest = own.max() if len(own) else np.inf
         rank = realistic_rank((rivals > highest).sum(), (rivals == highest).sum() - 1)
         best.append(float(rank) if len(own) else np.inf)
@@ -209,7 +220,8 @@ def ask_graph(
     names = path.with_name(path.name.replace(".tsv", ".names.tsv"))
     graph = open_graph(GraphSource.of(path, names=names if names.exists() else None)).graph
     share = min(1.0, TRIPLES / graph.triple_count)
-    relations, heads = max(3, round(share * options.relations)), max(8, round(share * options.heads))
+    relations = max(3, round(share * options.relations))
+    heads = max(8, round(share * options.heads))
     network = weights.network().to(options.device)
     scorer = TrailScorer("trail", network, ReadGraph.of(graph).to(options.device))
     found = []
@@ -240,15 +252,20 @@ def save(path: Path, every: list[Asked]) -> None:
 
 def read(path: Path, graph: str) -> list[Asked]:
     """The answers that `save` wrote."""
-    content, every, row, head = dict(np.load(path)), [], 0, 0
+    content = dict(np.load(path))
+    every = []
+    row = 0
+    head = 0
     for relation, setting, trust, rows, heads in json.loads(str(content["facts"])):
-        at, of_head = slice(row, row + rows), slice(head, head + heads)
+        at = slice(row, row + rows)
+        of_head = slice(head, head + heads)
         columns = {name: content[name][at] for name in ("heads", *ROWS)}
         pairs = RankedPairs(**columns, known=np.zeros(rows, bool))
         known = Trust(**{**trust, "ranks": tuple(trust["ranks"])})
         own = content["right"][at], content["fans"][at], content["best"][of_head]
         every.append(Asked(graph, relation, Setting(*setting), known, pairs, *own))
-        row, head = row + rows, head + heads
+        row = row + rows
+        head = head + heads
     return every
 
 
@@ -287,7 +304,8 @@ class Answers(NamedTuple):
 
     def has_low_trust(self, number: int) -> bool:
         """Whether answers to a set of references are marked as of low trust."""
-        trust, of = self.asked[number].trust, (self.sample.groups == number) & self.sample.first
+        trust = self.asked[number].trust
+        of = (self.sample.groups == number) & self.sample.first
         return not trust.whole and trust.share_found <= LOW_TRUST_FOUND and self.probabilities[of].mean() < self.least
 
     def figures(self, of: Callable[[Asked], bool], **names: Any) -> list[dict[str, Any]]:
@@ -296,8 +314,10 @@ class Answers(NamedTuple):
         if not chosen:
             return []
         rows = np.isin(self.sample.groups, chosen)
-        sample, own = self.sample.take(rows), self.probabilities[rows]
-        measured, by_chance = over_relations(own, sample), chance(own, sample)
+        sample = self.sample.take(rows)
+        own = self.probabilities[rows]
+        measured = over_relations(own, sample)
+        by_chance = chance(own, sample)
         row = {
             **names,
             "sets": len(chosen),
@@ -315,7 +335,8 @@ class Answers(NamedTuple):
 
     def row(self, number: int) -> list[Any]:
         """One set of references."""
-        each, of = self.asked[number], (self.sample.groups == number) & self.sample.first
+        each = self.asked[number]
+        of = (self.sample.groups == number) & self.sample.first
         setting = [each.trust.shots, each.setting.shots == ALL, each.setting.choice, each.setting.names]
         means = [round(float(values[of].mean()), 3) for values in (self.probabilities, self.sample.right)]
         return [each.graph, each.relation, *setting, int(of.sum()), *means, each.trust.found(), each.trust.tested]
@@ -407,14 +428,16 @@ def answer_sets(asked: list[Asked], left_out: np.ndarray) -> tuple[Coverage, dic
         given = (sizes > 0) & (sizes <= candidates)
         for name in ("all", *models):
             of = given & ((graphs == name) | (name == "all"))
-            every, counts = ranks.counts[(graphs == name) | (name == "all")], ranks.counts[of]
+            every = ranks.counts[(graphs == name) | (name == "all")]
+            counts = ranks.counts[of]
             row = {"level": level, "graph": name, "given": round(float(counts.sum() / every.sum()), 3)}
             if of.any():
                 row["coverage"] = round(float(np.average(ranks.best[of] <= sizes[of], weights=counts)), 3)
                 row["mean size"] = round(float(np.average(sizes[of], weights=counts)), 1)
                 row["median size"] = float(np.median(sizes[of]))
             rows.append(row)
-    order, counts = np.argsort(-ranks.first, kind="stable"), ranks.counts
+    order = np.argsort(-ranks.first, kind="stable")
+    counts = ranks.counts
     answered = order[np.cumsum(counts[order]) <= ANSWERED * counts.sum()]
 
     def share(of: np.ndarray, last: int) -> float:

@@ -35,7 +35,9 @@ WHOLE = 1.0  # the share without a cut
 
 def measured(scorer: TrailScorer, hidden: Hidden, count: int, heads: int, shares: list[float]) -> list[dict[str, Any]]:
     """For each share: whether each asked tail is a candidate (q,), one over its rank (q,), whether it is new (q,)."""
-    references, asked, graph = hidden.pool[:count], hidden.asked[:heads], scorer.graph.graph
+    references = hidden.pool[:count]
+    asked = hidden.asked[:heads]
+    graph = scorer.graph.graph
     every = open_candidates(graph, references)
     scores = scorer(Question("", references, asked[:, 0], every)).numpy()
     rows = []
@@ -46,7 +48,8 @@ def measured(scorer: TrailScorer, hidden: Hidden, count: int, heads: int, shares
         gains = np.zeros(len(asked))
         for place, (head, tail) in enumerate(asked.tolist()):
             known = hidden.task.pairs[hidden.task.pairs[:, 0] == head, 1]
-            rivals, own = scores[place][inside & ~np.isin(every, known)], scores[place][inside & (every == tail)]
+            rivals = scores[place][inside & ~np.isin(every, known)]
+            own = scores[place][inside & (every == tail)]
             if len(own):
                 gains[place] = 1 / realistic_rank((rivals > own).sum(), (rivals == own).sum())
         new = ~np.isin(asked[:, 1], references[:, 1])
@@ -63,10 +66,12 @@ def main() -> None:
     parser.add_argument("--references", type=int, nargs="+", default=[3, 30])
     parser.add_argument("--shares", type=float, nargs="+", default=[0.1, 0.03, 0.01])
     options = parser.parse_args()
-    shares, rows = [WHOLE, *options.shares], list[dict[str, Any]]()
+    shares = [WHOLE, *options.shares]
+    rows = list[dict[str, Any]]()
     for listed in suite(options.folder, options.graphs):
         graph = listed.graph()
-        scorer, relations = shipped_scorer(graph), hidden_relations(graph, listed.name)[: options.relations]
+        scorer = shipped_scorer(graph)
+        relations = hidden_relations(graph, listed.name)[: options.relations]
         without = [(scorer.without(hidden.name), hidden) for hidden in relations]
         for count in options.references:
             found = [measured(own, hidden, count, options.heads, shares) for own, hidden in without]

@@ -30,8 +30,10 @@ TRIES = 100
 
 def plant(graph: Graph, same_relation: bool, seed: int) -> tuple[Graph, set[tuple[int, int, int]]]:
     """The graph with wrong triples in place of some right ones, and the wrong ones."""
-    random, triples = generator(seed, "plant", str(same_relation)), graph.triples().copy()
-    known, planted = set(map(tuple, triples.tolist())), set()
+    random = generator(seed, "plant", str(same_relation))
+    triples = graph.triples().copy()
+    known = set(map(tuple, triples.tolist()))
+    planted = set()
     for relation in np.flatnonzero(np.bincount(triples[:, 1]) >= LEAST):
         of = np.flatnonzero(triples[:, 1] == relation)
         pools = [np.unique(triples[of, end]) if same_relation else np.arange(len(graph.entities)) for end in (2, 0)]
@@ -51,14 +53,18 @@ def area_under_curve(oddness: np.ndarray, wrong: np.ndarray) -> float:
     """The chance that a wrong triple is odder than a right one, ties counting one half."""
     _, which, counts = np.unique(oddness, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[which]
-    bad, good = int(wrong.sum()), int((~wrong).sum())
+    bad = int(wrong.sum())
+    good = int((~wrong).sum())
     return float((ranks[wrong].sum() - bad * (bad + 1) / 2) / (bad * good))
 
 
 def measured(name: str, graph: Graph, same_relation: bool, draws: int, most: int | None = None) -> dict[str, Any]:
     areas: dict[int, list[float]] = {}
     random = generator(0, "relations of check")
-    first, seconds, checked, wrong_in_all = [], 0.0, 0, 0
+    first = []
+    seconds = 0.0
+    checked = 0
+    wrong_in_all = 0
     for draw in range(draws):
         spoilt, planted = plant(graph, same_relation, draw)
         large = np.flatnonzero(np.bincount(spoilt.triples()[:, 1]) >= LEAST)
@@ -69,7 +75,8 @@ def measured(name: str, graph: Graph, same_relation: bool, draws: int, most: int
         for relation in relations:
             of = found.triples[:, 1] == relation
             wrong = np.array([tuple(triple) in planted for triple in found.triples[of].tolist()], bool)
-            checked, wrong_in_all = checked + len(wrong), wrong_in_all + int(wrong.sum())
+            checked = checked + len(wrong)
+            wrong_in_all = wrong_in_all + int(wrong.sum())
             if wrong.any() and not wrong.all():
                 areas.setdefault(relation, []).append(area_under_curve(found.oddness[of], wrong))
                 first.append(wrong[: max(1, int(wrong.sum()))].mean())

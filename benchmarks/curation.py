@@ -54,7 +54,11 @@ from fewlink.tasks.candidates import by_similarity
 from fewlink.tasks.catalogue import attack_graph
 from measure import read_record, write_record
 
-SHOTS, HELD_OUT, POOL, OTHERS, NEAR = 3, 40, 100, 10, 1000
+SHOTS = 3
+HELD_OUT = 40
+POOL = 100
+OTHERS = 10
+NEAR = 1000
 PACKAGES_READ = 3  # every third package
 STEP = 5  # decisions between two lists of suggestions
 LISTED = 5  # tails of each head that can be suggested
@@ -159,7 +163,8 @@ def relations_of(name: str, given: argparse.Namespace) -> Iterator[tuple[str, Li
     triples = graph.triples()
     for relation in (GRAPHS | CHOSEN_ON)[name]:
         number = graph.relations.id(relation)
-        pairs, rest = triples[triples[:, 1] == number][:, [0, 2]], graph.without(np.array([number]))
+        pairs = triples[triples[:, 1] == number][:, [0, 2]]
+        rest = graph.without(np.array([number]))
         linker = Linker.shipped(Benchmark(name, rest, {"train": [], "dev": [], "test": []}))
         yield relation, linker, pairs[(rest.degrees[pairs] > 0).all(1)]
 
@@ -187,7 +192,9 @@ class Remembering:
     """A scorer that computes the scores of a question once."""
 
     def __init__(self, scorer: Scorer) -> None:
-        self.name, self.scorer, self.capabilities = scorer.name, scorer, capabilities(scorer)
+        self.name = scorer.name
+        self.scorer = scorer
+        self.capabilities = capabilities(scorer)
         self._scores: dict[tuple[bytes, ...], np.ndarray] = {}
 
     def __call__(self, question: Question) -> np.ndarray:
@@ -293,10 +300,12 @@ class Course:
             adjustment=adjustment(decided.rows),
             answered=answered,
         )
-        right, begins = self.is_right(ranked), np.flatnonzero(np.diff(ranked.heads, prepend=-1))
+        right = self.is_right(ranked)
+        begins = np.flatnonzero(np.diff(ranked.heads, prepend=-1))
         found = [np.flatnonzero(own) for own in np.split(right, begins[1:])]
         tops = np.unique(ranked.tails[begins], return_counts=True)[1]
-        of_first, hits = probabilities[begins].mean(0), float(right[begins].mean())
+        of_first = probabilities[begins].mean(0)
+        hits = float(right[begins].mean())
         return {
             "accepted": len(decided.accepted),
             "tails": len({tail for _, tail in decided.accepted}),
@@ -332,7 +341,8 @@ class Course:
         self, policy: str, decided: Decided, ranked: RankedPairs, probabilities: np.ndarray, right: np.ndarray
     ) -> np.ndarray:
         """The places of the next pairs to decide."""
-        pairs, done = np.stack([ranked.heads, ranked.tails], 1), decided.all()
+        pairs = np.stack([ranked.heads, ranked.tails], 1)
+        done = decided.all()
         left = np.flatnonzero([pair not in done for pair in map(tuple, pairs.tolist())])
         if policy == "accept-many":
             order = left[np.lexsort((-ranked.scores[left], -probabilities[left]))]
@@ -366,13 +376,15 @@ def measure(graph: str, given: argparse.Namespace) -> Iterator[list[dict[str, An
     """Yield for each relation of a graph a row for each draw of references, policy and number of decisions."""
     weights = shipped().facts["sha256"][:12]
     for relation, linker, known in relations_of(graph, given):
-        rows, scorer = list[dict[str, Any]](), linker.scorer
+        rows = list[dict[str, Any]]()
+        scorer = linker.scorer
         for seed in range(1, given.seeds + 1):
             linker.scorer = Remembering(scorer)
             for name, read in READINGS.items() if given.variants else [("all", every_pair)]:
                 course = Course.of(linker, known, seed, read)
                 for policy in POLICIES:
-                    begin, what = time.process_time(), (graph, relation, seed, name, policy)
+                    begin = time.process_time()
+                    what = (graph, relation, seed, name, policy)
                     found = course.run(policy)
                     keys = dict(zip(("graph", "relation", "seed", "references", "policy"), what, strict=True))
                     rows += [{"weights": weights, **keys, **row} for row in found]
@@ -385,7 +397,8 @@ def measure(graph: str, given: argparse.Namespace) -> Iterator[list[dict[str, An
 def store(rows: Sequence[dict[str, Any]], variants: bool) -> None:
     """Put the rows of a relation into the record, and make its tables again."""
     part, graphs = ("variants", CHOSEN_ON) if variants else ("rows", GRAPHS)
-    before, relation = read_record("curation") or {}, (rows[0]["graph"], rows[0]["relation"])
+    before = read_record("curation") or {}
+    relation = (rows[0]["graph"], rows[0]["relation"])
     others = [row for row in before.get(part, []) if (row["graph"], row["relation"]) != relation]
     rows = sorted([*others, *rows], key=lambda row: list(graphs).index(row["graph"]))
     facts = {"references": SHOTS, "heads held out": HELD_OUT, "heads to decide": POOL + OTHERS}

@@ -402,7 +402,9 @@ def by_stix(content: bytes) -> Found:
     found: Found = set()
     for each in objects.values():
         if each["type"] == "relationship":
-            head, verb, tail = each["source_ref"], each["relationship_type"], each["target_ref"]
+            head = each["source_ref"]
+            verb = each["relationship_type"]
+            tail = each["target_ref"]
             if head in objects and tail in objects:
                 word = re.sub(r"[^\w]+", "_", verb).strip("_")
                 found.add((head, f"{kind[head]}_{word}_{kind[tail]}", tail))
@@ -529,7 +531,8 @@ def disagreement(path: Path, content: bytes, how: str, format: Format, whole: by
         return None  # the only line, which may be a header: fewlink refuses the file
     if len(found) < len(expected) or (len(found) > len(expected) and not format.at_least):
         return f"{len(found)} triples, but the second parser reads {len(expected)}"
-    more, fewer = of_iris(found) - of_iris(expected), of_iris(expected) - of_iris(found)
+    more = of_iris(found) - of_iris(expected)
+    fewer = of_iris(expected) - of_iris(found)
     return f"reads {sorted(more)[:2]}, not {sorted(fewer)[:2]}" if fewer or (more and not format.at_least) else None
 
 
@@ -541,7 +544,8 @@ def compare(
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="fewlink-differential-", dir=memory if memory.is_dir() else None))
     chosen = [format for format in formats() if only in (None, format.name)]
-    counts, problems = dict.fromkeys((format.name for format in chosen), 0), list[str]()
+    counts = dict.fromkeys((format.name for format in chosen), 0)
+    problems = list[str]()
     try:
         for number in range(files):
             format = chosen[number % len(chosen)]

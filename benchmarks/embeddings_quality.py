@@ -56,7 +56,9 @@ def ours(train: np.ndarray, entities: int, relations: int, seconds: float, dim: 
     """The table after so many seconds, and the number of examples (triples in one direction) it was trained on."""
     settings = EmbeddingSettings(dim=dim, batch_size=1024, negatives=1024, epochs=10**6)
     trainer = EmbeddingTrainer(train, entities, relations, settings)
-    start, epoch, seen = time.perf_counter(), 0, 0
+    start = time.perf_counter()
+    epoch = 0
+    seen = 0
     while True:
         for batch in trainer.batches.epoch(epoch):
             trainer.step(batch, settings.learning_rate)
@@ -96,7 +98,8 @@ def pykeen(
         pass
 
     class Clock(TrainingCallback):  # type: ignore[misc]
-        start, batches = 0.0, 0
+        start = 0.0
+        batches = 0
 
         def on_batch(self, epoch: int, batch: object, batch_loss: float, **kwargs: object) -> None:
             self.batches += 1
@@ -111,7 +114,8 @@ def pykeen(
     model = ComplEx(triples_factory=factory, embedding_dim=dim // 2, random_seed=0, **setting.get("model", {}))
     loop_class = LCWATrainingLoop if both else SLCWATrainingLoop
     loop = loop_class(model=model, triples_factory=factory, **setting["loop"])
-    clock, batch = Clock(), setting["batch"]  # type: ignore[no-untyped-call]
+    clock = Clock()  # type: ignore[no-untyped-call]
+    batch = setting["batch"]
     with contextlib.suppress(Stop):
         loop.train(factory, num_epochs=10**6, batch_size=batch, use_tqdm=False, callbacks=clock, pin_memory=False)
     parts: list[Any] = [model.entity_representations[0], model.relation_representations[0]]

@@ -80,7 +80,8 @@ def random_triples(
     begin = hops(np.asarray(graph.head_ids), np.asarray(graph.tail_ids), len(graph.entities), starts, far)
     drawn: Triples = set()
     for turn in range(20 * len(lengths)):
-        node, visited = tail, {tail}
+        node = tail
+        visited = {tail}
         for left in range(lengths[turn % len(lengths)] - 1, -1, -1):
             at, _ = graph.edges_of(np.array([node]))
             at = at[~np.isin(graph.tail_ids[at], list(visited))]
@@ -88,7 +89,8 @@ def random_triples(
             if not len(at):
                 break
             edge = rng.choice(near if len(near) else at)
-            after, relation = int(graph.tail_ids[edge]), int(graph.relation_ids[edge])
+            after = int(graph.tail_ids[edge])
+            relation = int(graph.relation_ids[edge])
             drawn |= {forward(node, relation, after, len(graph.relations))} - named
             node = after
             visited.add(node)

@@ -50,7 +50,8 @@ class Case(NamedTuple):
 def of_fold(name: str, relations: int, heads: int) -> Iterator[Case]:
     benchmark = fold_benchmark(open_benchmark(name), FOLD)
     graph = benchmark.known_graph
-    scorer, tasks = shipped_scorer(graph), benchmark.split("dev")
+    scorer = shipped_scorer(graph)
+    tasks = benchmark.split("dev")
     for task in tasks[:: max(1, len(tasks) // relations)][:relations]:
         pairs = generator(0, "hidden", task.name).permutation(task.pairs)
         count = min(heads, len(pairs) // 3)
@@ -100,12 +101,14 @@ def main() -> None:
     graphs |= {name: of_suite(Path(options.graphs[0]), name, *sizes) for name in options.graphs[1:]}
     rows: list[dict[str, Any]] = []
     for name, cases in graphs.items():
-        load, of_relations = os.getloadavg()[0], list[list[tuple[Any, ...]]]()
+        load = os.getloadavg()[0]
+        of_relations = list[list[tuple[Any, ...]]]()
         for case in cases:
             of_relations.append([measured(case, edges) for edges in (None, *options.edges)])
         whole = [found[0] for found in of_relations]
         for edges, found in zip(["all", *options.edges], zip(*of_relations, strict=True), strict=True):
-            seconds, heads = sum(each[2] for each in found), sum(len(each[0]) for each in found)
+            seconds = sum(each[2] for each in found)
+            heads = sum(len(each[0]) for each in found)
             row = {"graph": name, "edges": edges, "relations": len(found), "heads": heads}
             row["MRR"] = float(np.mean([(1 / ranks).mean() for ranks, _, _ in found]))
             row["Hits@10"] = float(np.mean([(ranks <= 10).mean() for ranks, _, _ in found]))

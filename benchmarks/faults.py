@@ -64,7 +64,9 @@ CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod", "os.tru
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 QUICK_FIT = ("steps=2", "relations=1", "queries=2", "candidates=16")
 BOUNDS = ("--smallest", "10", "--largest", "30")  # of what is carved out of `towns`
-PROCESSES, EACH = 4, 12  # of a round of concurrent appends: processes, and triples that each adds
+# of a round of concurrent appends: processes, and triples that each adds
+PROCESSES = 4
+EACH = 12
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,8 @@ def fit_version() -> str | None:
     """What answers, and what the configuration says of it; a fit that was killed before it answers has no version."""
     if not Path("run/config.json").exists():
         return None
-    linker, config = Linker.load("run"), RunConfig.read(Path("run"))
+    linker = Linker.load("run")
+    config = RunConfig.read(Path("run"))
     weights, step = checkpoints.load_best(Path("run"))
     digest = hashlib.sha256(b"".join(weights[name].numpy().tobytes() for name in sorted(weights))).hexdigest()
     parts = (linker.graph.fingerprint, linker.measured.fingerprint, linker.scorer.name, linker.step, step, digest)
@@ -264,8 +267,13 @@ class Operations:
     """
 
     def __init__(self, folder: Path, deadly: int, copies: Path | None = None) -> None:
-        self.folder, self.deadly, self.count, self.names = str(folder), deadly, 0, list[str]()
-        self.copies, self.copying, self.state = copies, False, set[tuple[Any, ...]]()
+        self.folder = str(folder)
+        self.deadly = deadly
+        self.count = 0
+        self.names = list[str]()
+        self.copies = copies
+        self.copying = False
+        self.state = set[tuple[Any, ...]]()
         sys.addaudithook(self.audit)
         os.fsync = lambda fd: self.step("fsync")  # what a killed process has written is not lost
         torch_module: Any = safetensors.torch
@@ -294,7 +302,9 @@ class Operations:
             return
         self.count += 1
         if self.copies is not None:
-            self.copying, before, self.state = True, self.state, _state(Path(self.folder))
+            self.copying = True
+            before = self.state
+            self.state = _state(Path(self.folder))
             if self.state != before:
                 shutil.copytree(self.folder, self.copies / str(self.count))
             self.copying = False
@@ -357,7 +367,8 @@ def check(
     command: Command, place: Path, every: int = 1, tell: Callable[[str], None] = lambda line: None
 ) -> dict[str, Any]:
     """Kill one command before each operation, or each `every`-th; the number of points and what went wrong."""
-    template, whole = place / "template", place / "work"
+    template = place / "template"
+    whole = place / "work"
     template.mkdir(parents=True)
     _must(forked(template, command.prepare))
     before = version_in(template, command)
@@ -365,9 +376,11 @@ def check(
     copies = place / "copies"
     log = _must(forked(whole, lambda: _counted(whole, command.run, copies if command.copied else None)))
     operations = log.splitlines()
-    after, end = version_in(whole, command), tree(whole)
+    after = version_in(whole, command)
+    end = tree(whole)
     problems = [f"{left} is left by a command that was not killed" for left in hidden(end)]
-    seen, versions = {"before": 0, "after": 0, "nothing": 0, "between": 0}, set[str | None]()
+    seen = {"before": 0, "after": 0, "nothing": 0, "between": 0}
+    versions = set[str | None]()
     points = sorted(int(copy.name) for copy in copies.iterdir()) if command.copied else range(1, len(operations) + 1)
     for number in points[::every]:
         shutil.rmtree(whole)

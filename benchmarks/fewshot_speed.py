@@ -61,7 +61,8 @@ class Case:
 
 def case_of(name: str, device: str) -> Case:
     """A benchmark with random vectors, which suffice for measuring speed."""
-    benchmark, random = open_benchmark(name), torch.Generator().manual_seed(0)
+    benchmark = open_benchmark(name)
+    random = torch.Generator().manual_seed(0)
     sizes = (len(benchmark.graph.entities), DIM), (2 * len(benchmark.graph.relations), DIM)
     entities, relations = (torch.randn(size, generator=random) for size in sizes)
     return Case(benchmark, Embeddings(entities, relations, "transe"), FewShotSettings(device=device))
@@ -122,7 +123,9 @@ def our_evaluation_rate(case: Case, candidates: str) -> tuple[float, Evaluation]
 def our_pairs(case: Case, candidates: str) -> dict[str, int]:
     """The number of (query, candidate) pairs of the test split, and how many of them differ in a vector."""
     model, around = our_model(case)
-    vectors, ranked, distinct = encode_all(model.encoder, around), 0, 0
+    vectors = encode_all(model.encoder, around)
+    ranked = 0
+    distinct = 0
 
     def distinct_vectors(ids: np.ndarray) -> int:
         return len(vectors[torch.from_numpy(np.unique(ids)).long().to(vectors.device)].unique(dim=0))
@@ -319,7 +322,8 @@ def our_step(
 
 def mean_sizes(case: Case, count: int = 100) -> tuple[int, float]:
     """Mean number of distinct entities in an episode, and of neighbours of an entity."""
-    settings, neighbours = case.settings, our_model(case)[1].neighbours
+    settings = case.settings
+    neighbours = our_model(case)[1].neighbours
     drawn = itertools.islice(episodes(case.benchmark.split("train"), settings.shots, settings.batch, 0), count)
     ids = torch.cat([torch.cat(parts).unique() for parts in drawn]).to(neighbours.offsets.device)
     return round(len(ids) / count), float(neighbours.counts(ids).double().mean())
@@ -327,7 +331,8 @@ def mean_sizes(case: Case, count: int = 100) -> tuple[int, float]:
 
 def kernels(case: Case, seeds: int) -> dict[str, Any]:
     """The kernels of a step of all seeds."""
-    learner, steps = our_learner(case, seeds), STEPS_AT_ONCE["cuda"]
+    learner = our_learner(case, seeds)
+    steps = STEPS_AT_ONCE["cuda"]
     ids = learner.ids(0, steps)
     return {"seeds": seeds, **gpu_kernels(lambda: learner.learn(0, ids), steps)}
 
@@ -346,7 +351,8 @@ def limits(device: str, batch: int) -> dict[str, float]:
 def product_rate(rows: int, device: str) -> float:
     """Operations/s of (rows, w) times (w, 4w)."""
     w = 2 * DIM
-    queries, weights = torch.randn(rows, w, device=device), torch.randn(w, 4 * w, device=device)
+    queries = torch.randn(rows, w, device=device)
+    weights = torch.randn(w, 4 * w, device=device)
     gates = torch.empty(rows, 4 * w, device=device)
     return 2 * rows * w * 4 * w / seconds_of(lambda: torch.mm(queries, weights, out=gates), device)
 
@@ -371,7 +377,8 @@ def rate(step: Callable[[], object], seconds: float, device: str) -> float:
     for _ in range(WARM_UP):
         step()
     wait_for(device)
-    done, start = 0, time.perf_counter()
+    done = 0
+    start = time.perf_counter()
     while time.perf_counter() - start < seconds:
         step()
         done += 1
@@ -414,7 +421,8 @@ def main() -> None:
         raise SystemExit("skipped: --device cuda needs a GPU")
     torch.backends.cudnn.allow_tf32 = False  # in the reference's LSTM; the package does not use cuDNN
     torch.set_num_threads(options.threads)
-    case, seeds = case_of(options.benchmark, options.device), options.seeds_together
+    case = case_of(options.benchmark, options.device)
+    seeds = options.seeds_together
     queries = test_queries(case.benchmark, case.settings.shots, options.queries)
     differences = check(case, queries[0])
     sides: dict[str, Callable[[], float]] = {
@@ -463,7 +471,8 @@ def main() -> None:
 def whole_evaluation(case: Case, repeats: int) -> dict[str, float]:
     """The test split against whole ranges: median seconds, and pairs per second."""
     evaluations = [our_evaluation_rate(case, "full")[1] for _ in range(repeats)]
-    seconds, pairs = statistics.median(e.seconds for e in evaluations), our_pairs(case, "full")
+    seconds = statistics.median(e.seconds for e in evaluations)
+    pairs = our_pairs(case, "full")
     return {
         "queries": evaluations[0].queries,
         "seconds": seconds,
@@ -482,7 +491,8 @@ def against_limit(
     limit: dict[str, float],
 ) -> list[dict[str, Any]]:
     """The work of a training step and of a distinct pair, its rate, and its shares of the limits."""
-    settings, (model, around) = case.settings, our_model(case)
+    settings = case.settings
+    (model, around) = our_model(case)
     size = {"d": DIM, "steps": settings.matching_steps}
     more = {"shots": settings.shots, "batch": settings.batch}
     parameters = sum(p.numel() for p in model.parameters())
@@ -528,7 +538,9 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     options.out = options.out or RECORDS / f"fewshot-speed-{options.device}.json"
     if options.quick:
-        options.repeats, options.seconds, options.queries = 1, 1.0, 5
+        options.repeats = 1
+        options.seconds = 1.0
+        options.queries = 5
     return options
 
 

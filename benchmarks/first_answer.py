@@ -20,12 +20,14 @@ from typing import Any
 
 from measure import best_of, print_table, write_record
 
-MANY, HEADS = 5_000, 16
+MANY = 5_000
+HEADS = 16
 
 
 def answers(path: str, questions: int) -> dict[str, Any]:
     """Seconds of each part, on the machine's cores."""
-    began, began_cpu = time.perf_counter(), time.process_time()
+    began = time.perf_counter()
+    began_cpu = time.process_time()
     import numpy as np
 
     import fewlink
@@ -33,12 +35,14 @@ def answers(path: str, questions: int) -> dict[str, Any]:
     loading = time.perf_counter()
     linker = fewlink.load(path)
     loaded = time.perf_counter()
-    triples, graph = linker.graph.triples(), linker.graph
+    triples = linker.graph.triples()
+    graph = linker.graph
     sizes = np.bincount(triples[:, 1], minlength=len(graph.relations))
     seconds: dict[str, list[float]] = {}
 
     def timed(name: str, work: Callable[[], Any]) -> Any:
-        before, cpu = time.perf_counter(), time.process_time()
+        before = time.perf_counter()
+        cpu = time.process_time()
         result = work()
         seconds.setdefault(name, []).append(time.perf_counter() - before)
         seconds.setdefault(f"{name}, CPU", []).append(time.process_time() - cpu)
@@ -49,7 +53,8 @@ def answers(path: str, questions: int) -> dict[str, Any]:
         rows = triples[triples[:, 1] == relation]
         heads = [graph.entities[head] for head in dict.fromkeys(rows[::-1, 0].tolist())]
         pairs = [(graph.entities[h], graph.entities[t]) for h, _, t in rows[:MANY].tolist()]
-        few, many = pairs[:3], pairs[: max(3, len(rows) - HEADS)]
+        few = pairs[:3]
+        many = pairs[: max(3, len(rows) - HEADS)]
 
         def ask(references: list[tuple[str, str]], some: list[str]) -> Any:
             return linker.predict(references=references, heads=some, k=1)

@@ -169,7 +169,8 @@ def changed_bytes(rng: random.Random, content: bytes, others: list[bytes]) -> by
             data[at:at] = other[begin : begin + rng.choice((5, 50, 500))]
         else:
             lines = bytes(data).split(b"\n")
-            one, two = rng.randrange(len(lines)), rng.randrange(len(lines))
+            one = rng.randrange(len(lines))
+            two = rng.randrange(len(lines))
             lines[one] = rng.choice((lines[two], b"\t".join(lines[one].split(b"\t")[::-1]), lines[one] + b"\t", b""))
             data = bytearray(b"\n".join(lines))
     return bytes(data)
@@ -246,7 +247,8 @@ def triples_reader(place: Place, name: str) -> Callable[[bytes, random.Random], 
     """Reads a graph; bad lines stop it or are skipped."""
 
     def read(content: bytes, rng: random.Random) -> object:
-        path, skip = place.file(name, content), rng.random() < 0.5
+        path = place.file(name, content)
+        skip = rng.random() < 0.5
         return compile_graph([path], on_error="skip" if skip else "stop")
 
     return read
@@ -530,7 +532,9 @@ def try_input(reader: Reader, seed: int, number: int) -> tuple[bytes, str | None
     rng = random.Random(f"{seed}/{reader.name}/{number}")
     content = changed(rng, rng.choice(reader.seeds), reader.seeds)
     reader.counts["inputs"] += 1
-    begin, problem, outcome = time.process_time(), None, "accepted"
+    begin = time.process_time()
+    problem = None
+    outcome = "accepted"
     try:
         with time_limit(LIMIT):
             reader.read(content, rng)
@@ -553,7 +557,8 @@ def fuzz(
     inputs: int, seed: int = 0, only: str | None = None, out: Path | None = None, seconds: float = 1e9
 ) -> tuple[list[Reader], list[str]]:
     """Try so many inputs, round by round over all readers; gives the readers with their counts, and all problems."""
-    place, problems = Place(), list[str]()
+    place = Place()
+    problems = list[str]()
     end = time.monotonic() + seconds
     try:
         chosen = [reader for reader in readers(place) if only in (None, reader.name)]
@@ -611,7 +616,8 @@ def guided(only: str | None, minutes: float, out: Path) -> list[str]:
     chosen = [name for name in GUIDED if only in (None, name)]
     failed = []
     for name in chosen:
-        seconds, place = max(1, round(60 * minutes / len(chosen))), Place()
+        seconds = max(1, round(60 * minutes / len(chosen)))
+        place = Place()
         command = [sys.executable, __file__, "--guided", "--reader", name, "--out", out, "--seconds", seconds]
         code = subprocess.run([*map(str, command), "--place", str(place.folder)], check=False).returncode
         place.close()

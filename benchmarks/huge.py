@@ -27,7 +27,9 @@ import numpy as np
 
 from measure import print_table, read_record, write_record
 
-RELATIONS, KINDS, COMMON = 5_000, 64, 72  # of relations, 72 are of all kinds of entities, the others of one
+RELATIONS = 5_000
+KINDS = 64  # of entities
+COMMON = 72  # relations of all kinds of entities; the others are of one kind
 USUAL = 0.4  # share of triples with a relation of all kinds
 DEGREE = 10  # triples of an entity, on average
 CHUNK = 1_000_000  # rows that are written together
@@ -35,7 +37,8 @@ WORDS = ("northern", "harbour", "valley", "station", "museum", "county", "bridge
 RECORD = "huge"
 SIZES = (5_000_000, 50_000_000, 500_000_000)
 INTERVAL = 0.2  # seconds between two looks at the memory
-QUESTIONS, SEARCHES = 6, 20
+QUESTIONS = 6
+SEARCHES = 20
 
 
 def write_triples(path: Path, triples: int, seed: int = 0) -> None:
@@ -44,7 +47,8 @@ def write_triples(path: Path, triples: int, seed: int = 0) -> None:
     An entity has a tenth of its `DEGREE` to many times it; a relation's size falls with its rank, as Zipf's law says;
     each has a range of entities as tails, of which the first are much more frequent.
     """
-    rng, entities = np.random.default_rng(seed), triples // DEGREE
+    rng = np.random.default_rng(seed)
+    entities = triples // DEGREE
     own = (RELATIONS - COMMON) // KINDS
     ranges = np.maximum(2, entities ** (0.3 + 0.7 * rng.random(RELATIONS))).astype(np.int64)
     starts = (_hashes(np.arange(RELATIONS), 1) % np.uint64(entities)).astype(np.int64)
@@ -54,9 +58,11 @@ def write_triples(path: Path, triples: int, seed: int = 0) -> None:
             count = min(CHUNK, triples - done)
             steps = np.where(rng.random(count) < 0.1, rng.exponential(1.0, count), 0)
             places = np.minimum(head + np.cumsum(steps * 10 / DEGREE), entities - 1)
-            head, heads = float(places[-1]), places.astype(np.int64)
+            head = float(places[-1])
+            heads = places.astype(np.int64)
             kinds = (_hashes(heads, 2) % np.uint64(KINDS)).astype(np.int64)
-            usual, draw = rng.random(count) < USUAL, rng.random(count)
+            usual = rng.random(count) < USUAL
+            draw = rng.random(count)
             relations = np.where(usual, COMMON**draw - 1, COMMON + own * kinds + own**draw - 1).astype(np.int64)
             tails = starts[relations] + (ranges[relations] ** rng.random(count)).astype(np.int64) - 1
             text = np.empty((count, 29), np.uint8)
@@ -68,7 +74,8 @@ def write_triples(path: Path, triples: int, seed: int = 0) -> None:
 
 def write_names(path: Path, triples: int) -> None:
     """Write a readable name of each entity: three words and a number."""
-    entities, words = triples // DEGREE, np.array(WORDS)
+    entities = triples // DEGREE
+    words = np.array(WORDS)
     with _text_file(path) as file:
         for first in range(0, entities, CHUNK):
             ids = np.arange(first, min(first + CHUNK, entities))
@@ -127,7 +134,10 @@ def _children(process: int) -> list[int]:
 
 def run(command: list[str], work: Path | None = None) -> dict[str, Any]:
     """Run a command; its seconds, peak memory and output, and of a `work` folder its peak size and finished stages."""
-    begin, cpu, most, disk = time.monotonic(), _cpu_seconds(), [0, 0], 0
+    begin = time.monotonic()
+    cpu = _cpu_seconds()
+    most = [0, 0]
+    disk = 0
     stages: dict[str, Any] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         lines: list[str] = []
@@ -177,14 +187,17 @@ def ask(folder: Path) -> dict[str, Any]:
     begin = time.monotonic()
     linker = fewlink.load(folder)
     opened = time.monotonic() - begin
-    graph, rng = linker.graph, np.random.default_rng(0)
+    graph = linker.graph
+    rng = np.random.default_rng(0)
     large = np.argsort(-graph.relation_sizes[: len(graph.relations)], kind="stable")
-    answers, read = [], []
+    answers = []
+    read = []
     for place in np.linspace(10, len(large) // 2, QUESTIONS).astype(int):
         relation = int(large[place])
         heads = rng.choice(graph.slots[relation], 5, replace=False).tolist()
         pairs = [(graph.entities[head], graph.entities[_tail(graph, head, relation)]) for head in heads[:4]]
-        start, mapped = time.monotonic(), memory_of(os.getpid())[1]
+        start = time.monotonic()
+        mapped = memory_of(os.getpid())[1]
         linker.predict(pairs, heads=[graph.entities[heads[4]]], k=10)
         answers.append(time.monotonic() - start)
         read.append((memory_of(os.getpid())[1] - mapped) / 1e6)
@@ -220,13 +233,15 @@ def ask(folder: Path) -> dict[str, Any]:
 
 
 def _tail(graph: Any, head: int, relation: int) -> int:
-    first, last = int(graph.offsets[head]), int(graph.offsets[head + 1])
+    first = int(graph.offsets[head])
+    last = int(graph.offsets[head + 1])
     return int(graph.tail_ids[first + int(np.searchsorted(graph.relation_ids[first:last], relation))])
 
 
 def measure(triples: int, folder: Path, memory: str) -> dict[str, Any]:
     """Generate and compile a graph of this size; the files of triples and names are used again."""
-    triples_file, names_file = folder / f"{triples}.tsv.zst", folder / f"{triples}.names.tsv.zst"
+    triples_file = folder / f"{triples}.tsv.zst"
+    names_file = folder / f"{triples}.names.tsv.zst"
     for file, write in ((triples_file, write_triples), (names_file, write_names)):
         if not file.exists():
             start = time.monotonic()

@@ -51,9 +51,11 @@ def best_of(repeats: int, function: Callable[..., Any], *args: Any, imports: Seq
 def _measured(function: Callable[..., Any], args: Sequence[Any], imports: Sequence[str]) -> Cost:
     for name in imports:
         importlib.import_module(name)
-    cpu, start = _cpu_seconds(), time.perf_counter()
+    cpu = _cpu_seconds()
+    start = time.perf_counter()
     value = function(*args)
-    seconds, cpu_seconds = time.perf_counter() - start, _cpu_seconds() - cpu
+    seconds = time.perf_counter() - start
+    cpu_seconds = _cpu_seconds() - cpu
     unit = 1 if sys.platform == "darwin" else 1024
     return Cost(seconds, cpu_seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, value)
 
@@ -74,7 +76,8 @@ def gpu_kernels(work: Callable[[], Any], steps: int) -> dict[str, float]:
         work()
         torch.cuda.synchronize()
     ran = [event for event in profiled.key_averages() if event.device_type.name != "CPU"]
-    count, busy = sum(event.count for event in ran) / steps, sum(event.self_device_time_total for event in ran) / steps
+    count = sum(event.count for event in ran) / steps
+    busy = sum(event.self_device_time_total for event in ran) / steps
     return {"kernels a step": count, "microseconds in them": busy, "each": busy / count}
 
 

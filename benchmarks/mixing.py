@@ -33,7 +33,10 @@ from fewlink.tasks.catalogue import open_graph
 from links import rank_links, read_splits
 from measure import RECORDS, write_record
 
-RELATIONS, PAIRS, SHARE, FEWEST = 20, 15, 0.1, 30
+RELATIONS = 20
+PAIRS = 15
+SHARE = 0.1
+FEWEST = 30
 
 
 class KnownRelations:
@@ -41,7 +44,8 @@ class KnownRelations:
 
     def __init__(self, linker: Linker) -> None:
         assert isinstance(linker.scorer, GraphScorer)
-        self.scorer, self.graph = linker.scorer, linker.graph
+        self.scorer = linker.scorer
+        self.graph = linker.graph
         self.entities = torch.zeros(len(self.graph.entities), 0)
         self.relations = torch.zeros(2 * len(self.graph.relations), 0)
         self.everyone = np.arange(len(self.graph.entities), dtype=np.int32)
@@ -82,14 +86,14 @@ def opened(which: Path, names: Path | None) -> Graph:
 
 def hide(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """The triples (n, 3) that stay and the ones that are hidden; every entity keeps a triple."""
-    rng, triples = generator(0, "mixing"), graph.triples()
+    rng = generator(0, "mixing")
+    triples = graph.triples()
     counts = np.bincount(triples[:, 1], minlength=len(graph.relations))
-    left, hidden = graph.degrees.copy(), np.zeros(len(triples), bool)
+    left = graph.degrees.copy()
+    hidden = np.zeros(len(triples), bool)
     for relation in rng.permutation(np.flatnonzero(counts >= FEWEST))[:RELATIONS].tolist():
-        places, most = (
-            rng.permutation(np.flatnonzero(triples[:, 1] == relation)),
-            min(PAIRS, int(SHARE * counts[relation])),
-        )
+        places = rng.permutation(np.flatnonzero(triples[:, 1] == relation))
+        most = min(PAIRS, int(SHARE * counts[relation]))
         for place in places.tolist():
             ends = triples[place, [0, 2]]
             if hidden[triples[:, 1] == relation].sum() < most and (left[ends] > 1).all():
@@ -101,7 +105,9 @@ def hide(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 def measure(linkers: dict[str, Linker], triples: np.ndarray, known: np.ndarray, split: str) -> dict[str, Any]:
     """MRR over queries and over relations, for each linker, and the gain of the second over the first."""
     triples = triples[np.argsort(triples[:, 1], kind="stable")]
-    relations, found, by_relation = np.tile(triples[:, 1], 2), {}, {}
+    relations = np.tile(triples[:, 1], 2)
+    found = {}
+    by_relation = {}
     for name, linker in linkers.items():
         began = time.monotonic()
         ranks = rank_links(KnownRelations(linker), triples, known, split).tasks[0].ranks  # type: ignore[arg-type]
@@ -139,7 +145,9 @@ def main() -> None:
         place = Path(temporary)
         if words.kind == "links":
             graph, splits = read_splits(*words.files)
-            rest, asked, known = splits["train"], splits[words.split], np.concatenate([*splits.values()])
+            rest = splits["train"]
+            asked = splits[words.split]
+            known = np.concatenate([*splits.values()])
         else:
             graph = opened(words.files[0], words.names)
             rest, asked = hide(graph)

@@ -38,7 +38,8 @@ Rows = list[dict[str, Any]]
 
 def named(graph: Graph, triples: np.ndarray) -> list[Names]:
     """Triples (n, 3) by name."""
-    entities, relations = list(graph.entities), list(graph.relations)
+    entities = list(graph.entities)
+    relations = list(graph.relations)
     return [(entities[h], relations[r], entities[t]) for h, r, t in triples.tolist()]
 
 
@@ -72,10 +73,13 @@ def counted(graph: str, part: str, triples: Iterable[Names], pool: dict[str, set
 
 def codex_mrr(graph: Graph, splits: dict[str, np.ndarray], inside: np.ndarray) -> Rows:
     """The MRR of CoDEx-S's test triples that training graphs contain, and of the others."""
-    known, test = np.concatenate(list(splits.values())), splits["test"]
+    known = np.concatenate(list(splits.values()))
+    test = splits["test"]
     order = np.argsort(test[:, 1], kind="stable")
-    test, inside = test[order], inside[order]
-    entities, relations = len(graph.entities), len(graph.relations)
+    test = test[order]
+    inside = inside[order]
+    entities = len(graph.entities)
+    relations = len(graph.relations)
     vectors = train(splits["train"], entities, relations, link_settings("complex", entities))
     models = {"trail-built-in": Links(shipped_scorer(graph), graph), "complex": vectors}
     rows = []
@@ -90,7 +94,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     options = parser.parse_args()
-    pool, rows = pool_of(options.folder), Rows()
+    pool = pool_of(options.folder)
+    rows = Rows()
     for listed in suite(options.folder):
         graph = listed.graph()
         rows.append(counted(listed.name, "all", named(graph, graph.triples()), pool))

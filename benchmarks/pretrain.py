@@ -95,7 +95,9 @@ POOL = [
     "mkr-music",
     "chinook",
 ]
-NELL, FREEBASE, FREEBASE_LINKS = "nell-one", "fb15k-237-few", "fb15k-237"
+NELL = "nell-one"
+FREEBASE = "fb15k-237-few"
+FREEBASE_LINKS = "fb15k-237"
 NAMED_SHARES = {NELL: 0.16, FREEBASE: 0.09}  # of steps; the graphs of the pool share the rest by domain
 DOMAINS = ("wikidata", "dbpedia", "freebase", "bio", "cyber", "finance", "sport", "games", "kin", "software")
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -105,7 +107,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "few-graphs": {},
     "no-names": {"without_names": 1.0},
 }
-LINKS, OWN = "links.jsonl", "own.jsonl"  # what was measured, in OUT
+# what was measured, in OUT
+LINKS = "links.jsonl"
+OWN = "own.jsonl"
 Sources = Mapping[str, EpisodeSource]
 
 
@@ -122,7 +126,9 @@ class PooledLearner(TrailLearner):
         shares: Sequence[float] | None = None,
         seconds: float = 1e9,
     ) -> None:
-        self.read, self.began, self.seconds = iter(sources), time.time(), seconds
+        self.read = iter(sources)
+        self.began = time.time()
+        self.seconds = seconds
         super().__init__([source.graph.graph for source in sources], settings, start, shares)
         if start is not None:
             self.episodes.seed = derive(settings.seed, "continued")  # not those that the weights have learned from
@@ -198,9 +204,11 @@ def freebase_without_test(folder: Path) -> Graph:
     graph = benchmark_of(FREEBASE).known_graph
     train = compile_graph([folder / "train.tsv.gz"], literals="keep")
     heads, relations, tails = train.triples().T
-    entities, names = list(train.entities), list(train.relations)
+    entities = list(train.entities)
+    names = list(train.relations)
     seen = {(entities[h], names[r], entities[t]) for h, r, t in zip(heads, relations, tails, strict=True)}
-    entities, names = list(graph.entities), list(graph.relations)
+    entities = list(graph.entities)
+    names = list(graph.relations)
     triples = graph.triples()
     kept = np.array([(entities[h], names[r], entities[t]) in seen for h, r, t in triples.tolist()])
     return Graph.of(graph.entities, graph.relations, triples[kept], types=graph.types, labels=graph.labels)
@@ -251,15 +259,20 @@ def learn(
     if edges is not None:
         torch.set_num_threads(1)  # a second thread slows small operations down
     settings = TrailSettings(**changes).adjusted(list(more))  # made here, as it asks for the GPU
-    weights, before = None, {}
+    weights = None
+    before = {}
     if start is not None:
-        weights, before = load_file(start), read_weights(start.read_bytes(), start.name).facts
+        weights = load_file(start)
+        before = read_weights(start.read_bytes(), start.name).facts
     each_share = [shares[each] for each in sources]
     kind = PooledLearner if edges is None else NeighbourhoodPool
     learner = kind(list(sources.values()), settings, weights, each_share, until - began)
     if edges is not None and isinstance(learner, NeighbourhoodPool):
         learner.part_edges = edges
-    step, losses, waited, told = 0, [], 0.0, began
+    step = 0
+    losses = []
+    waited = 0.0
+    told = began
     while step < settings.steps and time.time() < until:
         count = min(25, settings.steps - step)
         result = learner.run_steps(step, count)
@@ -267,7 +280,8 @@ def learn(
         waited += result.sampling_seconds
         step += count
         if time.time() - told > 15 or step == settings.steps:
-            told, loss = time.time(), float(torch.stack(losses).mean())
+            told = time.time()
+            loss = float(torch.stack(losses).mean())
             losses = []
             seconds = {"seconds": round(told - began, 1), "waited": round(waited, 1)}
             say(name, step=step, loss=round(loss, 4), **seconds, gb=memory())
@@ -311,7 +325,8 @@ def tune(options: argparse.Namespace) -> None:
         for weights in options.weights:
             seed = read_weights(weights.read_bytes(), weights.name).facts["seed"]
             changes = {**settings_of(options), "learning_rate": 5e-4, "average": 0.99, "seed": seed}
-            job, until = f"{weights.stem}-{name.replace('/', '-fold')}", began + options.seconds
+            job = f"{weights.stem}-{name.replace('/', '-fold')}"
+            until = began + options.seconds
             own = {name: source}, {name: 1.0}
             jobs.append((job, options.out, *own, changes, weights, until, options.set, options.edges))
     side_by_side(learn, jobs, options.jobs)
@@ -331,7 +346,8 @@ def measure(options: argparse.Namespace) -> None:
 def measure_one(weights: Path, benchmarks: Sequence[Benchmark], options: argparse.Namespace) -> None:
     """Store the records of one file of weights."""
     shipped = read_weights(weights.read_bytes(), weights.name)
-    network, seed = shipped.network().to(options.device), int(shipped.facts["seed"])
+    network = shipped.network().to(options.device)
+    seed = int(shipped.facts["seed"])
     config = {"program": "benchmarks/pretrain.py", "measured": {"weights": shipped.facts}}
     store = RecordStore(options.out)
     for benchmark in benchmarks:
@@ -378,7 +394,8 @@ class Links:
 def measure_links(options: argparse.Namespace) -> None:
     """Ordinary link prediction, both ends of test triples among all entities, all known pairs as references."""
     graph, splits = read_splits(*options.links)
-    known, test = np.concatenate(list(splits.values())), splits["test"]
+    known = np.concatenate(list(splits.values()))
+    test = splits["test"]
     if len(test) > options.most:
         test = test[np.sort(np.random.default_rng(0).choice(len(test), options.most, replace=False))]
     if options.names:
@@ -389,7 +406,8 @@ def measure_links(options: argparse.Namespace) -> None:
 
 
 def links_of(weights: Path, graph: Graph, test: np.ndarray, known: np.ndarray, options: argparse.Namespace) -> None:
-    shipped, began = read_weights(weights.read_bytes(), weights.name), time.time()
+    shipped = read_weights(weights.read_bytes(), weights.name)
+    began = time.time()
     read = ReadGraph.of(graph).to(options.device)
     with_names = TrailScorer(weights.stem, shipped.network().to(options.device), read)
     for names in ("names", "no-names") if read.reads_names else ("no-names",):
@@ -413,18 +431,21 @@ def measure_own(options: argparse.Namespace) -> None:
 
 
 def own_of(listed: Listed, half: int, weights: Path, options: argparse.Namespace) -> None:
-    began, graph = time.time(), listed.graph()
+    began = time.time()
+    graph = listed.graph()
     shipped = read_weights(weights.read_bytes(), weights.name)
     hidden = hidden_relations(graph, listed.name, options.relations)[half::2]
     known = graph.without(np.array([each.relation for each in hidden]))
     source = EpisodeSource(known, ReadGraph.of(known), TrailSettings(device="cpu"))
-    before, after = shipped.network().to(options.device), shipped.network().to(options.device)
+    before = shipped.network().to(options.device)
+    after = shipped.network().to(options.device)
     if source.pairs:
         changes = {**settings_of(options), "learning_rate": 5e-4, "average": 0.99, "seed": shipped.facts["seed"]}
         learner = PooledLearner([source], TrailSettings(**changes).adjusted(options.set), before.state_dict())
         learner.run_steps(0, options.steps)
         after.load_state_dict(learner.averaged)
-    rows, read = [], ReadGraph.of(graph).to(options.device)
+    rows = []
+    read = ReadGraph.of(graph).to(options.device)
     for each in hidden:
         curves = [curve_of(graph, TrailScorer("", net, read).without(each.name), each) for net in (before, after)]
         figures = {size: [curve[size][COLUMNS.index("mrr")] for curve in curves] for size in curves[0]}

@@ -42,13 +42,15 @@ def make_files(folder: Path) -> tuple[list[Event], bytes, bytes, bytes]:
         base.execute(
             "INSERT INTO event VALUES (?, 1, 'accepted', ?, 't', NULL, '', '', NULL, '')", (number, f"h{number}")
         )
-    during, journal = path.read_bytes(), Path(f"{path}-journal").read_bytes()
+    during = path.read_bytes()
+    journal = Path(f"{path}-journal").read_bytes()
     base.close()
     return events, whole, during, journal
 
 
 def damaged(rng: random.Random, content: bytes) -> bytes:
-    changed, at = bytearray(content), rng.randrange(len(content))
+    changed = bytearray(content)
+    at = rng.randrange(len(content))
     how = rng.randrange(3)
     if how == 0:
         changed[at] ^= 1 << rng.randrange(8)
@@ -67,7 +69,8 @@ def trials(count: int, seed: int, folder: Path) -> Counter[str]:
         rng = random.Random(f"{seed}/{number}")
         place = folder / f"trial {number}"
         place.mkdir()
-        path, kind = place / "p.decisions", number % 3
+        path = place / "p.decisions"
+        kind = number % 3
         content, beside = (during, journal) if kind == 2 else (whole, b"")
         if kind == 2 and rng.random() < 0.5:
             beside = damaged(rng, beside)

@@ -60,7 +60,8 @@ def in_turns(works: Mapping[str, Callable[[], Any]], turns: int, device: str) ->
 
 def row(what: str, seconds: Mapping[str, float], moved: float = 0, copy: float = 0) -> dict[str, Any]:
     """Milliseconds of both sides; bytes moved a second, and their share of those of a copy."""
-    own, plain = seconds["fewlink"], seconds.get("plain")
+    own = seconds["fewlink"]
+    plain = seconds.get("plain")
     return {
         "what": what,
         "ms": 1000 * own,
@@ -87,7 +88,8 @@ def plain_product(x: Tensor, w: Tensor, edges: EdgeTable, norms: Norms, transpos
 
 def products(edges: EdgeTable, sizes: tuple[int, int, int], dtype: torch.dtype, options: Any) -> list[dict[str, Any]]:
     """The product, its transpose and the sums by relation, against a copy."""
-    device, (tasks, queries, width) = options.device, sizes
+    device = options.device
+    (tasks, queries, width) = sizes
     draw = torch.Generator().manual_seed(0)
     x, y = (torch.randn(edges.nodes, tasks, queries, width, generator=draw).to(device, dtype) for _ in range(2))
     w = torch.randn(tasks, edges.relations, width, generator=draw).to(device, dtype)
@@ -140,7 +142,8 @@ def products(edges: EdgeTable, sizes: tuple[int, int, int], dtype: torch.dtype, 
 def questions(graph: Graph, network: TrailNetwork, options: Any) -> list[dict[str, Any]]:
     """Reading references, the propagation of one block of heads, and a question of one head and of many."""
     read = ReadGraph.of(graph, names=False).to(options.device)
-    scorer, draw = TrailScorer("trail", network, read), np.random.default_rng(0)
+    scorer = TrailScorer("trail", network, read)
+    draw = np.random.default_rng(0)
     triples = graph.triples()
     pairs = triples[triples[:, 1] == np.bincount(triples[:, 1]).argmax()][:, [0, 2]]
     references = pairs[:3].astype(np.int32)
@@ -228,7 +231,8 @@ def steps(graph: Graph, settings: TrailSettings, options: Any) -> list[dict[str,
 def training(graph: Graph, settings: TrailSettings, options: Any) -> dict[str, Any]:
     """Training as users run it on a GPU, with episodes drawn meanwhile."""
     torch.cuda.reset_peak_memory_stats()
-    learner, turn = TrailLearner([graph], settings), itertools.count()
+    learner = TrailLearner([graph], settings)
+    turn = itertools.count()
     work = {"fewlink": lambda: learner.run_steps(learner.steps_at_once * next(turn), learner.steps_at_once)}
     rate = learner.steps_at_once / in_turns(work, options.turns, options.device)["fewlink"]
     memory = torch.cuda.max_memory_reserved() / 1e9
@@ -249,13 +253,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.heads = options.heads or (4 if on_cpu else 256)
 
     benchmark = open_benchmark(options.bench)
-    graph, settings = benchmark.known_graph, TrailSettings(device=options.device)
+    graph = benchmark.known_graph
+    settings = TrailSettings(device=options.device)
     torch.manual_seed(0)
     network = network_of(settings).to(options.device).eval()
     edges = EdgeTable.of(graph).to(options.device)
     print(f"{benchmark.name}: {edges.nodes:,} entities, {edges.edges:,} edges, {edges.relations:,} relations")
 
-    width, shapes = settings.width, [(1, 1)] if on_cpu else [(4, 8), (1, 8), (1, 1)]
+    width = settings.width
+    shapes = [(1, 1)] if on_cpu else [(4, 8), (1, 8), (1, 1)]
     rows = products(edges, (*shapes[0], width), torch.float32 if on_cpu else torch.bfloat16, options)
     options.copy = rows[0]["GB/s"] * 1e9
     for shape in shapes[1:]:

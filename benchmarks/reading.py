@@ -12,7 +12,8 @@ from pathlib import Path
 from measure import best_of, in_fresh_process, print_table, write_record
 
 WORDS = ("northern", "harbour", "valley", "station", "museum", "county", "bridge", "forest", "castle", "school")
-LARGE_ENTITIES, LARGE_TRIPLES = 5_000_000, 6_000_000
+LARGE_ENTITIES = 5_000_000
+LARGE_TRIPLES = 6_000_000
 
 Sizes = tuple[int, int, int]  # entities, relations, triples
 
@@ -113,7 +114,8 @@ def compare(sizes: Sizes, repeats: int, folder: Path) -> dict[str, object]:
 
 def large(sizes: Sizes, repeats: int, folder: Path) -> dict[str, object]:
     """Compile a large graph to a folder, then open it in new processes."""
-    path, compiled = folder / "large.tsv", folder / "large"
+    path = folder / "large.tsv"
+    compiled = folder / "large"
     generate(path, sizes)
     compiling = in_fresh_process(compile_to_folder, path, compiled, imports=["fewlink.graph"])
     opening = best_of(repeats, open_folder, compiled, imports=["fewlink.graph"])

@@ -28,7 +28,8 @@ LEAST = 20
 
 def hidden_triples(graph: Graph, count: int) -> np.ndarray:
     """The places of triples to hide."""
-    random, relations = generator(0, "relations"), graph.triples()[:, 1]
+    random = generator(0, "relations")
+    relations = graph.triples()[:, 1]
     large = np.flatnonzero(np.bincount(relations) >= LEAST)
     from_all = random.choice(np.flatnonzero(np.isin(relations, large)), count // 2, replace=False)
     by_relation = [random.choice(np.flatnonzero(relations == r)) for r in random.choice(large, count - count // 2)]
@@ -36,7 +37,8 @@ def hidden_triples(graph: Graph, count: int) -> np.ndarray:
 
 
 def measured(name: str, graph: Graph, count: int) -> dict[str, Any]:
-    triples, hidden = graph.triples(), hidden_triples(graph, count)
+    triples = graph.triples()
+    hidden = hidden_triples(graph, count)
     shown = Graph.of(graph.entities, graph.relations, np.delete(triples, hidden, axis=0), types=graph.types)
     begin = time.perf_counter()
     finder = RelationFinder(shown)

@@ -195,7 +195,9 @@ async def latencies(port: int, questions: Questions, seconds: float) -> list[dic
     """Small questions and /health, alone and beside costly questions."""
     rows = []
     for costly in (0, COSTLY_CLIENTS):
-        small, health, large = Answers(), Answers(), Answers()
+        small = Answers()
+        health = Answers()
+        large = Answers()
         until = time.perf_counter() + seconds
         await together(
             *(client(port, questions.costly(), until, large) for _ in range(costly)),

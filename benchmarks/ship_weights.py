@@ -46,7 +46,8 @@ def from_weights(source: Path, path: Path) -> Path:
 
 def enter_checksum(path: Path) -> None:
     """Enter the checksum of a built-in file into CHECKSUMS."""
-    entry, text = f'    "{path.name}": "{sha256_file(path)}",\n', MODULE.read_text("utf-8")
+    entry = f'    "{path.name}": "{sha256_file(path)}",\n'
+    text = MODULE.read_text("utf-8")
     others = re.sub(rf'    "{re.escape(path.name)}": ".*",\n', "", text)
     MODULE.write_text(others.replace("CHECKSUMS = {  # sha256\n", f"CHECKSUMS = {{  # sha256\n{entry}"), "utf-8")
 
@@ -54,7 +55,8 @@ def enter_checksum(path: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    source, place = Path(sys.argv[1]), FOLDER / (sys.argv[2] if len(sys.argv) > 2 else BUILT_IN)
+    source = Path(sys.argv[1])
+    place = FOLDER / (sys.argv[2] if len(sys.argv) > 2 else BUILT_IN)
     place = from_run(source, place) if source.is_dir() else from_weights(source, place)
     enter_checksum(place)
     print(f"{place}: {place.stat().st_size / 1e3:.0f} kB; its checksum is in {MODULE}")

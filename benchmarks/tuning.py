@@ -59,7 +59,8 @@ def main() -> None:
     torch.set_num_threads(1)
     name = words.graph.name.partition(".")[0]
     held = hold_out(compile_graph([words.graph], names=words.names, literals="keep"), name, 0)
-    settings, start = tuning_settings(words.set), shipped().weights
+    settings = tuning_settings(words.set)
+    start = shipped().weights
     before = ranks_of(held, trail_scorer(held, settings, start, Path(name)))
     graphs = graphs_of(held, settings)
     learner = (NeighbourhoodLearner if words.edges else TrailLearner)(graphs, settings, start)

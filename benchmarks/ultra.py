@@ -31,21 +31,25 @@ from fewlink.tasks import open_benchmark
 from links import rank_links, read_splits
 from measure import print_table, read_record, write_record
 
-SHOTS, HEADS = 3, 8
+SHOTS = 3
+HEADS = 8
 
 
 class Links:
     """A network in the place of a table of vectors."""
 
     def __init__(self, network: PublishedNetwork, graph: Graph) -> None:
-        self.network, self.graph = network, ReadGraph.of(graph, names=False)
-        self.entities, self.relations = torch.zeros(len(graph.entities), 0), torch.zeros(self.graph.relations, 0)
+        self.network = network
+        self.graph = ReadGraph.of(graph, names=False)
+        self.entities = torch.zeros(len(graph.entities), 0)
+        self.relations = torch.zeros(self.graph.relations, 0)
         self.encoded: dict[int, EncodedRelations] = {}
 
     @torch.no_grad()
     def score_all(self, heads: Tensor, relations: Tensor) -> Tensor:
         """Scores (rows, entities)."""
-        scores, everyone = torch.empty(len(heads), len(self.entities)), torch.arange(len(self.entities))[None]
+        scores = torch.empty(len(heads), len(self.entities))
+        everyone = torch.arange(len(self.entities))[None]
         nothing = torch.zeros(1, 0, 2, dtype=torch.long), torch.zeros(1, 0), torch.ones(1, self.graph.relations)
         for relation in relations.unique().tolist():
             if relation not in self.encoded:
@@ -60,7 +64,8 @@ class Links:
 
 def links(options: argparse.Namespace) -> None:
     graph, splits = read_splits(*map(Path, options.files))
-    known, test = np.concatenate(list(splits.values())), splits["test"]
+    known = np.concatenate(list(splits.values()))
+    test = splits["test"]
     if options.most and len(test) > options.most:
         test = test[np.sort(np.random.default_rng(0).choice(len(test), options.most, replace=False))]
     ranked: Any = Links(PUBLISHED[options.model].read(options.checkpoint).network(), graph)
@@ -80,8 +85,10 @@ def plain_scores(
     network: UltraNetwork, graph: ReadGraph, encoded: EncodedRelations, question: Question, head: int
 ) -> Tensor:
     """Scores (C,) with a message for each edge."""
-    order, (a, b) = graph.edges.by_relation, torch.from_numpy(question.references.astype(np.int64)).T
-    heads, tails = torch.cat([order.first.long(), a, b]), torch.cat([order.second.long(), b, a])
+    order = graph.edges.by_relation
+    (a, b) = torch.from_numpy(question.references.astype(np.int64)).T
+    heads = torch.cat([order.first.long(), a, b])
+    tails = torch.cat([order.second.long(), b, a])
     new = [torch.full_like(a, graph.relations), torch.full_like(a, graph.relations + 1)]
     relations = torch.cat([order.row.long(), *new])
     labels = torch.zeros(graph.edges.nodes, network.shape.width)
@@ -101,7 +108,8 @@ def speed(options: argparse.Namespace) -> None:
     benchmark = open_benchmark(options.files[0] if options.files else "nell-one")
     network: Any = PUBLISHED["ultra"].read(options.checkpoint).network()
     graph = ReadGraph.of(benchmark.known_graph, names=False)
-    scorer, rows = PublishedScorer("ultra", network, graph), list[dict[str, Any]]()
+    scorer = PublishedScorer("ultra", network, graph)
+    rows = list[dict[str, Any]]()
     for task in benchmark.split("test"):
         references, queries = task.split(SHOTS)
         heads = np.unique(queries[:, 0])[: options.heads]

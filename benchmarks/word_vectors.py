@@ -25,8 +25,12 @@ from fewlink.core.files import write_bytes
 from fewlink.models.trail.names import WORDS_FILE
 from ship_weights import FOLDER, enter_checksum
 
-WIDTH, LAYERS, HEADS = 384, 6, 12
-BEGIN, END = 101, 102  # [CLS] and [SEP]
+WIDTH = 384
+LAYERS = 6
+HEADS = 12
+# [CLS] and [SEP]
+BEGIN = 101
+END = 102
 FIRST = 999  # pieces before it are [PAD], [unused0] and the like
 KEPT = 96  # principal directions
 BATCH = 512
