@@ -1,8 +1,8 @@
-"""Write a synthetic benchmark with the shape of NELL-One or Wiki-One and planted rules, in the NELL-One layout.
+"""Write a synthetic benchmark with the shape of NELL-One or Wiki-One, in the NELL-One layout.
 
     python benchmarks/generate.py --like wiki-one --entities 3000 --triples 12000 --out small-wiki
 
-Without --entities and --triples it is as large as the published one. Its planted rules are in OUT/planted.json.
+Without --entities and --triples it is as large as the published one.
 """
 
 from __future__ import annotations
