@@ -117,7 +117,7 @@ def through(layer: Layer, inputs: list[Any], fused: bool) -> tuple[Tensor, list[
     layer.zero_grad()
     if fused:
         own = layer.from_state, layer.from_sums, layer.gain
-        out = kernels().Layer.apply(x, w, over, *own, inputs[2], table(), Norms.FOUR.value)
+        out = kernels().PropagationLayer.apply(x, w, over, *own, inputs[2], table(), Norms.FOUR.value)
     else:
         with without_kernels():
             out = layer(x, w, inputs[2], over, table())

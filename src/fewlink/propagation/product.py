@@ -186,7 +186,7 @@ def row_sums(
             of_pairs = bag_sums(edges.sources[chunk.edges], block, chunk.edge_offsets, at_source, chunk.edges)
             of_pairs.mul_(own.index_select(0, relations))
             sums.append(bag_sums(pairs, of_pairs, chunk.pair_offsets, at_row, chunk.pairs).unflatten(1, (queries, -1)))
-        yield chunk.rows, torch.cat(sums, -1)
+        yield chunk.rows, sums[0] if len(sums) == 1 else torch.cat(sums, -1)
 
 
 def bag_sums(

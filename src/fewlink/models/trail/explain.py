@@ -269,7 +269,7 @@ def _before(pair: ExplainedPair, trace: Trace, number: int, beam: Beginnings) ->
     with torch.enable_grad():
         x.requires_grad_()
         sums.requires_grad_()
-        after = step.layer.updated(x, sums)
+        after = step.layer.updated(x, sums, torch.from_numpy(ends))
         by_state, by_sums = torch.autograd.grad((after * beam.gradients).sum(), (x, sums))
     short = np.array([len(edges) < MOST_HOPS for edges in beam.edges])
     allowed = np.flatnonzero(short[owners] & (visited[owners] != sources[:, None]).all(1))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +64,8 @@ class MessageEdges:
 class Layer(nn.Module):
     """Equations 4 and 5; a state is zero where it and the sum of its messages were."""
 
+    norms = Norms.FOUR
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.from_state = nn.Parameter(torch.randn(width, width) / (2 * width) ** 0.5)
@@ -74,14 +76,28 @@ class Layer(nn.Module):
         """States after the layer, given weights of relations w (L, 2R, W) and of the `extra` edges (n, W)."""
         if (kernels := kernels_for(x)) is not None:
             own = self.from_state, self.from_sums, self.gain
-            return kernels.PropagationLayer.apply(x, w, weights, *own, extra, edges, Norms.FOUR.value)  # type: ignore[no-any-return]
-        sums = relational_product(x, w, edges, Norms.FOUR)
-        return self.updated(x, extra.added(sums, x, weights))
+            return kernels.PropagationLayer.apply(x, w, weights, *own, extra, edges, self.norms.value)  # type: ignore[no-any-return]
+        return self.updated(x, extra.added(relational_product(x, w, edges, self.norms), x, weights))
 
-    def updated(self, x: Tensor, sums: Tensor) -> Tensor:
-        """States (…, W) after the layer, given those before it and the sums of their messages."""
+    def updated(self, x: Tensor, sums: Tensor, nodes: Tensor | None = None) -> Tensor:
+        """States (…, W) after the layer, given those before it and the sums of their messages, of any nodes."""
         y = x @ self.from_state.to(x.dtype) + asinh(sums) @ self.from_sums.to(x.dtype)
         return x + relu(layer_norm(y, y.shape[-1:], self.gain.to(x.dtype), eps=EPS))
+
+
+class MessageLayer(Protocol):
+    """A layer that `propagate` can apply: it moves zeros to zeros where there are no messages, or computes all nodes.
+
+    norms  the constants that messages are multiplied with
+    """
+
+    norms: Norms
+
+    def __call__(self, x: Tensor, w: Tensor, extra: ExtraEdges, weights: Tensor, edges: EdgeTable, /) -> Tensor:
+        """States (nodes, T, Q, W) after the layer, given weights w of relations (T, 2R, W) and of `extra` edges."""
+
+    def updated(self, x: Tensor, sums: Tensor, nodes: Tensor) -> Tensor:
+        """States (n, T, Q, W) of nodes (n,), sorted, after the layer, given those before it and sums of messages."""
 
 
 class Own(NamedTuple):
@@ -95,7 +111,7 @@ class Own(NamedTuple):
 class Weights(NamedTuple):
     """One layer, with what messages are multiplied with: `relations` (T, 2R, W), and `extra` edges (m, W)."""
 
-    layer: Layer
+    layer: MessageLayer
     relations: Tensor
     extra: Tensor
 
@@ -136,7 +152,7 @@ class Rows(NamedTuple):
         edges = self.edges.only(sources >= 0, sources)
         at = before[self.own].where(self.own >= 0, -1)
         changed = (at >= 0) | (edges.pairs.diff() > 0)
-        targets = places_of(self.entities, nodes)[own.targets[places[own.sources] >= 0]]
+        targets = places_among(self.entities, own.targets[places[own.sources] >= 0])
         changed[targets[targets >= 0]] = True
         pairs = torch.cat([edges.pairs[:-1][changed], edges.pairs[-1:]])
         return Rows(self.entities[changed], reached, at[changed], dataclasses.replace(edges, pairs=pairs))
@@ -249,6 +265,8 @@ def _few_edges(edges: MessageEdges, x: Reached, here: Rows) -> tuple[Tensor, Ten
     """The edges from reached entities and the places of their sources, if they are few beside those of the rows."""
     if edges.out is None:
         return None
+    if PUSH * len(x.rows) > len(here.edges.sources):  # an entity has an edge at least
+        return None
     begins = edges.out.offsets[x.rows].numpy()
     ends = edges.out.offsets[x.rows + 1].numpy()
     if PUSH * int((ends - begins).sum()) > len(here.edges.sources):
@@ -275,10 +293,10 @@ def _pushed(edges: MessageEdges, own: Own, x: Reached, step: Weights, along: tup
     states = x.states.new_zeros(len(rows), *x.states.shape[1:])
     states[places[x.rows]] = x.states
     over = step.relations.transpose(0, 1)[order.second[at]]  # (e, T, W)
-    over = over * constants(order, at, over.shape[2], Norms.FOUR)[:, None]
+    over = over * constants(order, at, over.shape[2], step.layer.norms)[:, None]
     sums = torch.zeros_like(states).index_add_(0, places[targets], x.states[owners] * over[:, :, None])
     _add_own(sums, x.states, own.tasks[inside], step.extra[inside], given[inside], places[own.targets[inside]])
-    return Reached(rows, step.layer.updated(states, sums))
+    return Reached(rows, step.layer.updated(states, sums, rows))
 
 
 def _pulled(edges: MessageEdges, own: Own, x: Reached, step: Weights, here: Rows) -> Reached:
@@ -290,19 +308,22 @@ def _pulled(edges: MessageEdges, own: Own, x: Reached, step: Weights, here: Rows
         here = here.from_reached(x.rows, own, edges.nodes)
     else:
         states = x.at(here.before, edges.nodes)
-    sources = places_of(here.before, edges.nodes)[own.sources]
-    targets = places_of(here.entities, edges.nodes)[own.targets]
+    sources = places_among(here.before, own.sources)
+    targets = places_among(here.entities, own.targets)
     inside = ((sources >= 0) & (targets >= 0)).nonzero().squeeze(1)
     sources = sources[inside]
     targets = targets[inside]
     tasks = own.tasks[inside]
     over = step.extra[inside]
     moved = states.new_empty(len(here.own), *states.shape[1:])
-    for part, sums in row_sums(here.edges, states.flatten(1, 2), step.relation_columns(states.shape[2]), Norms.FOUR):
+    for part, sums in row_sums(
+        here.edges, states.flatten(1, 2), step.relation_columns(states.shape[2]), step.layer.norms
+    ):
         of_part = sums.unflatten(1, states.shape[1:3])
         some = (targets >= part.start) & (targets < part.stop)
         _add_own(of_part, states, tasks[some], over[some], sources[some], targets[some] - part.start)
-        moved[part] = step.layer.updated(at_places(states, here.own[part]), of_part)
+        before = states[part] if here.own is here.before else at_places(states, here.own[part])
+        moved[part] = step.layer.updated(before, of_part, here.entities[part])
     return Reached(here.entities, moved)
 
 
@@ -384,7 +405,7 @@ class _Removal:
         inside = (places[self.targets] >= 0).nonzero().squeeze(1)
         messages = given(self.sources[inside]) * torch.cat([over, step.extra])[inside, None]
         sums.index_add_(0, places[self.targets[inside]], messages * self.kept[inside, :, None])
-        return self._updated(rows, given(rows), sums, step.layer, number)
+        return self._updated(rows, given(rows), sums, step.layer)
 
     def _rows(self, x: Reached, is_changed: Tensor, here: Rows) -> Tensor:
         """The rows of a layer that a change before it, or an edge that is left out, can change."""
@@ -395,14 +416,14 @@ class _Removal:
         touched[self.targets[is_changed[self.sources]]] = True
         return here.entities[touched[here.entities]]
 
-    def _updated(self, rows: Tensor, before: Tensor, sums: Tensor, layer: Layer, number: int) -> Reached:
+    def _updated(self, rows: Tensor, before: Tensor, sums: Tensor, layer: MessageLayer) -> Reached:
         """The states of rows after a layer; queries with the state and the sums of the first one share its result."""
         differ = (sums - sums[:, :1]).abs_().amax(2) > ROUNDING
         differ |= (before - before[:, :1]).abs_().amax(2) > ROUNDING
         differ[:, 0] = True
         kept = differ[:, 1:].any(1)
         row, query = (differ & kept[:, None]).nonzero().unbind(1)
-        updated = layer.updated(before[row, query], sums[row, query])
+        updated = layer.updated(before[row, query], sums[row, query], rows[row])
         differ = differ[kept]
         place = differ.flatten().cumsum(0).view_as(differ) - 1
         return Reached(rows[kept], updated[torch.where(differ, place, place[:, :1])][:, None])
@@ -423,11 +444,18 @@ def places_of(entities: Tensor, nodes: int) -> Tensor:
     return places
 
 
+def places_among(entities: Tensor, wanted: Tensor) -> Tensor:
+    """The place of each wanted entity among `entities` (n,), sorted, or -1."""
+    if not len(entities):
+        return torch.full_like(wanted, -1)
+    places = torch.searchsorted(entities, wanted).clamp_(max=len(entities) - 1)
+    return places.where(entities[places] == wanted, -1)
+
+
 def at_places(states: Tensor, places: Tensor) -> Tensor:
     """The states (n, …) at places (n,), zeros at -1."""
     inside = places >= 0
     if bool(inside.all()):
-        return states[places]
+        return states.index_select(0, places)
     found = states.new_zeros(len(places), *states.shape[1:])
-    found[inside] = states[places[inside]]
-    return found
+    return found.index_copy_(0, inside.nonzero().squeeze(1), states.index_select(0, places[inside]))

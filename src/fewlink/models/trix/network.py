@@ -30,13 +30,14 @@ Parameters have the names and the meaning of the published weights; see `fewlink
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from fewlink.models.trail.features import ReadGraph
+from fewlink.models.trail.propagate import MessageEdges, Rows, every_row
 from fewlink.models.trix.ends import Ends
 from fewlink.models.ultra.network import (
     EncodedRelations,
@@ -151,12 +152,19 @@ class TrixNetwork(PublishedNetwork):
             z = self.relation_model(number, z, labels, entities, ends)
         return self.entity_model.encode(z, ends.inverse, tasks.visible, first.queried)
 
-    def scores(self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations) -> Tensor:
-        states = self.entity_model_mini.propagate(graph, tasks, encoded)
+    @property
+    def first_model(self) -> EntityModel:
+        return self.entity_model_mini
+
+    def scores(
+        self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations, rows: Sequence[Rows] | None = None
+    ) -> Tensor:
+        everywhere = None if rows is None else [every_row(MessageEdges(graph.edges))] * self.shape.first_layers
+        states = self.entity_model_mini.propagate(graph, tasks, encoded, everywhere)
         count, queries = tasks.heads.shape
         own = torch.arange(count, device=tasks.heads.device).repeat_interleave(queries)
         each = PublishedTasks(*(values[own] for values in tasks))._replace(heads=tasks.heads.view(-1, 1))
         first = encoded._replace(vectors=encoded.vectors[own])
         second = self.encode_heads(graph, each, first, states.flatten(1, 2))
-        states = self.entity_model.propagate(graph, each, second)
-        return self.entity_model.scores(states, second, each.candidates).view(count, queries, -1)
+        states = self.entity_model.propagate(graph, each, second, rows)
+        return self.entity_model.scores(states, second, each.candidates, rows).view(count, queries, -1)

@@ -21,7 +21,7 @@ from fewlink.models.trail.shipped import EDGE, PAIR
 from fewlink.models.ultra.checkpoint import Checkpoint, read_checkpoint
 from fewlink.models.ultra.learner import PublishedLearner
 from fewlink.models.ultra.network import PublishedNetwork, UltraNetwork
-from fewlink.models.ultra.scorer import HEADS, PublishedScorer
+from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.models.ultra.settings import UltraSettings
 from fewlink.models.weights import check_weights
 from fewlink.tasks.benchmark import Benchmark
@@ -62,7 +62,7 @@ class PublishedFamily(PropagationFamily[SettingsT]):
     ) -> Parts:
         kept = STATES + (self.layer_states(settings) if training else 0)
         states = 4.0 * len(graph.entities) * settings.width * kept
-        heads = 2 * HEADS if settings.device == "cpu" else self.network_class.heads_on_gpu
+        heads = 2 if settings.device == "cpu" else self.network_class.heads_on_gpu
         if training:
             heads = settings.relations * settings.queries * runs
         return {

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -24,10 +25,24 @@ from torch.nn.functional import linear, relu
 
 from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.network import mlp
-from fewlink.propagation.product import Norms, relation_sums, relational_product
+from fewlink.models.trail.propagate import (
+    MessageEdges,
+    Reached,
+    Rows,
+    Weights,
+    head_places,
+    layer_states,
+    marked,
+    places_among,
+    propagate,
+    reached_by,
+)
+from fewlink.propagation.edges import EdgeTable
+from fewlink.propagation.product import ExtraEdges, Norms, relation_sums, relational_product
 
 EDGE_KINDS = 4  # between relations: shared heads, shared tails, head–tail, tail–head
 MARK_COLUMNS = 16  # the minimum width of the GPU kernels
+LAYERS_APART = 3  # after which a head's label has reached most entities
 
 
 @dataclass(frozen=True)
@@ -53,18 +68,30 @@ class PublishedTasks(NamedTuple):
     candidates: Tensor
 
 
+class WithoutHead(NamedTuple):
+    """What a layer over the entities computes of one task without a head, or in the first layer of any task.
+
+    Shapes: `linear`, A [x; sums] + a, what it adds to states, and the `states` after it: (nodes, W).
+    """
+
+    linear: Tensor
+    change: Tensor
+    states: Tensor
+
+
 class EncodedRelations(NamedTuple):
     """What layers over the entities read of relations.
 
     Shapes: `vectors` (L, N, W) of all relations; `queried`, the number of the queried one; the weights of messages
     along each relation, `relations` (layers, L, 2R, W), and along the new one and its inverse, `new`
-    (layers, L, 2, W).
+    (layers, L, 2, W); and what the first layers compute without a head, if it is known.
     """
 
     vectors: Tensor
     queried: int
     relations: Tensor
     new: Tensor
+    without_head: Sequence[WithoutHead] = ()
 
     @property
     def task(self) -> Tensor:
@@ -84,12 +111,12 @@ class PublishedLayer(nn.Module):
         """States (…, W) after the layer."""
         return x + self.change(x, sums)
 
-    def change(self, x: Tensor, sums: Tensor) -> Tensor:
-        """What the layer adds to states (…, W)."""
+    def change(self, x: Tensor, sums: Tensor, instead: Tensor | None = None) -> Tensor:
+        """What the layer adds to states (…, W); `instead` (…, W) takes the place of a."""
         from_state, from_sums = self.linear.weight.chunk(2, 1)
-        y = linear(x, from_state, self.linear.bias).flatten(0, -2)
+        y = linear(x, from_state, self.linear.bias if instead is None else None).flatten(0, -2)
         y = torch.addmm(y, sums.flatten(0, -2), from_sums.T).view_as(x)
-        return relu(self.layer_norm(y))
+        return relu(self.layer_norm(y if instead is None else y.add_(instead)))
 
 
 class UltraRelationLayer(PublishedLayer):
@@ -114,6 +141,36 @@ class EntityLayer(PublishedLayer):
     def __init__(self, width: int) -> None:
         super().__init__(width)
         self.relation_projection = mlp(width, width, width)
+
+
+@dataclass(frozen=True)
+class LabelledLayer:
+    """A layer over the entities in which each of `heads` (T · Q,) has a label (T · Q, W).
+
+    With `base`, states are differences from those without a head: zeros wherever no path leads from the head.
+    """
+
+    layer: EntityLayer
+    heads: Tensor
+    labels: Tensor
+    base: WithoutHead | None = None
+    norms = Norms.ONE
+
+    def __call__(self, x: Tensor, w: Tensor, extra: ExtraEdges, weights: Tensor, edges: EdgeTable) -> Tensor:
+        sums = extra.added(relational_product(x, w, edges, self.norms), x, weights)
+        return self.updated(x, sums, torch.arange(len(x), device=x.device))
+
+    def updated(self, x: Tensor, sums: Tensor, nodes: Tensor) -> Tensor:
+        """States (n, T, Q, W) of nodes (n,), sorted, after the layer, given those before it and sums of messages."""
+        at = torch.searchsorted(nodes, self.heads).clamp(max=len(nodes) - 1)
+        labels = self.labels * (nodes[at] == self.heads)[:, None]
+        at = at * len(self.heads) + torch.arange(len(self.heads), device=x.device)
+        sums = sums.flatten(0, 2).index_add_(0, at, labels).view_as(x)
+        if self.base is None:
+            return self.layer.updated(x, sums)
+        of_base = (self.base.linear, self.base.change)
+        linear, change = (values.index_select(0, nodes)[:, None, None] for values in of_base)
+        return self.layer.change(x, sums, linear).add_(x).sub_(change)
 
 
 class UltraRelationModel(nn.Module):
@@ -154,27 +211,69 @@ class EntityModel(nn.Module):
         weights = torch.stack([layer.relation_projection(turned) for layer in self.entity_layers])
         return EncodedRelations(vectors, queried, weights[:, :, :known] * visible.unsqueeze(-1), weights[:, :, known:])
 
-    def propagate(self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations) -> Tensor:
-        """States (nodes, L, Q, W) of every entity after the last layer."""
-        count, queries = tasks.heads.shape
-        task, query = (torch.arange(n, device=tasks.heads.device) for n in (count, queries))
-        labelled = ((tasks.heads * count + task[:, None]) * queries + query).flatten()
-        labels = encoded.task.repeat_interleave(queries, 0)  # (L · Q, W)
-        x = labels.new_zeros(graph.edges.nodes * count * queries, self.width).index_add(0, labelled, labels)
-        x = x.view(graph.edges.nodes, count, queries, self.width)
-        sources, targets = reference_edges(tasks)
-        for layer, relations, new in zip(self.entity_layers, encoded.relations, encoded.new, strict=True):
-            over = (new.transpose(0, 1)[:, :, None] * tasks.weights[..., None]).flatten(0, 2)  # (2 · L · K, W)
-            sums = relational_product(x, relations, graph.edges, Norms.ONE)
-            sums.flatten(0, 1).index_add_(0, targets, x.flatten(0, 1)[sources] * over[:, None])
-            sums.flatten(0, 2).index_add_(0, labelled, labels)
-            x = layer.updated(x, sums)
-        return x
+    def propagate(
+        self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations, rows: Sequence[Rows] | None = None
+    ) -> Tensor:
+        """States (n, L, Q, W) after the last layer: of every entity, with gradients, or of those in the last of `rows`.
 
-    def scores(self, states: Tensor, encoded: EncodedRelations, candidates: Tensor) -> Tensor:
-        """Scores (L, Q, C) of candidates (L, C)."""
-        task = torch.arange(len(candidates), device=candidates.device)[:, None]
-        return self.score(states[candidates, task], encoded.task[:, None, None]).transpose(1, 2)
+        With `rows`, the first layers compute only what a head changes, and the others what the wanted states need.
+        """
+        labels = encoded.task.repeat_interleave(tasks.heads.shape[1], 0)  # (L · Q, W)
+        places = head_places(tasks.heads)
+        edges = MessageEdges(graph.edges, reference_edges(tasks))
+        heads = tasks.heads.flatten()
+        bases = [] if rows is None else encoded.without_head or self.without_head(graph, tasks, encoded, 1)
+        steps = [
+            Weights(LabelledLayer(layer, heads, labels, base), *messages)
+            for (layer, *messages), base in zip_longest(self._steps(tasks, encoded), bases)
+        ]
+        if rows is None:
+            return propagate(edges, marked(places, labels, edges.nodes, *tasks.heads.shape), steps)
+        first = len(bases)
+        begin = reached_by(places, labels, *tasks.heads.shape)
+        for differences in layer_states(edges, begin, steps[:first], rows[:first]):
+            begin = differences
+        entities = rows[first - 1].entities
+        at = places_among(entities, begin.rows)
+        x = bases[-1].states.index_select(0, entities)[:, None, None].repeat(1, *tasks.heads.shape, 1)
+        states = Reached(entities, x.index_add_(0, at[at >= 0], begin.states[at >= 0]))
+        for moved in layer_states(edges, states, steps[first:], rows[first:]):
+            states = moved
+        return states.states
+
+    def without_head(
+        self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations, layers: int = LAYERS_APART
+    ) -> list[WithoutHead]:
+        """What the first `layers` compute without a head, of one task or, in the first layer, of any."""
+        x = encoded.vectors.new_zeros(1, self.width)
+        sums = x
+        found = list[WithoutHead]()
+        references = reference_edges(tasks)
+        for layer, relations, over in self._steps(tasks, encoded)[:layers]:
+            if found:
+                states = x.expand(graph.edges.nodes, -1)[:, None, None]
+                product = relational_product(states, relations, graph.edges, LabelledLayer.norms)
+                sums = references.added(product, states, over)[:, 0, 0]
+            y = layer.linear(torch.cat([x.expand_as(sums), sums], -1))
+            change = relu(layer.layer_norm(y))
+            x = x + change
+            found.append(WithoutHead(*(values.expand(graph.edges.nodes, -1) for values in (y, change, x))))
+        return found
+
+    def _steps(self, tasks: PublishedTasks, encoded: EncodedRelations) -> list[tuple[EntityLayer, Tensor, Tensor]]:
+        """Each layer with the weights of messages along relations (L, 2R, W) and references (2 · L · K, W)."""
+        over = [(new.transpose(0, 1)[:, :, None] * tasks.weights[..., None]).flatten(0, 2) for new in encoded.new]
+        return [*zip(self.entity_layers, encoded.relations, over, strict=True)]
+
+    def scores(
+        self, states: Tensor, encoded: EncodedRelations, candidates: Tensor, rows: Sequence[Rows] | None = None
+    ) -> Tensor:
+        """Scores (L, Q, C) of candidates (L, C), given states of every entity or of those in the last of `rows`."""
+        places = candidates if rows is None else torch.searchsorted(rows[-1].entities, candidates)
+        count = len(candidates)
+        places = places * count + torch.arange(count, device=candidates.device)[:, None]  # among states (n · L, Q, W)
+        found = states.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, candidates.shape)
+        return self.score(found, encoded.task[:, None, None]).transpose(1, 2)
 
     def score(self, states: Tensor, relation: Tensor) -> Tensor:
         """Scores (…) of states (…, W), given the vector of the queried relation (…, W)."""
@@ -217,9 +316,17 @@ class PublishedNetwork(nn.Module, ABC):
         The published weights expect the label at the relation itself, even if its inverse is queried.
         """
 
+    @property
     @abstractmethod
-    def scores(self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations) -> Tensor:
-        """Scores (L, Q, C) of the tasks' candidates, given what `encode` returned."""
+    def first_model(self) -> EntityModel:
+        """The model of entities that reads what `encode` returns."""
+
+    @abstractmethod
+    def scores(
+        self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations, rows: Sequence[Rows] | None = None
+    ) -> Tensor:
+        """Scores (L, Q, C) of the tasks' candidates, given what `encode` returned: with gradients or, with the `rows`
+        that layers compute for the candidates, without."""
 
 
 class UltraNetwork(PublishedNetwork):
@@ -255,9 +362,15 @@ class UltraNetwork(PublishedNetwork):
         vectors = self.relation_model((graph.together > 0).float()[None], graph.inverse, labelled)  # (1, 2R, W)
         return self.entity_model.encode(vectors, graph.inverse, visible, queried)
 
-    def scores(self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations) -> Tensor:
-        states = self.entity_model.propagate(graph, tasks, encoded)
-        return self.entity_model.scores(states, encoded, tasks.candidates)
+    @property
+    def first_model(self) -> EntityModel:
+        return self.entity_model
+
+    def scores(
+        self, graph: ReadGraph, tasks: PublishedTasks, encoded: EncodedRelations, rows: Sequence[Rows] | None = None
+    ) -> Tensor:
+        states = self.entity_model.propagate(graph, tasks, encoded, rows)
+        return self.entity_model.scores(states, encoded, tasks.candidates, rows)
 
 
 def layers_in(weights: Mapping[str, Tensor], prefix: str) -> int:
@@ -276,13 +389,13 @@ def with_new_relation(inverse: Tensor) -> Tensor:
     return torch.cat([inverse, torch.arange(2, device=inverse.device).roll(1) + len(inverse)])
 
 
-def reference_edges(tasks: PublishedTasks) -> tuple[Tensor, Tensor]:
-    """The references as edges of the new relation and of its inverse: their sources and targets (2 · L · K,), as rows
-    of states (nodes · L, Q, W)."""
+def reference_edges(tasks: PublishedTasks) -> ExtraEdges:
+    """The references as edges of the new relation, and then of its inverse."""
     count = len(tasks.references)
     rows = tasks.references * count + torch.arange(count, device=tasks.references.device)[:, None, None]
-    heads, tails = rows.unbind(-1)
-    return torch.stack([heads, tails]).flatten(), torch.stack([tails, heads]).flatten()
+    ends = rows.movedim(-1, 0).flatten()  # heads, then tails
+    sources = torch.arange(len(ends), device=ends.device)
+    return ExtraEdges(ends, sources, sources.roll(len(ends) // 2))
 
 
 def shared_heads(graph: ReadGraph, tasks: PublishedTasks) -> Tensor:
