@@ -89,7 +89,7 @@ def pairs_of(rows: Sequence[Row]) -> RankedPairs:
     return RankedPairs(*(np.array(values, kind) for values, kind in zip(columns, kinds, strict=True)))
 
 
-def write_completion(out: Path, predictions: Predictions, facts: Mapping[str, Any], *, exact: bool = False) -> None:
+def write_completion(out: Path, predictions: Predictions, facts: Mapping[str, Any]) -> None:
     """Write the result: the facts of the query in the first line, then a row for each pair.
 
     CSV has the columns of an exported project: curators fill in `decision`, and `fewlink project import` reads it.
@@ -103,7 +103,7 @@ def write_completion(out: Path, predictions: Predictions, facts: Mapping[str, An
         finish(out, csv_text(undecided(row, relation) for row in predictions.rows))
     else:
         made_with = json_shown(json.dumps(facts, ensure_ascii=False))
-        finish(out, f"{MADE_WITH}{made_with}\n{predictions.to_tsv(exact=exact)}")
+        finish(out, f"{MADE_WITH}{made_with}\n{predictions.to_tsv()}")
 
 
 def undecided(row: Prediction, relation: str) -> DecidedPair:

@@ -263,7 +263,7 @@ class Linker:
         are references too, and the model does not see it in the graph otherwise. The other options, all by keyword:
 
         candidates     None or "open" (tails that resemble those of the references), "full" (the range of the task
-                       relation), "all", the name of a type, entities, or a predicate of entity ids
+                       relation), "all", the name of a type, or entities
         exclude_known  whether known pairs, which are the references and the pairs of the named relation, are left out
                        of the answer (default); in either case they do not compete
         relation       the name of the relation, if the graph or the benchmark has it
@@ -341,7 +341,6 @@ class Linker:
         candidates: Choice = None,
         constraints: ConstraintChoice = None,
         out: str | Path | None = None,
-        exact: bool = False,
         on_heads: Callable[[int, int], None] = lambda done, count: None,
         engine: Engine | None = None,
     ) -> Predictions:
@@ -350,7 +349,7 @@ class Linker:
         Each head contributes up to k pairs, those of `predict`, or in a large graph those that the most promising edges
         near the head suggest, several times as fast. Heads without any known tail come first. With `out`,
         pairs are written to that file (JSON lines, CSV or TSV, by its suffix), and an interrupted call resumes where it
-        stopped; `exact` is as in `Predictions.to_tsv`. `on_heads` is called with the number of heads done and their
+        stopped. `on_heads` is called with the number of heads done and their
         total, at the start and after each batch. With a project (`with_project`), decided pairs are left out.
 
         `engine` (`fewlink.core.engine.Engine`) has workers that share the heads, by default this process; the pairs
@@ -415,7 +414,7 @@ class Linker:
         pairs = completion.unanswered_first(pairs, answered).take(np.s_[:top])
         predictions = linker.predictions(query, pairs, trust)
         if file is not None:
-            completion.write_completion(file, predictions, facts, exact=exact)
+            completion.write_completion(file, predictions, facts)
         return predictions
 
     def _completed_rows(
@@ -460,26 +459,20 @@ class Linker:
         return facts
 
     def relations(
-        self,
-        head: str,
-        tail: str,
-        described: Mapping[str, Pairs] | None = None,
-        k: int = 10,
-        on_relation: Callable[[int], None] = lambda done: None,
+        self, head: str, tail: str, described: Mapping[str, Pairs] | None = None, k: int = 10
     ) -> Answers[RelationFit]:
         """The k relations that fit a pair best, among those of the graph and the `described` ones.
 
         `described` maps the name of a new relation to its references. A triple of the graph is no evidence for itself.
-        `on_relation` is called with the number of described relations done.
         """
         from fewlink.linker.relations import best_relations, described_fit
 
         head_id = self.names.find(head, "head", "head")
         tail_id = self.names.find(tail, "tail", "tail")
-        fits = {}
-        for name, pairs in (described or {}).items():
-            fits[name] = described_fit(self.scorer, self.graph, self.find_references(pairs), head_id, tail_id)
-            on_relation(len(fits))
+        fits = {
+            name: described_fit(self.scorer, self.graph, self.find_references(pairs), head_id, tail_id)
+            for name, pairs in (described or {}).items()
+        }
         return best_relations(self.benchmark.known_graph, head_id, tail_id, fits, check_count(k))
 
     def check(
@@ -568,7 +561,7 @@ class Linker:
             references=resolved.inverted() if inverse else resolved,
             heads=head_ids,
             k=check_count(k),
-            candidates=find_candidates(self.graph, self.names, candidates),
+            candidates=find_candidates(self.names, candidates),
             exclude_known=exclude_known,
             constraints=check_kinds(constraints),
             across_heads=across_heads,

@@ -190,8 +190,6 @@ class Names:
         First the names equal to the text, then names that start with it, names with a word that starts with it, ids
         that start with it, and names that contain it; within each group, entities with more edges come first.
         """
-        if limit < 1:
-            raise FewlinkError(f"limit must be at least 1, got {limit}")
         folded = fold(text.replace("\n", " "))
         typed = spaced(folded)
         matches: dict[int, None] = {}

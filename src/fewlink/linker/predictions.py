@@ -82,13 +82,13 @@ class Answers(Sequence[T], Generic[T]):
         """A list of objects, one for each row."""
         return json_shown(json.dumps(self.to_dicts(), indent=indent, ensure_ascii=False, allow_nan=False))
 
-    def to_tsv(self, *, exact: bool = False) -> str:
+    def to_tsv(self) -> str:
         """A header and a line for each row; a tab or line break inside a name is written \\t or \\n.
 
-        A name that a spreadsheet would read as a formula gets an apostrophe in front, unless `exact`.
+        A name that a spreadsheet would read as a formula gets an apostrophe in front.
         """
         columns = self._columns()
-        lines = [columns, *([self._cell(row, column, exact) for column in columns] for row in self.rows)]
+        lines = [columns, *([self._cell(row, column, False) for column in columns] for row in self.rows)]
         return "".join("\t".join(line) + "\n" for line in lines if line)
 
     def _columns(self) -> list[str]:

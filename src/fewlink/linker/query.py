@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,7 +21,7 @@ from fewlink.tasks.candidates import likely_tails, open_candidates
 HEADS_PER_BATCH = 32  # that a worker ranks at a time
 CANDIDATE_WORDS = ("open", "full", "all")  # any other text names a type
 Pairs = Iterable[tuple[str, str]]
-Choice = str | Iterable[str] | Callable[[str], bool] | None
+Choice = str | Iterable[str] | None
 Explain = bool | Literal["full"]
 MIN_PROBABILITY = 1e-6  # probabilities are clipped to this distance from 0 and 1
 
@@ -276,22 +276,14 @@ def find_heads(
     return tuple(distinct)
 
 
-def find_candidates(graph: Graph, names: Names, choice: Choice) -> str | tuple[int, ...]:
-    """Resolve a choice of candidates for a `Query`: a word or the name of a type stays, entities become sorted ids.
-
-    Entities are chosen by name or by a predicate of entity ids.
-    """
+def find_candidates(names: Names, choice: Choice) -> str | tuple[int, ...]:
+    """Resolve a choice of candidates for a `Query`: a word or the name of a type stays, entities become sorted ids."""
     if choice is None:
         return "open"
     if isinstance(choice, str):
         return choice
-    if callable(choice):
-        ids = {number for number, name in enumerate(graph.entities) if choice(name)}
-    else:
-        ids = {names.find(name, "candidate", f"candidates.{place}") for place, name in enumerate(choice)}
+    ids = {names.find(name, "candidate", f"candidates.{place}") for place, name in enumerate(choice)}
     if not ids:
-        if callable(choice):
-            raise FewlinkError("no candidates: the predicate accepts no entity")
         raise FewlinkError("no candidates: name at least one entity")
     return tuple(sorted(ids))
 

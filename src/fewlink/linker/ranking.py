@@ -252,7 +252,7 @@ class Constraints:
         """The meaning of a kind, by the user's name for it."""
         return KINDS[kind].replace("tails", "heads") if kind == "types" and self.references.inverse else KINDS[kind]
 
-    @property
+    @functools.cached_property
     def kinds(self) -> frozenset[str]:
         """All constraints in force."""
         return self.inferred | self.named
