@@ -24,8 +24,8 @@ from fewlink.server import ServerSettings  # noqa: E402
 from fewlink.server.app import make_app  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
-DESKTOP, PHONE = (1280, 800), (390, 844)
-LIGHT, DARK = ([("prefers-color-scheme", theme), ("prefers-reduced-motion", "reduce")] for theme in ("light", "dark"))
+DESKTOP = (1280, 800)
+LIGHT = [("prefers-color-scheme", "light"), ("prefers-reduced-motion", "reduce")]
 README_REFERENCES = [("APT38", "Windows"), ("TeamTNT", "Containers"), ("Scattered Spider", "IaaS")]
 README_HEADS = ["Sandworm Team", "FIN7"]
 PROJECT_REFERENCES = [("Scattered Spider", "SaaS"), ("Sandworm Team", "Windows"), ("TeamTNT", "Containers")]
@@ -65,7 +65,6 @@ def main() -> None:
             )
             browser.until(lambda: "33 pairs" in browser.text("#relations-list li"))
             browser.look(PICTURES / "page-start.png", *DESKTOP, LIGHT)
-            browser.look(PICTURES / "page-start-phone.png", *PHONE, DARK)
 
             browser.resize(*DESKTOP, LIGHT)
             readme = {"references": json.dumps(references), "heads": json.dumps(ids(linker, README_HEADS))}
@@ -77,11 +76,6 @@ def main() -> None:
             browser.run("document.activeElement.blur(); scrollTo(0, 0)")
             browser.look(PICTURES / "page.png", 1240, 1000, LIGHT)
 
-            browser.resize(1240, 780, LIGHT)
-            browser.run("document.querySelector('.reasons .explore').click()")
-            browser.until(lambda: browser.texts(".neighbours section"), 60)
-            browser.look(PICTURES / "page-graph.png", 1240, 780, LIGHT)
-
             browser.resize(*DESKTOP, LIGHT)
             visit(browser, address, project=1, heads=heads)
             browser.until(lambda: len(browser.texts(".row")) > 20, 60)
@@ -89,12 +83,6 @@ def main() -> None:
             browser.press("a")
             browser.until(lambda: browser.texts("#accepted-list li"))
             browser.look(PICTURES / "page-list.png", *DESKTOP, LIGHT)
-            browser.look(PICTURES / "page-dark.png", *DESKTOP, DARK)
-
-            browser.resize(*PHONE, LIGHT)
-            visit(browser, address, project=1, heads=heads)
-            browser.until(lambda: len(browser.texts(".row")) > 20, 60)
-            browser.look(PICTURES / "page-phone.png", *PHONE, LIGHT)
 
             browser.resize(*DESKTOP, LIGHT)
             visit(browser, address, project=1, heads=heads, view="decide")
