@@ -63,11 +63,6 @@ def test_entities_are_alike_by_relations_and_neighbours_and_rare_ones_count_more
     assert np.allclose(both, both.T)
 
 
-def test_neighbours_of_a_large_graph_are_not_compared(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.curation.learning.MAX_EDGES", 3)
-    assert len(profiles(graph)) == 1
-
-
 def test_covariance_of_a_pair_with_itself_and_with_others(graph: Graph) -> None:
     pairs = np.array([[0, 3], [1, 3], [0, 5], [1, 6], [7, 7]])
     table = covariance(graph, pairs, pairs)
@@ -144,14 +139,6 @@ def test_units_do_not_depend_on_the_heads_that_are_asked_about(graph: Graph) -> 
         scorer = LearningScorer(ByHead(), graph, *pairs)
         scorer(question(first))
         assert scorer(question(2)) == pytest.approx(LearningScorer(ByHead(), graph, *pairs)(question(2)))
-
-
-def test_many_decisions_are_cut_to_the_last(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.curation.learning.MAX_DECISIONS", 4)
-    many = np.array([[head, tail] for head in range(4) for tail in range(4)])
-    learned = learn(graph, many, many[::-1] + np.array([0, 4]))
-    assert learned.pairs.tolist() == [[3, 2], [3, 3], [0, 5], [0, 4]]
-    assert len(learn(graph, many, many[:1]).pairs) == 4
 
 
 def test_the_next_pair_is_unsure_and_tells_about_others(graph: Graph) -> None:

@@ -15,7 +15,6 @@ import torch
 from tests.conftest import QUICK_FIT, named, quickly, written
 from tests.fitting.fits import FOLDER, MANY, graph_file
 
-from fewlink.core.errors import FewlinkError
 from fewlink.fitting import fit as module
 from fewlink.fitting import held_out, mixing
 from fewlink.fitting.append import append
@@ -141,16 +140,10 @@ def test_a_model_is_mixed_in_only_if_better_by_two_standard_errors(
     assert not [path.name for path in made.run.iterdir() if path.name.startswith(".")]
 
 
-def test_few_large_relations_and_a_fit_that_is_told_not_to_train_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fit_that_is_told_not_to_trains_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "train_embeddings", lambda *_: pytest.fail("trained"))
     made = fit(graph_file(MANY), tmp_path / "a", change=QUICK_FIT, mix=False)
     assert "switched off" in made.mixed and "known" not in made.figures
-    monkeypatch.setattr(held_out, "LARGE", 170)
-    assert "1 relation has" in fit(graph_file(MANY), tmp_path / "b", change=QUICK_FIT).mixed
-    with pytest.raises(FewlinkError, match="mix"):
-        fit(graph_file(MANY), tmp_path / "a", change=QUICK_FIT)
 
 
 # How the run answers
