@@ -31,7 +31,6 @@ from fewlink.graph import Graph
 from fewlink.linker import Linker
 from fewlink.models.baselines import learning_free
 from fewlink.models.contract import Question, Scorer, realistic_rank
-from fewlink.models.embeddings import EmbeddingSettings
 from fewlink.models.embeddings.family import EmbeddingScorer, train_baseline
 from fewlink.models.published import PUBLISHED, model_of
 from fewlink.models.trail.shipped import shipped
@@ -158,20 +157,11 @@ class Setting:
         return task.split(self.shots, self.draw)[0] if self.shots else task.pairs
 
 
-@dataclass(frozen=True)
-class LaterRanks:
-    """Ranks of later links.
+def rank_later(scorer: Scorer, task: Task, references: np.ndarray, later: np.ndarray) -> tuple[TaskRanks, np.ndarray]:
+    """Rank the tails of the later links (n, 2) of a relation; pairs known on the last day do not compete.
 
-    tasks    ranks (n,) for figures, where other later links do not compete
-    listed   (n,) ranks in the list that an analyst reads, where they do
+    Other later links do not compete for the ranks of figures; they do for those (n,) in the list that an analyst reads.
     """
-
-    tasks: TaskRanks
-    listed: np.ndarray
-
-
-def rank_later(scorer: Scorer, task: Task, references: np.ndarray, later: np.ndarray) -> LaterRanks:
-    """Rank the tails of the later links (n, 2) of a relation; pairs known on the last day do not compete."""
     heads = np.unique(later[:, 0]).astype(np.int32)
     grid = np.asarray(scorer(Question(task.name, references, heads, task.range)))  # (heads, candidates)
     ranks = []
@@ -188,7 +178,7 @@ def rank_later(scorer: Scorer, task: Task, references: np.ndarray, later: np.nda
             listed.append(realistic_rank((every > own).sum(), (every == own).sum() - 1))
             counts.append(len(others) + 1)
     tasks = TaskRanks(task.name, later, np.array(ranks, float), np.array(counts), len(task.range))
-    return LaterRanks(tasks, np.array(listed, float))
+    return tasks, np.array(listed, float)
 
 
 def chances(linker: Linker, task: Task, references: np.ndarray, later: np.ndarray) -> dict[str, float]:
@@ -225,19 +215,14 @@ def scorer_of(
     graph = frozen.hidden(relation) if as_references else frozen.graph
     if model in PUBLISHED:
         return PUBLISHED[model].scorer_on(name, weights.network(), graph, experiment.device)
-    if model == "complex" and setting.shots:
-        settings = few_shot_complex(frozen.graph, experiment.device)
-        benchmark = Benchmark(NAME, graph, {"train": [], "dev": [], "test": [frozen.task(relation)]})
-        return train_baseline(benchmark, settings, shots=setting.shots, draw=setting.draw)
-    if model == "complex":
+    if model != "complex":
+        return learning_free(model, graph)
+    if not setting.shots:
         return link_complex(frozen, experiment.device)
-    return learning_free(model, graph)
-
-
-def few_shot_complex(graph: Graph, device: str = "cpu") -> EmbeddingSettings:
-    """The settings of ComplEx with a few references."""
-    settings = link_settings("complex", len(graph.entities), device=device)
-    return settings.replace(dim=COMPLEX_DIM, n3=COMPLEX_N3)
+    settings = link_settings("complex", len(frozen.graph.entities), device=experiment.device)
+    benchmark = Benchmark(NAME, graph, {"train": [], "dev": [], "test": [frozen.task(relation)]})
+    few_shot = settings.replace(dim=COMPLEX_DIM, n3=COMPLEX_N3)
+    return train_baseline(benchmark, few_shot, shots=setting.shots, draw=setting.draw)
 
 
 @functools.cache
@@ -258,7 +243,7 @@ def measure(
 ) -> tuple[Record, QueryRanks]:
     """Evaluate a model; return its record and the ranks of its queries."""
     begin = time.monotonic()
-    answers: dict[str, LaterRanks] = {}
+    answers: dict[str, tuple[TaskRanks, np.ndarray]] = {}
     counted: dict[str, dict[str, float]] = {}
     for relation, later in frozen.later.items():
         task = frozen.task(relation)
@@ -273,7 +258,7 @@ def measure(
         else:
             scorer = scorer_of(experiment, name, model, setting, relation, frozen, weights)
         answers[relation] = rank_later(scorer, task, references, later)
-    evaluation = Evaluation(setting.protocol, [each.tasks for each in answers.values()], time.monotonic() - begin)
+    evaluation = Evaluation(setting.protocol, [tasks for tasks, _ in answers.values()], time.monotonic() - begin)
     facts: dict[str, Any] = {}
     if model == "trail":
         facts = {"weights": shipped().facts}
@@ -281,12 +266,12 @@ def measure(
         facts = {"checkpoint": weights.facts}
     record = make_record(evaluation, benchmark=NAME, data_sha256=frozen.fingerprint, model=name, config=facts)
     relations: dict[str, Any] = {relation: dict(row) for relation, row in record.relations.items()}
-    for relation, each in answers.items():
-        relations[relation][f"recall@{FIRST}"] = float((each.listed <= FIRST).mean())
+    for relation, (_, listed) in answers.items():
+        relations[relation][f"recall@{FIRST}"] = float((listed <= FIRST).mean())
         relations[relation] |= counted.get(relation, {})
     metrics: dict[str, Any] = {average: dict(row) for average, row in record.metrics.items()}
-    listed = np.concatenate([each.listed for each in answers.values()])
-    metrics["micro"][f"recall@{FIRST}"] = float((listed <= FIRST).mean())
+    every = np.concatenate([listed for _, listed in answers.values()])
+    metrics["micro"][f"recall@{FIRST}"] = float((every <= FIRST).mean())
     metrics["macro"][f"recall@{FIRST}"] = float(np.mean([row[f"recall@{FIRST}"] for row in relations.values()]))
     changes: dict[str, Any] = {"metrics": metrics, "relations": relations}
     if setting.shots == ALL:

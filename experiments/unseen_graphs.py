@@ -7,26 +7,17 @@
 GRAPHS is a folder with `INDEX.tsv` (columns `name` and `use`, and what else is known of each graph), and for each graph
 `NAME.tsv.xz` and, if its entities have names, `NAME.names.tsv.xz`. The suite is the graphs whose use is `never train`.
 
-**Relations.** Of each graph, every relation with at least `FEWEST` pairs, at most `RELATIONS` of them (drawn by a fixed
-seed), is hidden in turn; tails are asked for, given heads. Of the relation's pairs in random order, the first
-`min(ASKED, half)` are asked; the others are the pool of references.
+Of each graph, every relation with at least `FEWEST` pairs, at most `RELATIONS` of them, is hidden in turn. Of its pairs
+in random order, the first `min(ASKED, half)` are asked, given their heads; the others are the pool, whose first K are
+the references. Every model gets the same ones. Candidates are all entities if the graph has no types, else those of
+`open`; other known tails of the head do not compete.
 
-**References.** The first K of the pool, for each K of `SIZES`; `all` is the whole pool, and a K beyond it is the whole
-pool too. Every model gets the same asked pairs and references.
+Skewed references are three, and with them ten or thirty pairs of the tail that is most frequent in the pool, or the ten
+of the next `CURATED` pairs that the model itself scores highest, as a curator finds them who decides the best answers
+first. Means are over the asked pairs of a relation, then over relations, then over graphs.
 
-**Candidates.** As a user has them: all entities if the graph has no types, else those of the protocol `open`. Other
-known tails of the head do not compete. Ranks are realistic.
-
-**Skewed references.** Three references, and with them ten or thirty pairs of the tail that is most frequent in the
-pool; asked are the pairs with other tails, if there are at least `FEWEST_OTHERS`. And three references with the ten of
-the next `CURATED` pairs of the pool that the model itself scores highest, as a curator finds them who decides the
-best answers first.
-
-**Means.** Over the asked pairs of a relation, then over relations, then over graphs.
-
-Models read the graph without the relation. ComplEx has to be trained on it instead, with the references as triples:
-relations are hidden in groups of `TOGETHER`, and one training serves a group and K; at K = all it serves the graph,
-since only asked pairs are left out. It has no skewed references.
+Models read the graph without the relation. ComplEx is trained on it instead, with the references as triples: relations
+are hidden in groups of `TOGETHER`, and one training serves a group and K, or the whole graph at K = all.
 
 The record of a model and seed on a graph is `RESULTS/MODEL/GRAPH.SEED.json`; what has one is not measured again.
 """

@@ -73,10 +73,10 @@ class ByNumber:
 def test_ranks_leave_out_what_was_known() -> None:
     known = np.array([[0, 4]], np.int32)
     task = Task("r", known, known, np.arange(5, dtype=np.int32))
-    answers = rank_later(ByNumber(), task, known, np.array([[0, 3], [0, 1], [1, 4]], np.int32))
-    assert answers.tasks.ranks.tolist() == [1, 2, 1]  # 4 is known of head 0, and 3 does not compete with 1
-    assert answers.listed.tolist() == [1, 3, 1]
-    assert answers.tasks.candidates.tolist() == [3, 3, 5]
+    tasks, listed = rank_later(ByNumber(), task, known, np.array([[0, 3], [0, 1], [1, 4]], np.int32))
+    assert tasks.ranks.tolist() == [1, 2, 1]  # 4 is known of head 0, and 3 does not compete with 1
+    assert listed.tolist() == [1, 3, 1]
+    assert tasks.candidates.tolist() == [3, 3, 5]
 
 
 @pytest.fixture
