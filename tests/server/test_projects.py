@@ -150,7 +150,7 @@ def test_a_decision_does_not_rank_again_but_the_fifth_acceptance_does(
     body = {"heads": ["alga", "bacterium"], "k": 30}
     rank = linker.rank
     ranked: list[Query] = []
-    monkeypatch.setattr(linker, "rank", lambda query, trust: (ranked.append(query), rank(query, trust))[1])
+    monkeypatch.setattr(linker, "rank", lambda query, *more: (ranked.append(query), rank(query, *more))[1])
     pairs = [(r["head"], r["tail"]) for r in client.post(f"/projects/{number}/next", json=body).json()["suggestions"]]
     for pair in pairs[:4]:
         decide(client, number, "ann", ("accepted", *pair))

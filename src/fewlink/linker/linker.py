@@ -698,21 +698,16 @@ class Linker:
             candidates=self.candidates(query),
         )
         rivals = max(len(query.heads), len(heads)) if used.between_pairs else 0  # each may take a tail from another
-        kept = self._pool(query)
-        parts: list[RankedPairs] = []
-        for of_head in rank_tails(
+        ranked = rank_tails(
             self._scorer_for(references),
             question,
             query.k + rivals,
             references.known_tails,
             with_known=not query.exclude_known,
             allowed=used.allowed,
-        ):
-            parts.append(of_head)
-            if query.across_heads and sum(map(len, parts)) > 2 * max(kept, MIN_POOL):
-                parts = [self.best_pairs(query, RankedPairs.joined(parts), trust, kept)]
-        pairs = RankedPairs.joined(parts)
-        return self.best_pairs(query, pairs, trust, kept) if query.across_heads else pairs
+        )
+        pairs = RankedPairs.joined(list(ranked))
+        return self.best_pairs(query, pairs, trust, self._pool(query)) if query.across_heads else pairs
 
     def _scorer_for(self, references: References) -> Scorer:
         """The model for these references, corrected by what the rejected pairs show if there are any."""

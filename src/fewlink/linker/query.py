@@ -127,10 +127,6 @@ class References:
             notes.append(f"{count} used: pairs that resemble {'it' if len(distinct) == 1 else 'them'} rank lower")
         return dataclasses.replace(self, rejected=distinct)
 
-    def may_be_tails(self, head: int, candidates: np.ndarray) -> np.ndarray:
-        """Whether each candidate (c,) was not rejected for this head."""
-        return ~np.isin(candidates, self.rejected_ids[self.rejected_ids[:, 0] == head, 1])
-
     def answered_heads(self) -> np.ndarray:
         """The heads (h,) of the references and of known pairs, sorted."""
         known = self.ids if self.relation is None else self.relation.pairs()

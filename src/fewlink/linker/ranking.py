@@ -16,11 +16,10 @@ import numpy as np
 import torch
 
 from fewlink.core.errors import FewlinkError, ScoreError, choose
-from fewlink.core.threads import parallel_map
 from fewlink.graph import Graph
 from fewlink.linker.names import Names
 from fewlink.linker.query import References
-from fewlink.models.contract import Question, Scorer, SeveralQuestionsScorer, capabilities, realistic_rank
+from fewlink.models.contract import Question, Scorer, SeveralQuestionsScorer, realistic_rank
 
 BACKGROUND = 50  # the rank, at most, whose score stands for wrong tails, even if a head has several right ones
 SCORES_PER_CALL = 1 << 23  # 32 MB of float32, and some masks of that shape
@@ -132,18 +131,13 @@ def score_heads(scorer: Scorer, question: Question) -> Iterator[tuple[int, np.nd
 
 
 def score_questions(scorer: Scorer, questions: Sequence[Question]) -> list[list[np.ndarray]]:
-    """For each question the scores (c,) of its heads, side by side if the scorer can and memory allows."""
+    """For each question the scores (c,) of its heads, all questions at once if the scorer can and memory allows."""
     if isinstance(scorer, SeveralQuestionsScorer):
         count = sum(len(question.heads) * len(question.candidates) for question in questions)
         if count <= SCORES_PER_CALL:
             answers = scorer.each(questions)
             return [[*_checked(scorer, *each)] for each in zip(questions, answers, strict=True)]
-
-    def answer(question: Question) -> list[np.ndarray]:
-        return [scores for _, scores in score_heads(scorer, question)]
-
-    side_by_side = len(questions) > 1 and capabilities(scorer).thread_safe
-    return parallel_map(answer, questions) if side_by_side else [answer(question) for question in questions]
+    return [[scores for _, scores in score_heads(scorer, question)] for question in questions]
 
 
 def _checked(scorer: Scorer, question: Question, answer: torch.Tensor | np.ndarray) -> np.ndarray:
@@ -329,7 +323,8 @@ class Constraints:
         if "types" in kinds:
             may &= np.isin(candidates, self._typed)
         may |= np.isin(candidates, tails[heads == head])
-        return np.asarray(may & self.references.may_be_tails(head, candidates))
+        rejected = self.references.rejected_ids
+        return np.asarray(may & ~np.isin(candidates, rejected[rejected[:, 0] == head, 1]))
 
     @property
     def between_pairs(self) -> bool:

@@ -192,10 +192,6 @@ class RelationSummary:
 
 def overview(benchmark: Benchmark) -> list[RelationSummary]:
     """The relations of a graph, then the task relations of a benchmark; those without pairs are left out."""
-    return benchmark.once(_overview)
-
-
-def _overview(benchmark: Benchmark) -> list[RelationSummary]:
     graph = benchmark.graph
     sizes = np.bincount(graph.relation_ids, minlength=len(graph.relations)).tolist()
     facts = [

@@ -81,7 +81,7 @@ def relations(linker: Linker, typed: str, first: int, count: int, order: str) ->
     text = typed.strip().casefold()
     found = [
         one
-        for one in overview(linker.benchmark)
+        for one in linker.benchmark.once(overview)
         if text in f"{one.relation.readable_name()}\n{one.relation.name}".casefold()
     ]
     if order == "pairs":
@@ -127,7 +127,7 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
         number -= 1
     order = {"test": 0, "dev": 1, "train": 2, None: 3}
     facts = sorted(
-        (one for one in overview(linker.benchmark) if one.pairs > linker.shots), key=lambda one: order[one.split]
+        (one for one in linker.benchmark.once(overview) if one.pairs > linker.shots), key=lambda one: order[one.split]
     )
     if any(one.split for one in facts):
         facts = [one for one in facts if one.split]
