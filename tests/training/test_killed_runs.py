@@ -24,10 +24,11 @@ from fewlink.models.embeddings import Embeddings
 from fewlink.core.errors import InputError
 from fewlink.tasks import Benchmark
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.training import metrics_log, open_run
+from fewlink.training import open_run
+from fewlink.training import run as run_folders
 from fewlink.training.trainer import train_run
 
-metrics_log.importlib.util.find_spec = lambda name: None  # a TensorBoard writer is a thread, which no fork takes along
+run_folders.importlib.util.find_spec = lambda name: None  # a TensorBoard writer is a thread, which no fork takes along
 os.fsync = lambda handle: None  # what a killed process has written is not lost
 
 place = Path(sys.argv[3])

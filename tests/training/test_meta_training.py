@@ -22,7 +22,6 @@ from fewlink.models.fsrl.model import COMPOSITIONS
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.tasks.episodes import EpisodeSampler
 from fewlink.training import open_run
-from fewlink.training import trainer as trainer_room
 from fewlink.training.trainer import Trainer, train_run
 
 DEV = Protocol("dev", 3, "full")
@@ -151,7 +150,6 @@ def test_parameters_that_are_no_numbers_stop_before_they_are_ranked(tmp_path: Pa
 def test_training_is_saved_between_evaluations_and_continues_from_there(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer_room, "SAVE_EVERY_SECONDS", 0.0)  # which also makes blocks of one step
     settings, run_steps, taken = small(evaluate_every=4, steps=8), FewShotLearner.run_steps, list[int]()
 
     def stopped(self: FewShotLearner, first: int, count: int) -> Any:
@@ -162,12 +160,12 @@ def test_training_is_saved_between_evaluations_and_continues_from_there(
 
     monkeypatch.setattr(FewShotLearner, "run_steps", stopped)
     with pytest.raises(KeyboardInterrupt):
-        train_run(umls(), vectors(), settings, tmp_path / "parts")
+        train_run(umls(), vectors(), settings, tmp_path / "parts", save_every=0.0)
     state = load_state(tmp_path / "parts")
     assert state.step == number and state.since["step"] == number // 4 * 4 and not state.is_best
     assert load_best(tmp_path / "parts")[1] == (4 if number > 4 else number)
     open_run(tmp_path / "parts", umls())
-    train_run(umls(), vectors(), settings, tmp_path / "parts")
+    train_run(umls(), vectors(), settings, tmp_path / "parts", save_every=0.0)
     assert taken == [*range(number + 1), *range(number, 8)]
     monkeypatch.undo()
     train_run(umls(), vectors(), settings, tmp_path / "whole")

@@ -17,13 +17,22 @@ from torch import Tensor
 from fewlink.core.errors import InputError, reading
 from fewlink.core.files import exists, new_folder, open_folder, read_folder, read_json, write_json
 from fewlink.models.embeddings.table import save_tensors
-from fewlink.models.folder import BEST, CONFIG, LAST, REMEDY, STATE, check_belongs, config_content, run_id
+from fewlink.models.folder import (
+    BEST,
+    CONFIG,
+    LAST,
+    REMEDY,
+    STATE,
+    check_belongs,
+    config_content,
+    read_consistently,
+    run_id,
+)
 
 FORMAT = "fewlink-checkpoint/1"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 FORMER = "former.safetensors"  # weights in use until the configuration names the ones that replace them
-MAX_READS = 5  # `best/` may be replaced after `last/` was read
 
 T = TypeVar("T")
 
@@ -93,9 +102,7 @@ def _manifest(run: Path, name: str, step: int) -> dict[str, Any]:
 
 def has_checkpoint(run: Path) -> bool:
     """Whether a run has saved `last/`; raises if `last/` was saved before `best/` and is now missing."""
-    if exists(run / LAST):
-        return True
-    lost = exists(run / BEST) and open_folder(run / BEST, FORMAT).get("last")
+    lost = not exists(run / LAST) and exists(run / BEST) and open_folder(run / BEST, FORMAT).get("last")
     if lost and not exists(run / LAST):
         raise InputError(run / LAST, f"is missing: {REMEDY}")
     return exists(run / LAST)
@@ -127,31 +134,27 @@ def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
     This also works while a run is being trained or fitted, and after a kill. For a fit, the best weights are those
     that its configuration names.
     """
-    for _ in range(MAX_READS):
-        has_best = exists(run / BEST)
-        state = State()
-        named = str(config_content(run).get("weights", ""))
-        if named:
-            found = _read(run, BEST, lambda folder, manifest, name=named: _load_named(folder, manifest, name))  # type: ignore[misc]
-            if found:
-                return found
-            continue
-        if has_checkpoint(run):
-            state, weights = _read(run, LAST, lambda folder, _, best=has_best: _load_if_best(folder, best))  # type: ignore[misc]
-            if weights is not None:
-                return weights, state.step
-        if not has_best:
-            if state.best_step:
-                raise InputError(run / BEST, "is missing: restore the folder, or train again in another folder")
-            raise InputError(run, "has no checkpoint yet: train it for a minute")
-        weights, step = _read(
-            run, BEST, lambda folder, manifest: (_load_tensors(folder / WEIGHTS), int(manifest["step"]))
-        )
-        if state.best_step in (0, step):
-            return weights, step
+    return read_consistently(run, lambda: _load_best(run))
+
+
+def _load_best(run: Path) -> tuple[dict[str, Tensor], int]:
+    has_best = exists(run / BEST)
+    named = str(config_content(run).get("weights", ""))
     if named:
-        raise InputError(run / BEST, f"holds other weights than {CONFIG} names: restore the folder of this run")
-    raise InputError(run / BEST, f"is of step {step}, but the best step is {state.best_step}: restore the folder")
+        return _read(run, BEST, lambda folder, manifest: _load_named(folder, manifest, named))
+    state = State()
+    if has_checkpoint(run):
+        state, weights = _read(run, LAST, lambda folder, _: _load_if_best(folder, has_best))
+        if weights is not None:
+            return weights, state.step
+    if not has_best:
+        if state.best_step:
+            raise InputError(run / BEST, "is missing: restore the folder, or train again in another folder")
+        raise InputError(run, "has no checkpoint yet: train it for a minute")
+    weights, step = _read(run, BEST, lambda folder, manifest: (_load_tensors(folder / WEIGHTS), int(manifest["step"])))
+    if state.best_step not in (0, step):
+        raise InputError(run / BEST, f"is of step {step}, but the best step is {state.best_step}: restore the folder")
+    return weights, step
 
 
 def recover(run: Path) -> None:
@@ -177,12 +180,12 @@ def _read(run: Path, name: str, load: Callable[[Path, dict[str, Any]], T]) -> T:
     return read_folder(run / name, FORMAT, load_checked)
 
 
-def _load_named(folder: Path, manifest: Mapping[str, Any], digest: str) -> tuple[dict[str, Tensor], int] | None:
-    """The weights with this sha256 and their step; None if the folder does not have them."""
+def _load_named(folder: Path, manifest: Mapping[str, Any], digest: str) -> tuple[dict[str, Tensor], int]:
+    """The weights with this sha256 and their step."""
     for file, step in ((WEIGHTS, "step"), (FORMER, "former")):
         if manifest["files"].get(file, {}).get("sha256") == digest and type(manifest.get(step)) is int:
             return _load_tensors(folder / file), manifest[step]
-    return None
+    raise InputError(folder, f"holds other weights than {CONFIG} names: restore the folder of this run")
 
 
 def _load_if_best(folder: Path, has_best: bool) -> tuple[State, dict[str, Tensor] | None]:

@@ -38,7 +38,7 @@ from fewlink.tasks.benchmark import Benchmark
 from fewlink.training.run import MetricsLog, check_folder, make_folder, start_or_continue, truncate_metrics
 
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is intact"
-SAVE_EVERY_SECONDS = 30.0  # of training between two evaluations
+SAVE_EVERY = 30.0  # seconds of training between two evaluations
 Event = dict[str, Any]
 Watch = Callable[[Path, int, Scorer], None]
 
@@ -62,12 +62,14 @@ def train_run(
     run: Path | str,
     *,
     on_event: Callable[[Event], None] | None = None,
+    save_every: float = SAVE_EVERY,
 ) -> RunResult:
     """Meta-train a model into a run folder, or continue the run in that folder with the same settings.
 
-    `on_event` receives the events of `train_runs`.
+    The options are those of `train_runs`.
     """
-    return train_runs(benchmark, vectors, settings, {settings.seed: Path(run)}, on_event=on_event)[0]
+    runs = {settings.seed: Path(run)}
+    return train_runs(benchmark, vectors, settings, runs, on_event=on_event, save_every=save_every)[0]
 
 
 def train_runs(
@@ -78,17 +80,19 @@ def train_runs(
     *,
     on_event: Callable[[Event], None] | None = None,
     watch: Watch | None = None,
+    save_every: float = SAVE_EVERY,
 ) -> list[RunResult]:
     """Meta-train a model with several seeds, each into its own run folder; `settings.seed` is ignored.
 
     The runs train side by side on a GPU if the family supports it, otherwise one after another. Among equally good
     evaluations, the first is the best.
 
-    on_event  receives, after each evaluation, the line of metrics.jsonl with `event` = "evaluated", `model`, `seed`,
-              `steps`, `best_step` and `best_mrr`; for a continued run, first `event` = "continued" with `model`,
-              `seed`, `step` and `steps`
-    watch     is called as watch(run, step, scorer) at each evaluation, before the checkpoint is saved; a continued run
-              calls it again for evaluations that were not saved
+    on_event    receives, after each evaluation, the line of metrics.jsonl with `event` = "evaluated", `model`, `seed`,
+                `steps`, `best_step` and `best_mrr`; for a continued run, first `event` = "continued" with `model`,
+                `seed`, `step` and `steps`
+    watch       is called as watch(run, step, scorer) at each evaluation, before the checkpoint is saved; a continued
+                run calls it again for evaluations that were not saved
+    save_every  the seconds between two checkpoints, besides those at evaluations
     """
     folders = {seed: Path(run) for seed, run in runs.items()}
 
@@ -111,7 +115,7 @@ def train_runs(
             if state.step:
                 notify("continued", seed, step=state.step)
         while group := _next_group(states, settings):
-            trainer = Trainer(benchmark, vectors, settings, group)
+            trainer = Trainer(benchmark, vectors, settings, group, save_every)
             trainer.load(folders)
             distributed.from_first(functools.partial(trainer.write_configs, vectors, folders))
             while not any(_finished(state, settings) for state in trainer.states):
@@ -130,10 +134,16 @@ class Trainer:
     """Trains, evaluates and saves S runs that are at the same step."""
 
     def __init__(
-        self, benchmark: Benchmark, vectors: PretrainedVectors, settings: ModelSettings, seeds: Sequence[int]
+        self,
+        benchmark: Benchmark,
+        vectors: PretrainedVectors,
+        settings: ModelSettings,
+        seeds: Sequence[int],
+        save_every: float = SAVE_EVERY,
     ) -> None:
         self.benchmark = benchmark
         self.settings = settings
+        self.save_every = save_every
         self.seeds = seeds
         self.learner = trained_family(settings.model).learner(benchmark, vectors, settings, seeds)
         self.states = [State() for _ in seeds]
@@ -209,7 +219,7 @@ class Trainer:
                     sums[name] = sums.get(name, 0) + losses.double().sum(0).cpu()
                 step += count
                 sampling_seconds += result.sampling_seconds
-                if time.perf_counter() - saved_at >= SAVE_EVERY_SECONDS:
+                if time.perf_counter() - saved_at >= self.save_every:
                     self._save_between_evaluations(runs, step, first, sums)
                     saved_at = time.perf_counter()
         return sums, sampling_seconds
@@ -218,7 +228,7 @@ class Trainer:
         """The steps of a block; on the CPU, where steps are slow, it ends before the next checkpoint is due."""
         if self.settings.device != "cpu":
             return self.learner.steps_at_once
-        until_save = int(SAVE_EVERY_SECONDS / step_seconds) if step_seconds else 1
+        until_save = int(self.save_every / step_seconds) if step_seconds else 1
         return max(1, min(self.learner.steps_at_once, until_save))
 
     def evaluate(self, run: int) -> dict[str, float]:
@@ -244,13 +254,12 @@ class Trainer:
             return
         for index, (seed, state) in enumerate(zip(self.seeds, self.states, strict=True)):
             began = time.perf_counter()
-            run = runs[seed]
             weights, moments = self.learner.state(index)
-            save_last(run, weights, moments, state)
+            save_last(runs[seed], weights, moments, state)
             if state.is_best:
-                save_best(run, weights, state.step)
+                save_best(runs[seed], weights, state.step)
             state.line["seconds"]["saving"] = time.perf_counter() - began
-            self.logs.setdefault(seed, MetricsLog(run)).add(state.line)
+            self.logs.setdefault(seed, MetricsLog(runs[seed])).add(state.line)
 
     def _save_between_evaluations(
         self, runs: Mapping[int, Path], step: int, first: int, sums: Mapping[str, Tensor]
@@ -260,9 +269,8 @@ class Trainer:
             return
         for index, (seed, state) in enumerate(zip(self.seeds, self.states, strict=True)):
             losses = {name: float(total[index]) for name, total in sums.items()}
-            weights, moments = self.learner.state(index)
             between = dataclasses.replace(state, step=step, since={"step": first, "losses": losses})
-            save_last(runs[seed], weights, moments, between)
+            save_last(runs[seed], *self.learner.state(index), between)
 
     def _check_losses(self, losses: Tensor, first: int) -> None:
         """Raise if a loss (steps, S) is not finite."""
