@@ -68,7 +68,7 @@ def test_a_run_is_resumed_with_its_own_settings_and_vectors(vectors: Path, tmp_p
     train_command("umls", "--model", "fsrl-as2a", "--shots", 2, "--embeddings", vectors, "--out", run, *QUICK)
     more = train_command("--resume", run, "--set", "steps=6")
     assert more.exit_code == 0, more.output
-    assert "fsrl-as2a  step 6/6" in more.stderr
+    assert "step 6/6" in more.stderr
     other = train_command("--resume", run, "--set", "batch=9")
     assert "batch = 8" in error_of(other)
     assert "--out" in error_of(train_command("umls"))
@@ -126,17 +126,12 @@ SHORT = (
 )
 
 
-def test_vectors_that_an_untrained_run_left_are_set_aside(vectors: Path, tmp_path: Path) -> None:
+def test_other_vectors_in_the_folder_for_them_are_kept(vectors: Path, tmp_path: Path) -> None:
     (tmp_path / "short.toml").write_text(SHORT)
     vectors.rename(tmp_path / "run-vectors")
     result = train_command("umls", "--recipe", tmp_path / "short.toml", "--out", tmp_path / "run")
-    assert result.exit_code == 0, result.output
-    assert str(tmp_path / "run-vectors-1") in result.stderr
-    assert Embeddings.open(tmp_path / "run-vectors-1").facts == {}
-    assert "epochs" in Embeddings.open(tmp_path / "run-vectors").settings
-    (tmp_path / "other.toml").write_text(SHORT.replace("dim=8", "dim=16"))  # of a run that is trained they are kept
-    again = train_command("umls", "--recipe", tmp_path / "other.toml", "--out", tmp_path / "run")
-    assert str(tmp_path / "run-vectors") in error_of(again)
+    assert str(tmp_path / "run-vectors") in error_of(result)
+    assert Embeddings.open(tmp_path / "run-vectors").facts == {}
 
 
 def test_a_run_of_another_benchmark_is_refused_before_anything_is_trained(vectors: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fewlink.core.errors import InputError, reading
-from fewlink.core.files import exists, new_folder, open_folder, read_folder, read_json, write_json
+from fewlink.core.files import exists, locked, new_folder, open_folder, read_folder, read_json, write_json
 from fewlink.models.embeddings.table import save_tensors
 from fewlink.models.folder import (
     BEST,
@@ -158,7 +158,10 @@ def _load_best(run: Path) -> tuple[dict[str, Tensor], int]:
 
 
 def recover(run: Path) -> None:
-    """Bring `best/` up to date with `last/` after a kill."""
+    """Bring `best/` up to date with `last/` after a kill, and remove what the killed process was writing."""
+    for name in (LAST, BEST):
+        with locked(run / name):
+            pass  # a lock removes leftovers
     state = load_state(run)
     saved_step = _read(run, BEST, lambda _, manifest: int(manifest["step"])) if exists(run / BEST) else 0
     if state.is_best and saved_step != state.step:

@@ -32,6 +32,7 @@ CALIBRATION = "calibration.json"
 FIT = "fit.json"
 BENCHMARK = "benchmark"
 DEPLOYED = "serving"
+LOCK = "run"  # the name of what is locked, and so of the lock file
 FIT_FORMAT = "fewlink-fit/3"
 REMEDY = "restore the folder of this run, or train again in another folder"
 OPTIONAL = {  # files and folders that a run may have, and the remedy if one is lost
@@ -121,4 +122,4 @@ def _version(run: Path) -> list[Any]:
 
 def locked_run(run: Path) -> contextlib.AbstractContextManager[None]:
     """Lock a run folder; the lock file lies inside it. Raise at once if another process holds the lock."""
-    return locked(run / "run", f"{run} is being trained by another process: wait for it, or choose another folder")
+    return locked(run / LOCK, f"{run} is being trained by another process: wait for it, or choose another folder")

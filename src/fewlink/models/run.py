@@ -56,13 +56,7 @@ DEPLOYED_FORMAT = "fewlink-serving/1"
 OF_DEPLOYED = f"{DEPLOYED}/benchmark"  # the source of a benchmark that is the deployed one
 REMEDY = "restore the file from a copy, or train again in another folder"
 LIMITS = ("steps", "patience")  # settings that a continued run may raise
-SECTIONS: dict[str, dict[str, type]] = {  # of a configuration, with the types of their required entries
-    "settings": {"model": str},
-    "benchmark": {"name": str, "fingerprint": str, "source": str, "train": list},
-    "graph": {"fingerprint": str, "entities": int, "relations": int},
-    "embeddings": {"model": str, "dim": int, "sha256": str},
-    "parts": {},
-}
+STATED = ("answers_with", "weights", "id")  # in a configuration, unless they are empty
 
 
 @dataclass(frozen=True)
@@ -120,9 +114,7 @@ class RunConfig:
             "embeddings": self.embeddings,
             "parts": self.parts,
         }
-        for name in ("answers_with", "weights", "id"):
-            if value := getattr(self, name):
-                content[name] = value
+        content |= {name: getattr(self, name) for name in STATED if getattr(self, name)}
         content["settings"] = self.settings.as_dict()
         return content
 
@@ -137,27 +129,14 @@ class RunConfig:
         if found != FORMAT:
             raise wrong_format(path, found, FORMAT, "train again")
         content = without_sha256(content, path, remedy=REMEDY)
-        for name, types in SECTIONS.items():
-            section = content.get(name)
-            if not isinstance(section, dict) or not all(
-                isinstance(section.get(key), kind) for key, kind in types.items()
-            ):
-                raise InputError(path, f"is damaged ({name}): {REMEDY}")
         try:
             with reading(path, REMEDY):
                 settings = trained_family(content["settings"]["model"]).settings(**content["settings"])
+                sections = (content[name] for name in ("benchmark", "graph", "embeddings", "parts"))
+                stated: dict[str, Any] = {name: str(content.get(name, "")) for name in STATED}
+                return cls(settings, *sections, **stated)
         except FewlinkError as error:
             raise error if isinstance(error, InputError) else InputError(path, str(error)) from None
-        return cls(
-            settings,
-            content["benchmark"],
-            content["graph"],
-            content["embeddings"],
-            content["parts"],
-            answers_with=str(content.get("answers_with", "")),
-            weights=str(content.get("weights", "")),
-            id=str(content.get("id", "")),
-        )
 
     def write(self, run: Path, id: str = "", without: Sequence[str] = ()) -> None:
         """Write the configuration with its checksum and the optional files of the folder, except `without`.

@@ -149,8 +149,8 @@ def _check_trained_so(
     same_settings = all(vectors.settings.get(k) == value for k, value in settings.as_dict().items() if k not in free)
     if not same_settings or any(vectors.facts.get(name, value) != value for name, value in seen.items()):
         raise FewlinkError(
-            f"{folder} has {vectors.model} vectors with other settings or of another benchmark: remove the folder, or "
-            "give --embeddings"
+            f"{folder} has {vectors.model} vectors with other settings or of another benchmark: remove or rename the "
+            "folder, or give --embeddings"
         )
 
 
@@ -173,13 +173,11 @@ def fold_in(table: Embeddings, graph: Graph, entities: int, relations: int, late
 def _folded_entities(table: Embeddings, triples: Tensor, old: int) -> Tensor:
     """The vectors (E, d), where those from `old` on are predicted by their edges (n, 3)."""
     rule = table.interaction
-    half = len(table.relations) // 2
     vectors = table.entities.clone()
-    placed = torch.arange(len(table.entities)) < old
+    placed = torch.arange(len(vectors)) < old
     length = vectors[:old].norm(dim=1).mean()
     heads, kinds, tails = triples.T
-    forward = table.relations[:half]
-    backward = table.relations[half:]
+    forward, backward = table.relations.chunk(2)
     ways = [(heads, rows[kinds], tails) for rows in (forward, rule.inverse(backward))]
     ways += [(tails, rows[kinds], heads) for rows in (backward, rule.inverse(forward))]
     for _ in range(SWEEPS):
@@ -200,26 +198,22 @@ def _folded_entities(table: Embeddings, triples: Tensor, old: int) -> Tensor:
 
 def _folded_relations(table: Embeddings, triples: Tensor, entities: int, old: int, later: int) -> Tensor:
     """The rows of relations, with `later` new ones after the first `old`, in both directions."""
-    half = len(table.relations) // 2
-    forward = table.relations[:half]
-    backward = table.relations[half:]
+    forward, backward = table.relations.chunk(2)
     known = triples[(triples[:, [0, 2]] < entities).all(1)]
     rows = [_folded_relation(table, known[known[:, 1] == number]) for number in range(old, old + later)]
     new = torch.stack(rows) if rows else forward[:0]
-    return torch.cat(
-        [forward[:old], new, forward[old:], backward[:old], table.interaction.inverse(new), backward[old:]]
-    )
+    inverse = table.interaction.inverse(new)
+    return torch.cat([forward[:old], new, forward[old:], backward[:old], inverse, backward[old:]])
 
 
 def _folded_relation(table: Embeddings, triples: Tensor) -> Tensor:
     """The row of a new relation from its pairs of old entities: the mean offset, or the mean of t ⊙ conj(h)."""
-    mean = table.relations.mean(0)
     if not len(triples) or table.model not in (BY_DISTANCE, "complex", "distmult"):
-        return mean
+        return table.relations.mean(0)
     heads = table.entities[triples[:, 0]]
     tails = table.entities[triples[:, 2]]
+    joined: Tensor = table.interaction.query(tails, table.interaction.inverse(heads)).mean(0)  # t − h, or t ⊙ conj(h)
     if table.model == BY_DISTANCE:
-        return (tails - heads).mean(0)
-    joined = table.interaction.query(tails, table.interaction.inverse(heads)).mean(0)  # t ⊙ conj(h)
+        return joined
     length = float(table.relations.norm(dim=1).mean() / joined.norm().clamp_min(1e-12))
     return length * joined

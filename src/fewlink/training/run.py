@@ -17,7 +17,7 @@ from fewlink.core.errors import FewlinkError, InputError, reading, writing
 from fewlink.core.files import exists, read_json, write_bytes
 from fewlink.models.checkpoints import has_checkpoint
 from fewlink.models.family import PretrainedVectors, TrainedFamily
-from fewlink.models.folder import BENCHMARK, CONFIG, EMBEDDINGS, FIT, check_complete
+from fewlink.models.folder import BENCHMARK, CONFIG, EMBEDDINGS, FIT, LOCK, check_complete
 from fewlink.models.run import RunConfig
 from fewlink.models.settings import ModelSettings
 from fewlink.tasks.benchmark import Benchmark
@@ -74,7 +74,7 @@ def check_folder(run: Path) -> None:
             "another folder"
         )
     check_complete(run, FIT)
-    temporary = (".lock", *(f".{name}." for name in (*BEFORE_CONFIG, CONFIG)))
+    temporary = tuple(f".{name}." for name in (*BEFORE_CONFIG, CONFIG, LOCK))
     others = [p.name for p in run.iterdir() if p.name not in BEFORE_CONFIG and not p.name.startswith(temporary)]
     if others and not (CONFIG in others and _may_be_config(run / CONFIG)):
         raise FewlinkError(f"{run} exists and is not a run folder: choose another folder")

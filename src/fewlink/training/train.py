@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from fewlink.core import distributed
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.files import exists
 from fewlink.core.machine import use_device
 from fewlink.core.progress import tell
-from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors
+from fewlink.core.recipes import PER_RUN_SETTINGS
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.models import trained_family, training_recipe
-from fewlink.models.checkpoints import has_checkpoint
 from fewlink.models.embeddings import EmbeddingSettings
-from fewlink.models.family import PretrainedVectors, Reporter, TrainedFamily
+from fewlink.models.family import PretrainedVectors, Reporter
 from fewlink.models.folder import BENCHMARK, EMBEDDINGS
 from fewlink.models.run import RunConfig, benchmark_of, is_run
 from fewlink.models.settings import ModelSettings
@@ -142,11 +140,7 @@ def train_seeds(
     family = trained_family(settings.model)
     if vectors is None:
         folder = out.resolve().with_name(f"{out.resolve().name}-vectors")
-        may_rename = not any(has_checkpoint(run) for run in runs.values())
-        pretrain_once = functools.partial(
-            _pretrain, family, opened, settings, chosen.vectors, folder, on_epoch, may_rename=may_rename
-        )
-        distributed.from_first(pretrain_once)
+        distributed.from_first(functools.partial(family.pretrain, opened, settings, chosen.vectors, folder, on_epoch))
         vectors = folder
     elif not family.reads_vectors and isinstance(vectors, str | Path):
         raise FewlinkError(f"{settings.model} reads no vectors: leave them out")
@@ -182,29 +176,6 @@ def _check_runs(benchmark: Benchmark, settings: ModelSettings, runs: Mapping[int
     for seed, run in runs.items():
         check_may_train(run, benchmark, settings.replace(seed=seed))
     check(benchmark, settings)
-
-
-def _pretrain(
-    family: TrainedFamily[Any],
-    benchmark: Benchmark,
-    settings: ModelSettings,
-    wanted: Vectors,
-    folder: Path,
-    on_epoch: Callable[[str], Reporter] | None,
-    *,
-    may_rename: bool,
-) -> None:
-    """Train vectors into a folder; with `may_rename`, first rename a folder that has other vectors."""
-    try:
-        family.pretrain(benchmark, settings, wanted, folder, on_epoch)
-    except FewlinkError:
-        if not (may_rename and folder.exists()):
-            raise
-        names = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(1))
-        new_name = next(name for name in names if not name.exists())
-        folder.rename(new_name)
-        tell(f"{folder} had vectors of another benchmark or with other settings: renamed to {new_name}")
-        family.pretrain(benchmark, settings, wanted, folder, on_epoch)
 
 
 def with_graphs(settings: ModelSettings, others: Sequence[Source]) -> ModelSettings:
