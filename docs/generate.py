@@ -437,6 +437,7 @@ def documents() -> dict[Path, str]:
             "overlap": overlap(),
         },
         DOCS / "findings.md": {},
+        DOCS / "tutorials" / "comparing-models.md": {},
         DOCS / "fsrl.md": {},
         DOCS / "concepts" / "calibration.md": {
             "references": record_table("calibration", "by references", ("references", *ERRORS)),
