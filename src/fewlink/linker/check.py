@@ -19,10 +19,10 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import generator
 from fewlink.graph import Graph
 from fewlink.linker.evidence import COLUMNS, PathWorth, QueriedPairs, RelationEvidence
-from fewlink.linker.names import link
 from fewlink.linker.predictions import Answers
 from fewlink.linker.probability import fit_logistic
 from fewlink.linker.query import find_relation
+from fewlink.linker.reasons import drawn
 from fewlink.tasks import Benchmark
 
 MAX_FITTED = 1000  # triples of a relation to fit weights to
@@ -97,8 +97,8 @@ def check(
     ):
         reason = FITS
         if oddness >= ODD:
-            drawn = contrast(graph, head, number, tail, from_tail=ENDS[column] == "head")
-            reason = f"{REASONS[column]}: {drawn}" if drawn else REASONS[column]
+            path = contrast(graph, head, number, tail, from_tail=ENDS[column] == "head")
+            reason = f"{REASONS[column]}: {path}" if path else REASONS[column]
         rows.append(
             CheckedTriple(
                 oddness=oddness,
@@ -136,8 +136,8 @@ def contrast(graph: Graph, head: int, relation: int, tail: int, *, from_tail: bo
         found = np.flatnonzero((graph.relation_ids[last] == relation) & ~np.isin(ends, [head, tail, shared]))
         if len(found):
             other = int(alike[owners[found[0]]])
-            steps = [(step, shared), ((step + count) % (2 * count), other), (relation, int(ends[found[0]]))]
-            return " ".join([graph.name(head), *(link(graph, *each) for each in steps)])
+            relations = (step, (step + count) % (2 * count), relation)
+            return drawn(graph, relations, (head, shared, other, int(ends[found[0]])))
     return ""
 
 

@@ -292,6 +292,12 @@ def _path(
     return ReasonPath(tuple(steps), named, walk.weight, walk.alike, walk.entities[0] == head)
 
 
+def drawn(graph: Graph, relations: Sequence[int], entities: Sequence[int]) -> str:
+    """A path of the graph, drawn with arrows."""
+    walk = Walk(tuple(relations), tuple(entities), None, None)
+    return str(_path(graph, _distinguishable(graph, entities), walk, entities[0], None, False))
+
+
 def _walks(graph: Graph, reasons: Reasons, compared: np.ndarray, head: int, tail: int) -> list[Walk]:
     """The edges from head to tail and the paths of the reasons, each with the number of references joined alike."""
 
