@@ -3,11 +3,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fewlink.graph import Vocabulary, name_index
-from fewlink.graph.name_index import ArrayWriter, NameIndex, lines_of, readable, write_index
+from fewlink.graph.name_index import NameIndex, lines_of, readable, write_index
 
 ALPHABET = "abc AB_é\u0130ﬁΩ\n:-1"
 
@@ -45,12 +44,3 @@ def test_parts_of_words_are_not_searched_in_too_much_text(monkeypatch: pytest.Mo
     assert index.containing("ber", 5) == [0, 1]
     monkeypatch.setattr(name_index, "CONTAINING_BYTES", 0)
     assert index.containing("ber", 5) == []
-
-
-def test_an_array_that_is_written_in_pieces_is_that_of_numpy(tmp_path: Path) -> None:
-    whole = np.arange(1000, dtype=np.int32)
-    with ArrayWriter(tmp_path / "a.npy", np.int32) as file:
-        for part in np.split(whole, [1, 10, 500]):
-            file.write(part)
-    np.save(tmp_path / "b.npy", whole)
-    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tests.conftest import benchmark_of, graph_of, named, quickly, task_of, town_lines, written
+from tests.conftest import benchmark_of, graph_of, named, task_of, town_lines, written
 
 from fewlink.graph import Graph, TypeTable, Vocabulary, compile_graph, neighbour_table
 from fewlink.graph.source import GraphSource
@@ -27,12 +26,6 @@ NEW = [
     ("dan", "likes", "ann"),  # a task relation
     ("dan", "lives", "oslo"),  # twice in the file
 ]
-
-
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with quickly():
-        yield
 
 
 @functools.cache
