@@ -94,7 +94,7 @@ def test_a_bad_row_in_a_zst_file_asks_to_unpack_it(on_error: str) -> None:
 @pytest.mark.parametrize("bad", [b"", b"only\ttwo\n"])
 def test_a_line_that_is_too_long_is_never_lost_in_silence(bad: bytes) -> None:
     content = b"a\tr\tb\n" + bad + b"x" * 33_000_000 + b"\tr\tb\nb\tr\tc\n"
-    with pytest.raises(InputError, match=r"g.tsv.*30 MB"):
+    with pytest.raises(InputError, match=r"g.tsv.* line of over"):
         compiled(content, "g.tsv", on_error="skip")
 
 

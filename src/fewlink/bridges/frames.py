@@ -10,7 +10,7 @@ import numpy as np
 from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.graph.columns import usual_columns
-from fewlink.graph.graph import readable
+from fewlink.graph.name_index import readable
 from fewlink.graph.vocabulary import Interner, labels_of
 from fewlink.linker import Linker, Predictions
 from fewlink.linker.names import Names as EntityNames

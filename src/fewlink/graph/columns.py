@@ -151,6 +151,15 @@ class Layout:
             return list(range(self.width))
         return [place for place in (self.head, self.relation, self.tail) if isinstance(place, int)]
 
+    def triples(self, cells: Sequence[str]) -> list[str]:
+        """The triples of a row as head, relation, tail, head, …"""
+        head = cells[self.head]
+        if self.tail is None:
+            others = [place for place in range(self.width) if place != self.head and cells[place]]
+            return [text for place in others for text in (head, self.names[place], cells[place])]
+        relation = self.relation if isinstance(self.relation, str) else cells[self.relation or 0]
+        return [head, relation, cells[self.tail]]
+
     def column(self, place: int) -> str:
         """The name of a column, or its number from 1."""
         return self.names[place] if place < len(self.names) and self.names[place] else f"column {place + 1}"

@@ -19,7 +19,7 @@ from fewlink.core.files import new_folder, read_folder
 from fewlink.core.memo import Memo
 from fewlink.graph.counted import Counted, Edges, count, most_popular
 from fewlink.graph.groups import Groups, offsets_of, spans
-from fewlink.graph.name_index import NameIndex, Sorter, write_index
+from fewlink.graph.name_index import NameIndex, Sorter, readable, write_index
 from fewlink.graph.types import TypeTable
 from fewlink.graph.vocabulary import Vocabulary, check_edges, check_mapped, expect_random_reads, load_array
 
@@ -278,14 +278,15 @@ class Graph(Memo):
 
     def name(self, entity: int) -> str:
         """The readable name of an entity."""
-        return readable(self.labels[entity] if self.labels else self.entities[entity])
+        text = self.labels[entity] if self.labels else self.entities[entity]
+        return readable(text) or text
 
     def relation_name(self, relation: int) -> str:
         """The readable name of a relation; the name of an inverse ends in ⁻¹."""
         forward = relation % len(self.relations)
         inverse = relation >= len(self.relations)
         label = self.labels[len(self.entities) + forward] if self.labels else self.relations[forward]
-        return readable(label) + ("⁻¹" if inverse else "")
+        return (readable(label) or label) + ("⁻¹" if inverse else "")
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -417,10 +418,3 @@ def _order(first: np.ndarray, second: np.ndarray, third: np.ndarray) -> tuple[np
         order = np.lexsort((third, second, first))
     ordered = keys[:, order]
     return order, order[1:][(ordered[:, 1:] == ordered[:, :-1]).all(0)]
-
-
-def readable(name: str) -> str:
-    """A name without `concept:type:` and underscores, as people write it."""
-    if name.startswith("concept:"):
-        name = name.rsplit(":", 1)[-1]
-    return name.replace("_", " ").strip() or name

@@ -22,7 +22,6 @@ from fewlink.core.errors import InputError, check_file
 
 PEEKED_BYTES = 1 << 16
 PIECE_BYTES = 1 << 20
-LINE_LIMIT = 30_000_000  # bytes; a longer one DuckDB may leave out in silence
 LINE_BYTES = 4 << 20  # of a line that is read at once, more than DuckDB takes
 WHOLE_FACTOR = 30  # bytes of memory for a byte of JSON that is read whole
 MIN_ALLOWED_BYTES = 64 << 20  # a document of this size is read however little memory is free
@@ -168,19 +167,6 @@ def shallow_json(file: IO[bytes], path: Path) -> Watched:
         in_string ^= len(parts) % 2 == 0
 
     return Watched(file, watch)
-
-
-def has_long_line(path: Path) -> bool:
-    """Whether a line of a file is longer than DuckDB takes."""
-    length = 0
-    with opened(path) as file:
-        for piece in iter(lambda: file.read(PIECE_BYTES), b""):
-            ends = [place for place in (piece.find(b"\n"), piece.find(b"\r")) if place >= 0]
-            if length + min(ends, default=len(piece)) > LINE_LIMIT:
-                return True
-            last = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
-            length = len(piece) - last - 1 + (0 if ends else length)
-    return False
 
 
 def check_zstd(path: Path) -> None:

@@ -33,7 +33,6 @@ from fewlink.graph.plain import (
     WINDOWS_1252,
     bounded,
     check_zstd,
-    has_long_line,
     is_windows_1252,
     opened,
     reading_source,
@@ -48,8 +47,8 @@ JSON_LINE = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{"])')  # an object, or a
 JSON_ARRAY = re.compile(rb"\s*\[\s*[\[{]")  # a list of lists or objects
 EXCEL_SEPARATOR = re.compile(r'"?sep=((?![\w"])[\t -~])"?\s*', re.IGNORECASE)
 MARKDOWN_RULE = re.compile(r"[\s|:+=-]*-{2}[\s|:+=-]*")
-FORGET_REJECTS = "DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans"
-LONG_LINE = "has a line of over 30 MB, which cannot be read"
+UNCLOSED = "has a quote that is not closed: rows after it would be lost"
+BLOCK_TEXTS = 3 << 17  # names that are given to DuckDB together
 MISSING = "(h IS NULL OR r IS NULL OR t IS NULL)"  # of a row of `raw`
 
 
@@ -86,9 +85,9 @@ class Reader:
     def _next_row(self) -> int:
         return int(self.engine.execute("SELECT coalesce(max(rowid) + 1, 0) FROM raw").fetchall()[0][0])
 
-    def rewritten(self, encoding: str | None = None, tabs: bool = False, name: str = "text") -> Path:
+    def rewritten(self, encoding: str | None = None, tabs: bool = False) -> Path:
         """A temporary copy of the file, decompressed and, with an encoding, as UTF-8 with line feeds."""
-        copy = self.folder / name
+        copy = self.folder / "text"
         rewrite(self.path, copy, encoding, tabs)
         return copy
 
@@ -191,16 +190,14 @@ class Dialect:
     layout: Layout
     doubtful: bool
 
-    def rows(self, file: Path, refuse: bool = False, line_feeds: bool = False) -> str:
-        """The rows of a file in SQL, all columns as text. With `refuse`, bad ones are listed in `reject_errors`."""
-        rejects = ", store_rejects = true, rejects_limit = 0" if refuse else ""
-        ends = ", new_line = '\\n'" if line_feeds else ""
+    def rows(self, file: Path) -> str:
+        """The rows of a file in SQL, all columns as text."""
         columns = ", ".join(f"c{place}: 'VARCHAR'" for place in range(self.layout.width))
         quote = sql('"' if self.quoted else "")
         return (
             f"read_csv({sql(str(file))}, columns = {{{columns}}}, delim = {sql(self.separator)}, "
             f"quote = {quote}, escape = {quote}, skip = {self.skipped}, header = false, auto_detect = false, "
-            f"strict_mode = true{rejects}{ends})"
+            "strict_mode = true)"
         )
 
 
@@ -224,63 +221,55 @@ def read_text(reader: Reader, begin: bytes, usual: str, encoding: str | None) ->
 
 
 def _read(reader: Reader, file: Path, dialect: Dialect, encoding: str | None) -> None:
-    """Read the rows of a file, and again if its line ends or its letters turn out to be others than assumed."""
+    """Read the rows of a file: DuckDB does, and Python if DuckDB finds a bad one, because it does not say where."""
     import duckdb
 
+    layout = dialect.layout
+    cells = [f"nullif(trim(c{place}), '')" if dialect.padded else f"c{place}" for place in range(layout.width)]
     try:
-        empty = _load(reader, file, dialect)
-    except duckdb.InvalidInputException as error:  # lines end in several ways
-        if file.name == "lines.txt":
-            raise InputError(reader.path, f"cannot be read ({first_line(error)})") from None
-        return _read(reader, reader.rewritten(encoding or "utf-8", name="lines.txt"), dialect, encoding)
-    rejects = _rejects(reader)
-    if encoding is None and any(kind == "INVALID ENCODING" for _, kind, _ in rejects):
+        is_bad = reader.add(triples_in(layout, cells, dialect.rows(file))) > 0
+    except (duckdb.InvalidInputException, duckdb.NotImplementedException):
+        is_bad = True
+    problems: list[tuple[int | None, str]] = []
+    if is_bad:
+        reader.take_back()
         with opened(file) as raw:
-            is_latin = is_windows_1252(raw)
+            is_latin = encoding is None and is_windows_1252(raw)
         if is_latin:
             reader.facts.encoding = WINDOWS_1252
             reader.facts.notes.append(
                 "read as Windows-1252 (Latin-1), because it is not UTF-8; if letters are wrong, save it as UTF-8"
             )
-            reader.take_back()
             return _read(reader, reader.rewritten("cp1252"), dialect, "cp1252")
-    if dialect.quoted and (reader.has_many_lines(dialect) or any(_is_open(kind, text) for _, kind, text in rejects)):
-        line = next((line for line, _ in _problems(file, dialect)), None)
-        raise InputError(reader.path, "has a quote that is not closed: rows after it would be lost", line)
+        problems = _read_rows(reader, file, dialect)
+    if dialect.quoted and reader.has_many_lines(dialect):
+        raise InputError(reader.path, UNCLOSED)
     if dialect.doubtful and not reader.is_empty():
         reader.check_first_row()
-    count = len(rejects) + empty
-    if count:
-        named = list(itertools.islice(_problems(file, dialect), min(count, MAX_LISTED_PROBLEMS)))
-        reader.bad_rows(count, named or [(row, f"cannot be read ({kind.lower()})") for row, kind, _ in rejects])
+    reader.bad_rows(len(problems), problems)
 
 
-def _is_open(kind: str, text: str) -> bool:
-    """Whether DuckDB refused a row because of a quote that is not closed, or that another row closes."""
-    lines = text.strip().count("\n")
-    return lines > ROWS_IN_A_NAME or (kind == "UNQUOTED VALUE" and lines > 0)
-
-
-def _load(reader: Reader, file: Path, dialect: Dialect) -> int:
-    """Add the triples of a file; return the number of rows that have an empty name."""
-    import duckdb
-
-    layout = dialect.layout
-    cells = [f"nullif(trim(c{place}), '')" if dialect.padded else f"c{place}" for place in range(layout.width)]
-    reader.engine.execute(FORGET_REJECTS)
-    try:
-        return reader.add(triples_in(layout, cells, dialect.rows(file)))
-    except duckdb.NotImplementedException:
-        raise InputError(reader.path, LONG_LINE) from None
-    except duckdb.InvalidInputException:
-        if has_long_line(file):  # which would be left out of the rows and of the rejects
-            raise InputError(reader.path, LONG_LINE) from None
-        empty = 0
-        for line_feeds in (False, True, False):  # a carriage return in the first name may be taken for the end of lines
-            if reader.is_empty():
-                reader.engine.execute(FORGET_REJECTS)
-                empty = reader.add(triples_in(layout, cells, dialect.rows(file, refuse=True, line_feeds=line_feeds)))
-        return empty
+def _read_rows(reader: Reader, file: Path, dialect: Dialect) -> list[tuple[int | None, str]]:
+    """Add the triples of good rows; return the lines of bad ones, up to the first if that ends the reading."""
+    texts: list[str] = []
+    problems: list[tuple[int | None, str]] = []
+    first_only = not (reader.source.skip or dialect.doubtful)
+    for begin, row in _numbered_rows(reader, file, dialect):
+        if isinstance(row, list) and len(row) < 2 and not "".join(row).strip():
+            continue  # a blank line
+        cells = [cell.strip() for cell in row] if dialect.padded and isinstance(row, list) else row
+        problem = _problem(cells, dialect.layout)
+        if problem:
+            problems.append((begin, problem))
+            if first_only:
+                break
+        else:
+            texts += dialect.layout.triples(cells)
+        if len(texts) > BLOCK_TEXTS:
+            reader.add_fields(texts)
+            texts = []
+    reader.add_fields(texts)
+    return problems
 
 
 def triples_in(layout: Layout, cells: Sequence[str], rows: str, more: str = "") -> str:
@@ -295,56 +284,50 @@ def triples_in(layout: Layout, cells: Sequence[str], rows: str, more: str = "") 
     return f"SELECT {more}{cells[layout.head]} AS h, {relation} AS r, {cells[layout.tail]} AS t FROM {rows}"
 
 
-def _rejects(reader: Reader) -> list[tuple[int, str, str]]:
-    """The line, kind and text of each row that DuckDB refused, but for blank ones."""
-    run = reader.engine.execute
-    if not run("SELECT 1 FROM duckdb_tables() WHERE table_name = 'reject_errors'").fetchall():
-        return []
-    found: list[tuple[int, str, str]] = run(
-        "SELECT line, min(error_type::VARCHAR), coalesce(min(csv_line), '') AS text FROM reject_errors "
-        "GROUP BY line HAVING bool_or(error_type = 'LINE SIZE OVER MAXIMUM') OR NOT regexp_full_match(text, '\\s*') "
-        "ORDER BY line"
-    ).fetchall()
-    return found
-
-
-def _problems(file: Path, dialect: Dialect) -> Iterator[tuple[int, str]]:
-    """The lines of bad rows, and what is wrong with them: DuckDB counts rows, and does not say where they are."""
-    layout = dialect.layout
+def _problem(cells: list[str] | csv.Error, layout: Layout) -> str:
+    """What is wrong with a row, if anything."""
+    if isinstance(cells, csv.Error):
+        return f"is not valid CSV ({cells})"
+    if len(cells) != layout.width:
+        return f"has {plural(len(cells), 'column')} instead of {layout.width}"
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError:
+        return "is not UTF-8 text"
     roles = {"head": layout.head, "relation": layout.relation, "tail": layout.tail}
-    for line, row in _numbered_rows(file, dialect):
-        if isinstance(row, csv.Error):
-            yield line, f"is not valid CSV ({row})"
-            continue
-        cells = [cell.strip() if dialect.padded else cell for cell in row]
-        if len(cells) < 2 and not "".join(cells).strip():
-            continue
-        if len(cells) != layout.width:
-            yield line, f"has {plural(len(cells), 'column')} instead of {layout.width}"
-        elif any("\udc80" <= letter <= "\udcff" for cell in cells for letter in cell):
-            yield line, "is not UTF-8 text"
-        elif missing := [role for role, place in roles.items() if isinstance(place, int) and not cells[place]]:
-            yield line, f"has an empty {missing[0]}"
+    missing = [role for role, place in roles.items() if isinstance(place, int) and not cells[place]]
+    return f"has an empty {missing[0]}" if missing else ""
 
 
-def _numbered_rows(file: Path, dialect: Dialect) -> Iterator[tuple[int, list[str] | csv.Error]]:
+def _numbered_rows(reader: Reader, file: Path, dialect: Dialect) -> Iterator[tuple[int, Any]]:
     """The rows of a table, or what is wrong with their quotes, with the lines on which they begin."""
+
+    def lines_in(text: io.TextIOWrapper) -> Iterator[str]:
+        for number, line in enumerate(iter(lambda: text.readline(LINE_BYTES), ""), 1):
+            if len(line) == LINE_BYTES:
+                raise InputError(reader.path, f"has a line of over {LINE_BYTES >> 20} MB", number)
+            yield line
+
     with opened(file) as raw:
-        text = io.TextIOWrapper(cast("Any", raw), "utf-8-sig", "surrogateescape", newline="")
-        lines = iter(lambda: text.readline(LINE_BYTES), "")
+        lines = lines_in(io.TextIOWrapper(cast("Any", raw), "utf-8-sig", "surrogateescape", newline=""))
         if not dialect.quoted:
             rows = enumerate((line.rstrip("\r\n").split(dialect.separator) for line in lines), 1)
             yield from (row for row in rows if row[0] > dialect.skipped)
             return
-        reader = csv.reader(lines, delimiter=dialect.separator, skipinitialspace=dialect.padded, strict=True)
+        csv.field_size_limit(LINE_BYTES)
+        table = csv.reader(lines, delimiter=dialect.separator, skipinitialspace=dialect.padded, strict=True)
         for number in itertools.count():
-            begin = reader.line_num + 1
+            begin = table.line_num + 1
             try:
-                row: list[str] | csv.Error = next(reader)
+                row: list[str] | csv.Error = next(table)
             except StopIteration:
                 return
             except csv.Error as error:
+                if table.line_num > begin:
+                    raise InputError(reader.path, UNCLOSED, begin) from None
                 row = error
+            if isinstance(row, list) and len(row) != dialect.layout.width and table.line_num > begin + ROWS_IN_A_NAME:
+                raise InputError(reader.path, UNCLOSED, begin)
             if number >= dialect.skipped:
                 yield begin, row
 
