@@ -25,7 +25,6 @@ from fewlink.tasks import Benchmark
 
 PROTOCOLS = ("full", "open")
 METRICS = labelled("mrr", "hits@1", "hits@5", "hits@10")
-HELD_OUT = labelled("mrr", "hits@1", "hits@10")
 ESCAPES = str.maketrans({"|": "\\|", "\n": " ", "\r": " ", "\t": " ", "<": "&lt;", "`": "\\`", "*": "\\*"})
 
 
@@ -117,33 +116,33 @@ def _fit_metrics(record: Mapping[str, Any]) -> str:
     """What a fit measured: what to expect, and what its scorer was chosen on."""
     if not record.get("figures"):
         return "Nothing is measured yet. The same `fewlink fit` command continues the fit.\n"
-    expected = [
-        ["a relation of the graph" if shots == "known" else f"{shots} references", *_fit_row(row)]
-        for shots, row in record["figures"].items()
-    ]
-    chosen = [
-        [f"{name}{', deployed' if name == record['deployed'] else ''}", *_fit_row(row)]
-        for name, row in record["held_out"].items()
-    ]
-    columns = ["relations", "queries", "MRR", "± standard error", *list(HELD_OUT)[1:]]
+    asked = {
+        shots: "a relation of the graph" if shots == "known" else f"{shots} references" for shots in record["figures"]
+    }
+    scorers = {name: f"{name}, deployed" if name == record["deployed"] else name for name in record["held_out"]}
     text = [
         "What to expect: means over relations that were held out of the graph and of fine-tuning (some of their "
         "pairs if the graph has few relations), with `open` candidates. Nothing was chosen on these queries.\n",
-        _table(["question", *columns], expected),
+        _figures("question", asked, record["figures"]),
         "The scorer was chosen on other queries of the same relations. `shipped` means the weights that come with "
         "fewlink; `rules` is a learning-free scorer.\n",
-        _table(["scorer", *columns], chosen),
+        _figures("scorer", scorers, record["held_out"]),
         f"Deployed: {record['deployed']} ({record['why']}).\n",
     ]
     if record.get("mixed"):
         text.append(f"For relations of the graph: {record['mixed']}.\n")
-    if record.get("mixing"):
-        text.append(_table(["TRAIL", *columns], [[name, *_fit_row(row)] for name, row in record["mixing"].items()]))
+    if mixing := record.get("mixing"):
+        text.append(_figures("TRAIL", {name: name for name in mixing}, mixing))
     return "\n".join(text)
 
 
-def _fit_row(row: Mapping[str, float]) -> list[Any]:
-    return [row["relations"], row["queries"], row["mrr"], row.get("error", "unknown"), row["hits@1"], row["hits@10"]]
+def _figures(what: str, labels: Mapping[str, str], figures: Mapping[str, Mapping[str, float]]) -> str:
+    """A table of means over relations, with a row for each label."""
+    rows = []
+    for name, row in figures.items():
+        means = (row["mrr"], row.get("error", "unknown"), row["hits@1"], row["hits@10"])
+        rows.append([labels[name], row["relations"], row["queries"], *means])
+    return _table([what, "relations", "queries", "MRR", "± standard error", "Hits@1", "Hits@10"], rows)
 
 
 def _probabilities(calibration: Calibration) -> str:

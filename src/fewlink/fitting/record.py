@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
+from fewlink.core.errors import FewlinkError, InputError, wrong_format
 from fewlink.core.files import read_json, with_sha256, without_sha256, write_json
 from fewlink.models.folder import FIT, FIT_FORMAT, check_complete, hash_id, locked_run, run_id
 from fewlink.training.run import make_folder
@@ -35,10 +35,6 @@ def read_record(run: Path) -> dict[str, Any] | None:
     other = content.pop("id", "")
     if mine and other and mine != other:
         raise InputError(path, f"belongs to another run ({other}, not {mine}): {remedy}")
-    with reading(path, remedy):
-        numbers = [content["asked"].get("minutes", 0.0), *content["seconds"].values()]
-        if not all(isinstance(number, int | float) for number in numbers) or not isinstance(content["notes"], list):
-            raise TypeError("minutes and seconds must be numbers, and notes a list")
     return dict(content)
 
 
