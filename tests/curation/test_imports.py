@@ -53,11 +53,6 @@ def test_decisions_survive_export_and_import(file: ProjectFile, tmp_path: Path, 
         assert import_file(other, "can cure", path, who="eve").added == 0
 
 
-@pytest.mark.parametrize("suffix", ["csv", "nt", "json"])
-def test_an_export_states_the_relation(file: ProjectFile, tmp_path: Path, suffix: str) -> None:
-    assert read_decisions(write_export(file, "can cure", tmp_path / f"out.{suffix}")).relation == "can cure"
-
-
 def test_json_keeps_the_log_and_the_description(file: ProjectFile, tmp_path: Path) -> None:
     path = write_export(file, "can cure", tmp_path / "out.json")
     with ProjectFile(tmp_path / "b.fewlink") as other:

@@ -160,14 +160,6 @@ def curator(path: Path, who: str, batches: int, size: int) -> subprocess.Popen[s
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.slow
-def test_two_processes_lose_none_of_ten_thousand_decisions(file: ProjectFile) -> None:
-    curators = [curator(file.path, who, 200, 25) for who in ("ann", "bob")]
-    assert [len(process.communicate()[0].split()) for process in curators] == [200, 200]
-    assert file.project("cures").accepted == 10_000
-    assert len({event.number for event in file.log("cures")}) == 10_002
-
-
 def test_another_file_is_refused_by_name(tmp_path: Path) -> None:
     text = tmp_path / "graph.tsv"
     text.write_text("a\tb\tc\n" * 10)
@@ -245,24 +237,6 @@ def test_everyone_who_makes_one_file_at_once_keeps_their_decisions(tmp_path: Pat
     with ProjectFile(path, write=False) as file:
         assert {each.name: each.accepted for each in file.projects()} == dict.fromkeys("abcd", 1)
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_two_copies_to_one_file_are_one_copy_and_one_error(file: ProjectFile, tmp_path: Path) -> None:
-    problems: list[str] = []
-
-    def copy() -> None:
-        try:
-            file.copy_to(tmp_path / "copy")
-        except InputError as error:
-            problems.append(error.problem)
-
-    threads = [threading.Thread(target=copy) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == ["exists already: name another file, or move it away first"]
-    assert ProjectFile(tmp_path / "copy", write=False).log("cures") == file.log("cures")
 
 
 def test_the_probability_of_a_decision_is_kept(file: ProjectFile) -> None:
