@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from fewlink import __version__
-from fewlink.core.errors import FewlinkError
 from fewlink.core.files import write_bytes
 from fewlink.core.metrics import labelled
 from fewlink.evaluation import Evaluation, Protocol, evaluate
-from fewlink.fitting.calibrating import as_measured, calibrate
+from fewlink.fitting.calibrating import calibrate
 from fewlink.fitting.record import read_record
 from fewlink.graph import Graph
 from fewlink.linker.linker import Linker
@@ -28,18 +27,15 @@ METRICS = labelled("mrr", "hits@1", "hits@5", "hits@10")
 ESCAPES = str.maketrans({"|": "\\|", "\n": " ", "\r": " ", "\t": " ", "<": "&lt;", "`": "\\`", "*": "\\*"})
 
 
-def write_card(run: str | Path | Linker, *, bench: str | Path | None = None, device: str = "cpu") -> Path:
+def write_card(run: str | Path, *, device: str = "cpu") -> Path:
     """Measure a run on dev, calibrate it if it is not, and write `README.md` into its folder.
 
     The card of a fit has the figures that the fit measured, and no others.
     """
-    opened = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device, as_measured=True)
-    folder = opened.run
-    if folder is None:
-        raise FewlinkError(f"{opened.scorer.name} was not opened from a run: only a trained run has a card")
+    folder = Path(run)
     check_not_saved(folder)
-    linker = as_measured(opened)
-    opened.calibration = calibration = linker.calibration or calibrate(linker)
+    linker = Linker.load(folder, device=device, as_measured=True)
+    calibration = linker.calibration or calibrate(linker)
     record = read_record(folder)
     evaluations = []
     if record is None:
