@@ -2,7 +2,7 @@
 
     python experiments/wiki_one.py                         # the paper's figures; ours are "not measured"
     python experiments/wiki_one.py --generated             # the same models on a generated graph of its shape and size
-    python experiments/wiki_one.py --tiny                  # … on one of a few thousand entities
+    python experiments/wiki_one.py --tiny                  # … on one of a thousand entities
 
 With the files, `fewlink data get wiki-one --from FOLDER` checks and compiles them, and this script measures every model
 on them. A generated graph shows that the models can be trained at this size; its figures say nothing about Wiki-One.
@@ -24,8 +24,8 @@ from synthetic import generate
 
 NAME = "wiki-one"
 TINY_MODELS = ("popularity", "gmatching-maxp", "fsrl")
-TINY_ENTITIES = 3_000
-TINY_TRIPLES = 12_000
+TINY_ENTITIES = 1_000
+TINY_TRIPLES = 4_000
 
 
 def not_measured() -> Table:
