@@ -53,8 +53,8 @@ def from_pandas(
         series = frame[by_name[column]]
         return list(series.astype(object).where(series.notna(), None))
 
-    columns = _columns([str(column) for column in frame.columns], head, relation, tail)
-    return _linker(_graph_of_columns(columns, [*by_name], values, names, types), "frame", device)
+    columns = three_columns([str(column) for column in frame.columns], head, relation, tail)
+    return _linker(_graph_of_columns(columns, by_name, values, names, types), "frame", device)
 
 
 def from_polars(
@@ -69,9 +69,9 @@ def from_polars(
 ) -> Linker:
     """A linker on the triples of a polars data frame, lazy or not; see `from_pandas`."""
     present = frame.collect_schema().names()
-    columns = _columns(present, head, relation, tail)
-    needed = [name for column in columns for name in (column, f"{column}_name") if name in present]
-    table = frame.lazy().select(list(dict.fromkeys(needed))).collect()
+    columns = three_columns(present, head, relation, tail)
+    needed = {name for column in columns for name in (column, f"{column}_name")}
+    table = frame.lazy().select([name for name in present if name in needed]).collect()
 
     def values(column: str) -> list[Any]:
         return list(table.get_column(column).to_list())
@@ -79,19 +79,23 @@ def from_polars(
     return _linker(_graph_of_columns(columns, present, values, names, types), "frame", device)
 
 
-def _columns(names: Sequence[str], *chosen: str | None) -> list[str]:
+def three_columns(
+    names: Sequence[str], head: str | None = None, relation: str | None = None, tail: str | None = None
+) -> list[str]:
     """The columns of head, relation and tail: the chosen ones, columns with usual names, or the only three."""
+    chosen = [head, relation, tail]
+    listed = ", ".join(names)
     for column in chosen:
         if column is not None and column not in names:
-            raise FewlinkError(f"the frame has no column '{column}': its columns are {', '.join(names)}")
+            raise FewlinkError(f"there is no column '{column}': the columns are {listed}")
     found = [choice or usual for choice, usual in zip(chosen, usual_columns(names), strict=True)]
     if None in found and len(names) == 3 and not any(chosen):
         found = list(names)
     for end, column in zip(ENDS, found, strict=True):
         if column is None:
-            raise FewlinkError(f"the frame has columns {', '.join(names)}: name the {end} with {end}='COLUMN'")
+            raise FewlinkError(f"the columns are {listed}: name the {end} with {end}='COLUMN', or AS {end} in a query")
         if names.count(column) > 1:
-            raise FewlinkError(f"the frame has several columns '{column}': rename all but one of them")
+            raise FewlinkError(f"there are several columns '{column}': rename all but one of them")
     return [column for column in found if column is not None]
 
 
@@ -200,18 +204,13 @@ def to_polars(source: Linker | Graph | Predictions) -> polars.DataFrame:
         raise MissingExtra("to_polars", "polars") from None
     if not isinstance(source, Predictions):
         return polars.DataFrame(triples_of(source))
-    kinds = {
-        "rank": polars.Float64,
-        "score": polars.Float64,
-        "probability": polars.Float64,
-        "known": polars.Boolean,
-        "in_set": polars.Boolean,
-    }
     columns = [column for column in COLUMNS if column != "reasons"]
     values: dict[str, list[Any]] = {column: [getattr(row, column) for row in source] for column in columns}
     if any(row.reasons for row in source):
         values["reasons"] = ["; ".join(row.reasons.lines()) if row.reasons else None for row in source]
-    return polars.DataFrame(values, schema={column: kinds.get(column, polars.String) for column in values})
+    numbers = dict.fromkeys(("rank", "score", "probability"), polars.Float64)
+    flags = dict.fromkeys(("known", "in_set"), polars.Boolean)
+    return polars.DataFrame(values, schema=dict.fromkeys(values, polars.String) | numbers | flags)
 
 
 def to_networkx(source: Linker | Graph | Predictions, relation: str = "predicted") -> networkx.MultiDiGraph:

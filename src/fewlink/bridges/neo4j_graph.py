@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fewlink.bridges.frames import graph_of
+from fewlink.bridges.frames import ENDS, graph_of, three_columns
 from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.graph import Graph
-from fewlink.graph.columns import usual_columns
 
 SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
 TRANSACTION_LINKS = 1_000  # large enough that transactions cost little, small enough for the memory of any server
@@ -101,19 +100,14 @@ class _Reader:
         self.types: dict[str, tuple[str, ...]] = {}
 
     def triples(self, records: Iterable[Any], keys: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-        columns = usual_columns(keys)
-        if None in columns:
-            columns = list(keys[:3]) if len(keys) == 3 else [None]
-        if None in columns:
-            raise FewlinkError(
-                f"it returns the columns {', '.join(keys)}: use RETURN … AS head, … AS relation, … AS tail"
-            )
+        columns = three_columns(keys)
         for number, record in enumerate(records, 1):
             head, relation, tail = (record[column] for column in columns)
             texts = (self._node(head), str(getattr(relation, "type", relation) or ""), self._node(tail))
             if "" in texts:
-                place = ("head", "relation", "tail")[texts.index("")]
-                raise FewlinkError(f"record {number:,} has no {place}: add a condition, such as WHERE … IS NOT NULL")
+                raise FewlinkError(
+                    f"record {number:,} has no {ENDS[texts.index('')]}: add a condition, such as WHERE … IS NOT NULL"
+                )
             for end, text in (("head", texts[0]), ("tail", texts[2])):
                 if f"{end}_name" in keys and record[f"{end}_name"] is not None:
                     self.names[text] = str(record[f"{end}_name"])

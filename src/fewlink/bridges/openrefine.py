@@ -38,14 +38,15 @@ MAX_EXTENDED_VALUES = 100_000  # in the answer to one request
 TURN_IDS = 500  # before other requests get their turn
 M = TypeVar("M", bound=BaseModel)
 Prefix = Annotated[str, Query(max_length=MAX_NAME_LENGTH)]
-Cursor = Annotated[int, Query(ge=0, le=10_000)]
 
 
 class PropertySettings(BaseModel):
-    """Settings of a property. Numbers may be sent as strings, as forms do."""
+    """Settings of a property. Numbers may be sent as strings, as forms do.
 
-    tails: Literal["usual", "known", "predicted", "both"] = "usual"
-    limit: Annotated[int, Field(ge=1, le=100)] = 1
+    Unless `limit` says how many tails to predict, it is one for a relation described by references, and else none.
+    """
+
+    limit: Annotated[int, Field(ge=0, le=100)] | None = None
     least: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
@@ -117,13 +118,12 @@ class Queries:
         self, of: Property, chosen: PropertySettings, ids: Sequence[str]
     ) -> dict[str, list[dict[str, Any]]]:
         """The cells of a property for each entity; empty for an entity that the graph lacks."""
-        with_predicted = chosen.tails in ("predicted", "both") or (chosen.tails == "usual" and bool(of.references))
-        known = functools.partial(self.known_cells, of, ids, chosen.tails != "predicted")
-        cells = await self.service.run(known)
+        limit = int(bool(of.references)) if chosen.limit is None else chosen.limit
+        cells = await self.service.run(functools.partial(self.known_cells, of, ids))
         heads = [id_ for id_ in ids if self.linker.graph.entities.find(id_) is not None]
-        if not with_predicted or not heads:
+        if not limit or not heads:
             return cells
-        for row in await self.predicted(of, chosen.limit, heads):
+        for row in await self.predicted(of, limit, heads):
             probability = row["probability"]
             if (probability or 0.0) >= chosen.least:
                 confidence = percent(probability) if probability is not None else f"rank {row['rank']}"
@@ -131,13 +131,13 @@ class Queries:
                 cells[row["head"]].append(cell(of, row["tail"], row["tail_name"], probability, about))
         return cells
 
-    def known_cells(self, of: Property, ids: Sequence[str], with_known: bool) -> dict[str, list[dict[str, Any]]]:
-        """The cells of known tails for each entity; empty unless `with_known`."""
+    def known_cells(self, of: Property, ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """The cells of known tails for each entity."""
         graph = self.linker.graph
         cells: dict[str, list[dict[str, Any]]] = {}
         for id_ in ids:
             number = graph.entities.find(id_)
-            tails = of.tails(number) if with_known and number is not None else []
+            tails = [] if number is None else of.tails(number)
             cells[id_] = [cell(of, graph.entities[tail], graph.name(tail), 1.0) for tail in tails]
         return cells
 
@@ -206,15 +206,15 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
     async def post(request: Request) -> Response:
         return await queries.answer(dict(request.query_params), await request.body())
 
-    suggesters: dict[str, Callable[[str, int, int], list[dict[str, Any]]]] = {
+    suggesters: dict[str, Callable[[str, int], list[dict[str, Any]]]] = {
         "entity": reconciler.suggest_entities,
         "type": reconciler.suggest_types,
         "property": reconciler.suggest_properties,
     }
 
     @app.get(f"{SHARED_PATH}/suggest/{{kind}}", include_in_schema=False)
-    def suggest(kind: Literal["entity", "type", "property"], prefix: Prefix = "", cursor: Cursor = 0) -> Response:
-        return as_json({"result": suggesters[kind](prefix, cursor, LIMIT)})
+    def suggest(kind: Literal["entity", "type", "property"], prefix: Prefix = "") -> Response:
+        return as_json({"result": suggesters[kind](prefix, LIMIT)})
 
     @app.get(f"{SHARED_PATH}/properties", include_in_schema=False)
     def propose(type: Prefix = "", limit: Annotated[int, Query(ge=1, le=1_000)] = 100) -> Response:

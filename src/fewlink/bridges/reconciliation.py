@@ -252,19 +252,19 @@ class Reconciler:
         text = str(value).strip()
         return self.names.with_either(text) if 0 < len(text) <= MAX_QUERY_LENGTH else []
 
-    def suggest_entities(self, prefix: str, cursor: int, limit: int) -> list[dict[str, Any]]:
+    def suggest_entities(self, prefix: str, limit: int) -> list[dict[str, Any]]:
         rows = []
-        for entity in self.names.complete(prefix, cursor + limit)[cursor:]:
+        for entity in self.names.complete(prefix, limit):
             number = self.graph.entities.id(entity.id)
             notable = [{"id": kind, "name": kind} for kind in self.names.types_of(number)]
             rows.append({**vars(entity), "description": self.names.hint(number), "notable": notable})
         return rows
 
-    def suggest_types(self, prefix: str, cursor: int, limit: int) -> list[dict[str, Any]]:
-        found = self.names.complete_types(prefix, cursor + limit)[cursor:]
+    def suggest_types(self, prefix: str, limit: int) -> list[dict[str, Any]]:
+        found = self.names.complete_types(prefix, limit)
         return [{"id": name, "name": name, "description": f"{count:,} entities"} for name, count in found]
 
-    def suggest_properties(self, prefix: str, cursor: int, limit: int) -> list[dict[str, Any]]:
+    def suggest_properties(self, prefix: str, limit: int) -> list[dict[str, Any]]:
         typed = fold(prefix.strip())
         starting = []
         containing = []
@@ -275,7 +275,7 @@ class Reconciler:
                 starting.append(of.to_dict())
             elif typed in name or typed in id_:
                 containing.append(of.to_dict())
-        return [*starting, *containing][cursor : cursor + limit]
+        return [*starting, *containing][:limit]
 
     def propose(self, type_name: str, limit: int) -> list[dict[str, str]]:
         """Properties of entities of a type: relations described by references, then others, most frequent first."""
@@ -311,24 +311,11 @@ class Reconciler:
 
 SETTINGS: list[dict[str, Any]] = [
     {
-        "name": "tails",
-        "label": "Tails",
-        "type": "select",
-        "default": "usual",
-        "help_text": "Known tails come first.",
-        "choices": [
-            {"value": "usual", "name": "known, and predicted if references describe the relation"},
-            {"value": "known", "name": "known"},
-            {"value": "predicted", "name": "predicted"},
-            {"value": "both", "name": "known and predicted"},
-        ],
-    },
-    {
         "name": "limit",
         "label": "Maximum number of predicted tails",
         "type": "number",
         "default": 1,
-        "help_text": "Predictions for each entity, best first.",
+        "help_text": "Predictions for each entity, best first, after its known tails; 0: known tails only.",
     },
     {
         "name": "least",
