@@ -22,7 +22,6 @@ from fewlink.models.registry import ready_model_names
 if TYPE_CHECKING:
     from fewlink.core.engine import Engine
     from fewlink.core.errors import FewlinkError
-    from fewlink.evaluation import Comparison
     from fewlink.evaluation.records import Record, RecordStore
     from fewlink.models.contract import Scorer
     from fewlink.models.family import BaselineFamily, Prepared
@@ -386,8 +385,8 @@ def compare(
         None, metavar="NAME", help="The benchmark; required if both models have records on several."
     ),
     split: str = typer.Option("test", metavar="SPLIT", help="train, dev or test."),
-    shots: list[int] = SHOTS,
-    candidates: list[str] = CANDIDATES,
+    shots: int = typer.Option(DEFAULT_SHOTS, "--shots", "-k", metavar="NUMBER", help="References of each relation."),
+    candidates: str = typer.Option("full", metavar="PROTOCOL", help="paper, full or open, as in fewlink evaluate."),
     metric: str = typer.Option("mrr", metavar="METRIC", help="mrr, hits@1, hits@5 or hits@10."),
     results: Path = RESULTS,
     json: bool = options.JSON,
@@ -412,15 +411,31 @@ def compare(
         raise FewlinkError(f"no record in {store.folder}: create some with fewlink evaluate")
     if benchmark is None:
         benchmark = _shared_benchmark(store.records, first, second)
-    comparisons = [
-        compared(store, first, second, benchmark, split=split, shots=k, candidates=each, metric=metric)
-        for k, each in itertools.product(shots or [DEFAULT_SHOTS], candidates)
-    ]
+    found = compared(store, first, second, benchmark, split=split, shots=shots, candidates=candidates, metric=metric)
     if json:
-        rows = [{**vars(each), "micro": each.micro._asdict(), "macro": each.macro._asdict()} for each in comparisons]
-        terminal.print_json(rows[0] if len(rows) == 1 else rows)
+        terminal.print_json({**vars(found), "micro": found.micro._asdict(), "macro": found.macro._asdict()})
         return
-    _print_comparisons(comparisons)
+    rows = [
+        [
+            found.shots,
+            found.candidates,
+            found.queries,
+            mean,
+            figures.first,
+            figures.second,
+            f"{figures.difference:+.3f}",
+            f"{figures.low:+.3f} to {figures.high:+.3f}",
+            f"{100 * figures.ahead:.1f} %",
+        ]
+        for mean, figures in (("micro", found.micro), ("macro", found.macro))
+    ]
+    columns = ["K", "candidates", "queries", "mean", first, second, "difference", "95 % interval", f"{first} ahead"]
+    title = f"{found.benchmark}, {found.split}, {found.relations} relations: {LABELS[found.metric]}"
+    terminal.print_table(columns, rows, title=title)
+    seeds = ", ".join(f"{model} {count}" for model, count in zip(found.models, found.seeds, strict=True))
+    resampled = "relations" if found.relations > 1 else "queries, because there is one relation"
+    print(f"micro: mean over queries; macro: mean over relations; the interval resamples {resampled}")
+    print(f"seeds averaged: {seeds}")
 
 
 def _shared_benchmark(records: list[Record], first: str, second: str) -> str:
@@ -437,31 +452,3 @@ def _shared_benchmark(records: list[Record], first: str, second: str) -> str:
     if len(shared) > 1:
         raise FewlinkError(f"both models have records on {', '.join(shared)}: give --benchmark")
     return shared[0]
-
-
-def _print_comparisons(comparisons: list[Comparison]) -> None:
-    one = comparisons[0]
-    first, second = one.models
-    rows: list[list[Any]] = []
-    for each in comparisons:
-        for mean, figures in (("micro", each.micro), ("macro", each.macro)):
-            rows.append(
-                [
-                    each.shots,
-                    each.candidates,
-                    each.queries,
-                    mean,
-                    figures.first,
-                    figures.second,
-                    f"{figures.difference:+.3f}",
-                    f"{figures.low:+.3f} to {figures.high:+.3f}",
-                    f"{100 * figures.ahead:.1f} %",
-                ]
-            )
-    columns = ["K", "candidates", "queries", "mean", first, second, "difference", "95 % interval", f"{first} ahead"]
-    title = f"{one.benchmark}, {one.split}, {one.relations} relations: {LABELS[one.metric]}"
-    terminal.print_table(columns, rows, title=title)
-    seeds = ", ".join(f"{model} {count}" for model, count in zip(one.models, one.seeds, strict=True))
-    resampled = "relations" if one.relations > 1 else "queries, because there is one relation"
-    print(f"micro: mean over queries; macro: mean over relations; the interval resamples {resampled}")
-    print(f"seeds averaged: {seeds}")
