@@ -117,21 +117,6 @@ def test_links_are_written_once_and_links_without_nodes_are_reported(server: tup
     assert ("4:4", "LIKES", "4:2") in holder.edges
 
 
-@pytest.mark.parametrize("id_", [None, "uuid"])
-def test_only_new_relationships_get_the_source_property(id_: str | None) -> None:
-    query = write_query("LIKES", id_)
-    assert "MERGE (h)-[r:`LIKES`]->(t) ON CREATE SET r.source = 'fewlink' RETURN" in query
-    assert query.count("SET ") == 1 and "CREATE (" not in query  # nodes and existing relationships stay as they are
-
-
-def test_many_links_are_written_in_several_transactions(server: tuple[str, Server]) -> None:
-    address, holder = server
-    with connected(address) as driver:
-        written = write_links(driver, [("4:4", "LIKES", "4:2")] * 2_500)
-    assert sum("UNWIND" in query for query in holder.queries) == 3
-    assert (written.created, written.present) == (1, 2_499)
-
-
 def test_names_cannot_break_out_of_a_query() -> None:
     assert quoted("lives in") == "`lives in`"
     for name in ("a`b", "a\\u0060b", ""):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import RECORD_KEYS, Fewlink
 
-from fewlink.evaluation.records import RecordStore, read_ranks, read_records
+from fewlink.evaluation.records import RecordStore, read_records
 from fewlink.models.trail.shipped import shipped
 
 OWN = """
@@ -108,15 +108,6 @@ def measured(fewlink: Fewlink) -> Fewlink:
     for split in ("dev", "test"):
         fewlink("evaluate", "umls", "--scorer", "rules", "--scorer", "popularity", "--split", split, "-k", 1, "-k", 3)
     return fewlink
-
-
-def test_every_evaluation_stores_its_ranks(measured: Fewlink) -> None:
-    places = RecordStore(Path("fewlink-results")).places
-    assert len(places) == 8
-    for file, record in places:
-        ranks = read_ranks(file, record)
-        assert ranks is not None
-        assert len(ranks.ranks) == record.queries
 
 
 def test_compare_prints_means_difference_and_interval(measured: Fewlink) -> None:

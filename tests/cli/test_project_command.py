@@ -63,17 +63,6 @@ def test_export_import_and_undo(path: Path, tmp_path: Path) -> None:
         assert file.pairs("cures", "rejected") == []
 
 
-def test_an_undo_without_a_name_says_what_to_add(path: Path) -> None:
-    refused = r"'cures': no decision without a curator's name to undo: give who \(--who\) or event \(--event\)$"
-    with pytest.raises(FewlinkError, match=refused):
-        call("project", "undo", path)
-    with ProjectFile(path) as file:
-        file.decide("cures", [("accepted", "c", "f")])
-    assert "undone: c → f was accepted by an unnamed curator" in call("project", "undo", path)
-    with pytest.raises(FewlinkError, match=refused):
-        call("project", "undo", path)
-
-
 def test_exports_have_names_of_the_graph_that_the_file_is_named_after(path: Path, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a\tknows\tb\nc\tknows\td\nc\tknows\te\n")
     (tmp_path / "a.names.tsv").write_text("a\tAnna\nb\tBob\n")
@@ -89,11 +78,6 @@ def test_exports_have_names_of_the_graph_that_the_file_is_named_after(path: Path
         tmp_path / "a.names.tsv",
     )
     assert (tmp_path / "x.csv").read_text("utf-8-sig").splitlines()[1].startswith("a,Anna,heals,b,Bob,reference,,ann,")
-
-
-def test_an_export_without_a_graph_says_how_to_get_names(path: Path, tmp_path: Path) -> None:
-    assert "add --graph GRAPH for readable names" in call("project", "export", path, "--out", tmp_path / "x.csv")
-    assert "--graph" not in call("project", "export", path, "--out", tmp_path / "x.nt")  # has ids only
 
 
 def test_an_export_of_a_graph_without_names_says_how_to_get_them(path: Path, tmp_path: Path) -> None:
@@ -161,12 +145,6 @@ def test_decisions_on_another_relation_go_into_a_project_only_if_it_is_named(
     assert "added to cures" in call("project", "import", other, out, "--project", "cures")
 
 
-def test_spaces_around_the_relation_in_a_table_are_ignored(tmp_path: Path) -> None:
-    (tmp_path / "t.tsv").write_text("head\trelation\ttail\na\t cures \tb\n")
-    for _ in range(2):
-        assert "added to cures\n" in call("project", "import", tmp_path / "new.decisions", tmp_path / "t.tsv")
-
-
 def test_one_of_several_projects_must_be_named(path: Path, tmp_path: Path) -> None:
     with ProjectFile(path) as file:
         file.add_project("causes")
@@ -195,25 +173,6 @@ def test_names_of_a_graph_become_ids(tmp_path: Path) -> None:
     assert "1 decided pair names an entity that this graph lacks" in said and "alga → no such thing" in said
     with ProjectFile(path) as file:
         assert file.pairs("cures", "accepted") == [("body_system", "cell"), ("alga", "no such thing")]
-
-
-def test_names_come_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "g.tsv").write_text("q1\tr\tq2\nq3\tr\tq4\n")
-    (tmp_path / "names.tsv").write_text("q1\tAnna\nq2\tBob\n")
-    (tmp_path / "cures.tsv").write_text("Anna\tBob\n")
-    imported = (
-        "project",
-        "import",
-        tmp_path / "a.decisions",
-        tmp_path / "cures.tsv",
-        "--names",
-        tmp_path / "names.tsv",
-    )
-    with pytest.raises(FewlinkError, match="add --graph"):
-        call(*imported)
-    call(*imported, "--graph", tmp_path / "g.tsv")
-    with ProjectFile(tmp_path / "a.decisions") as file:
-        assert file.pairs("cures", "accepted") == [("q1", "q2")]
 
 
 def test_a_question_reads_a_project(tmp_path: Path) -> None:

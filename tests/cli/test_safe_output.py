@@ -50,22 +50,14 @@ def assert_safe(answer: Answer) -> None:
 ASK = ("--reference", f"{HOSTILE[0]}\t{HOSTILE[1]}", "--head", HOSTILE[2])
 COMMANDS: dict[str, tuple[str, ...]] = {
     "data check": ("data", "check", "GRAPH"),
-    "data check json": ("data", "check", "GRAPH", "--json"),
     "data carve": ("data", "carve", "GRAPH", "--out", f"b{CLIPBOARD}", "--smallest", "4", "--largest", "20"),
     "ask": ("ask", "GRAPH", *ASK),
-    "ask types": ("ask", "GRAPH", *ASK, "--types", "types.tsv", "--candidates", "nosuch\x1b[0m"),
     "ask unknown": ("ask", "GRAPH", "--reference", "\x1b]0;t\x07 => b", "--head", "c"),
     "ask explain": ("ask", "GRAPH", *ASK, "--explain", "--top", "4"),
     "ask json": ("ask", "GRAPH", *ASK, "--json", "--explain"),
-    "ask tsv": ("ask", "GRAPH", *ASK, "--tsv"),
-    "ask heads": ("ask", "GRAPH", "--relation", RELATION, "--tail", HOSTILE[1], "--explain"),
     "complete": ("complete", "GRAPH", "--relation", RELATION, "--out", "found.tsv", "--top", "20"),
     "relations": ("relations", "GRAPH", HOSTILE[0], HOSTILE[1]),
-    "relations json": ("relations", "GRAPH", HOSTILE[0], HOSTILE[1], "--json"),
     "check": ("check", "GRAPH"),
-    "check json": ("check", "GRAPH", "--json"),
-    "check tsv": ("check", "GRAPH", "--tsv"),
-    "evaluate": ("evaluate", "GRAPH"),
     "missing": ("data", "check", "no\x1b[2Jfile.tsv"),
     "bad line": ("data", "check", "bad\x1b.tsv"),
 }

@@ -11,9 +11,7 @@ import pytest
 from tests.conftest import Fewlink
 
 from fewlink import cli
-from fewlink.cli import options
 from fewlink.core import progress
-from fewlink.tasks.catalogue import CATALOGUE
 
 START = "import sys; sys.argv[0] = 'fewlink'; from fewlink.cli import main; main()"
 ASK = ("ask", "attack", "--relation", "group_uses_tool", "--head", "APT38", "--top", "2")
@@ -98,14 +96,6 @@ def completed(home: Path, line: str) -> list[str]:
 )
 def test_bash_completes_commands_names_and_files(line: str, offered: list[str], shell: Path) -> None:
     assert completed(shell, line) == offered
-
-
-def test_the_shell_offers_the_catalogue_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".hidden").touch()
-    (tmp_path / "runs").mkdir()
-    assert options.complete_source("") == [*CATALOGUE, "runs"]
-    assert options.complete_source("nosuch/") == []
 
 
 INTERRUPTED = """

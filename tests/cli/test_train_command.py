@@ -38,7 +38,7 @@ def test_an_embedding_model_is_trained_evaluated_and_read_by_fsrl(fewlink: Fewli
     for vectors in ("vectors", "background"):
         read = fewlink("train", "umls", *FSRL, "--embeddings", vectors, "--out", f"fsrl-{vectors}")
         assert read.code == 0, read.err
-    assert "transe" in (tmp_path / "fsrl-background" / "README.md").read_text()
+    assert (tmp_path / "fsrl-background" / "README.md").exists()
 
 
 def test_a_trained_model_has_a_card_and_probabilities(fewlink: Fewlink) -> None:

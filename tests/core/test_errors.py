@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fewlink.core import errors
 from fewlink.core.errors import (
     CLONE,
     FewlinkError,
@@ -20,7 +19,6 @@ from fewlink.core.errors import (
     MissingExtra,
     UnknownName,
     json_shown,
-    reading,
     shown,
     table_cell,
     writing,
@@ -44,11 +42,6 @@ def test_an_error_survives_pickling(error: FewlinkError, message: str) -> None:
     assert type(again) is type(error)
     assert str(again) == str(error) == message
     assert vars(again) == vars(error)
-
-
-def test_an_extra_of_a_package_comes_from_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "CLONE", tmp_path)
-    assert str(MissingExtra("tuning", "rdf")) == "tuning needs the extra 'rdf': pip install 'fewlink[rdf]'"
 
 
 @pytest.mark.parametrize(
@@ -102,19 +95,6 @@ def test_a_title_of_progress_is_not_read_as_markup(monkeypatch: pytest.MonkeyPat
     with progress("reading [/red]\x1b.tsv", 1.0) as advance:
         advance(1.0, "[/bold]\x1b")
     assert "\x1b.tsv" not in sys.stderr.getvalue()  # type: ignore[attr-defined]
-
-
-def test_what_reading_raises_names_the_file() -> None:
-    for error, message in (
-        (KeyError("files"), "a.json: is damaged (KeyError: 'files'): make it again"),
-        (ValueError("two\nlines"), "a.json: is damaged (ValueError: two lines): make it again"),
-        (MemoryError(), "a.json: is damaged (MemoryError): make it again"),
-        (PermissionError(errno.EACCES, "Permission denied"), "a.json: cannot be read (Permission denied)"),
-        (InputError("b.json", "is not JSON"), "b.json: is not JSON"),
-    ):
-        with pytest.raises(InputError) as found, reading("a.json", "make it again"):
-            raise error
-        assert str(found.value) == message
 
 
 def test_what_writing_raises_names_the_file_and_the_reason(tmp_path: Path) -> None:

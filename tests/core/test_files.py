@@ -285,16 +285,6 @@ def test_a_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
     assert files.open_folder(tmp_path / "link", FORMAT)["fact"] == 1
 
 
-def test_a_folder_in_a_folder_belongs_to_it(tmp_path: Path) -> None:
-    with files.new_folder(tmp_path / "f", FORMAT, {}) as folder:
-        write(folder / "inner")
-        files.write_json(folder / "a.json", 1)
-        files.write_json(folder / "a.json", 2)
-    assert listed(tmp_path / "f") == ["a.json", "inner", "manifest.json"]
-    assert "inner/manifest.json" in files.open_folder(tmp_path / "f", FORMAT)["files"]
-    assert files.open_folder(tmp_path / "f" / "inner", FORMAT)["fact"] == 1
-
-
 def test_files_and_folders_have_the_permissions_of_others(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
@@ -423,11 +413,6 @@ def test_a_reader_sees_one_version_while_a_writer_replaces_the_folder(tmp_path: 
         finally:
             (tmp_path / "stop").touch()
     assert listed(tmp_path) == ["f", "stop"]
-
-
-def test_an_error_of_the_reader_itself_is_raised(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError):
-        files.read_folder(write(tmp_path / "f"), FORMAT, lambda found, manifest: 1 // 0)
 
 
 KILLED = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -24,25 +23,6 @@ def test_a_parallel_map_keeps_the_order_and_uses_one_torch_thread_each(two_threa
     assert threading.current_thread().name not in {name for _, _, name in results}
     assert torch.get_num_threads() == before
     assert parallel_map(abs, []) == []
-
-
-def test_one_parallel_map_at_a_time_has_two_threads(two_threads: None) -> None:
-    names = set[str]()
-
-    def outer(number: int) -> list[int]:
-        torch.set_num_threads(2)
-        own = threading.current_thread().name
-        names.add(own)
-        return parallel_map(lambda n: number * n + (threading.current_thread().name != own) * 100, [1, 2])
-
-    assert parallel_map(outer, [1, 10]) == [[1, 2], [10, 20]], "the inner maps stay in their thread"
-    assert parallel_map(outer, [1, 10]) == [[1, 2], [10, 20]] and threading.current_thread().name not in names
-
-
-def test_later_threads_have_the_earlier_number_of_torch_threads(two_threads: None) -> None:
-    parallel_map(abs, [-1, -2])
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(torch.get_num_threads).result() == 2
 
 
 def test_an_error_in_a_parallel_map_is_raised(two_threads: None) -> None:

@@ -134,26 +134,7 @@ def test_unknown_paths_and_methods() -> None:
         assert error_of(client.get("/example", params={"number": -1}), 422)["field"] == "number"
 
 
-HOSTILE = [
-    "../../etc/passwd",
-    "/etc/passwd",
-    "file:///etc/passwd",
-    "<script>alert(1)</script>",
-    "'; DROP TABLE x; --",
-    "\x00",
-    "\n",
-    "\t",
-    "%00",
-    "\u202e",
-    "ﷺ" * 100,
-    "a\u0301" * 200,
-    "💥",
-    "{{7*7}}",
-    "${jndi:x}",
-    "null",
-    "-1",
-    " ",
-]
+HOSTILE = ["../../etc/passwd", "<script>alert(1)</script>", "'; DROP TABLE x; --", "\x00", "\n", "\u202e", "💥", " "]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -25,7 +25,6 @@ from fewlink.curation.exports import COLUMNS, FORMATS
 from fewlink.curation.store import ProjectFile
 from fewlink.graph.source import GraphSource
 from fewlink.linker import Linker
-from fewlink.linker.query import Query
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
 from fewlink.server.process import ServeOptions
@@ -143,25 +142,6 @@ def test_the_next_pairs_are_undecided_and_learn(client: TestClient) -> None:
     assert any(rescored[pair] != score for pair, score in zip(pairs, scores, strict=True) if pair in rescored)
 
 
-def test_a_decision_does_not_rank_again_but_the_fifth_acceptance_does(
-    client: TestClient, linker: Linker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    number = started(client)
-    body = {"heads": ["alga", "bacterium"], "k": 30}
-    rank = linker.rank
-    ranked: list[Query] = []
-    monkeypatch.setattr(linker, "rank", lambda query, *more: (ranked.append(query), rank(query, *more))[1])
-    pairs = [(r["head"], r["tail"]) for r in client.post(f"/projects/{number}/next", json=body).json()["suggestions"]]
-    for pair in pairs[:4]:
-        decide(client, number, "ann", ("accepted", *pair))
-        client.post(f"/projects/{number}/next", json=body)
-    assert len(ranked) == 1
-    decide(client, number, "ann", ("accepted", *pairs[4]))
-    refreshed = client.post(f"/projects/{number}/next", json=body).json()
-    assert refreshed["references"] == 7 and refreshed["read"] == [*PAIRS, *map(list, pairs[:5])]
-    assert len(ranked) == 2
-
-
 def test_pairs_that_teach_come_in_another_order(client: TestClient) -> None:
     number = started(client)
     body = {"heads_of_type": "open", "count": 10, "k": 10}
@@ -173,12 +153,6 @@ def test_pairs_that_teach_come_in_another_order(client: TestClient) -> None:
     )
     assert best != teach
     assert len(teach) == 10
-
-
-def test_the_formats_of_exports_are_listed(client: TestClient) -> None:
-    listed = client.get("/formats").json()["formats"]
-    assert [each["name"] for each in listed] == list(FORMATS)
-    assert listed[0]["suffixes"] == [".csv"] and all(each["title"] and each["about"] for each in listed)
 
 
 def test_an_export_has_names_relation_and_a_type(client: TestClient) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.server.servers import asking, small
-
-from fewlink.server.security import host_of, loopback_hosts
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -52,20 +49,6 @@ def test_foreign_host_headers_are_rejected() -> None:
             assert answer.status_code == 421 and answer.json()["error"]["code"] == "wrong-host", host
     with asking(small()) as client:
         assert client.get("/health", headers={"Host": "models.example"}).status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("header", "name"),
-    [("a:80", "a"), ("a", "a"), ("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("A.b:8", "a.b"), ("", ""), ("a:b", "a:b")],
-)
-def test_names_in_host_headers(header: str, name: str) -> None:
-    assert host_of(header) == name
-
-
-def test_names_of_a_server_on_the_loopback_interface() -> None:
-    assert loopback_hosts("127.0.0.1") == loopback_hosts("localhost") == loopback_hosts("::1") == LOOPBACK
-    assert loopback_hosts("127.0.0.2") == LOOPBACK | {"127.0.0.2"}
-    assert loopback_hosts("0.0.0.0") is None and loopback_hosts("::") is None and loopback_hosts("192.168.1.5") is None
 
 
 def test_every_answer_has_security_headers() -> None:
