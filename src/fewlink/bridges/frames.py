@@ -208,9 +208,10 @@ def to_polars(source: Linker | Graph | Predictions) -> polars.DataFrame:
     values: dict[str, list[Any]] = {column: [getattr(row, column) for row in source] for column in columns}
     if any(row.reasons for row in source):
         values["reasons"] = ["; ".join(row.reasons.lines()) if row.reasons else None for row in source]
-    numbers = dict.fromkeys(("rank", "score", "probability"), polars.Float64)
-    flags = dict.fromkeys(("known", "in_set"), polars.Boolean)
-    return polars.DataFrame(values, schema=dict.fromkeys(values, polars.String) | numbers | flags)
+    kinds: dict[str, Any] = dict.fromkeys(values, polars.String)
+    kinds |= dict.fromkeys(("rank", "score", "probability"), polars.Float64)
+    kinds |= dict.fromkeys(("known", "in_set"), polars.Boolean)
+    return polars.DataFrame(values, schema=kinds)
 
 
 def to_networkx(source: Linker | Graph | Predictions, relation: str = "predicted") -> networkx.MultiDiGraph:
