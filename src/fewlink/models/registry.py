@@ -132,9 +132,10 @@ def plugin_error(point: EntryPoint, problem: str) -> FewlinkError:
 
 def family_of(model: str) -> Family:
     """The family of a model; for a built-in one, no other family is imported."""
-    built_in = _built_in(model)
-    if built_in is not None:
-        return built_in
+    for each in BUILT_IN.values():
+        if model in each.models:
+            family: Family = importlib.import_module(each.module).FAMILY
+            return family
     return choose("model", model, {name: family for family in families().values() for name in family.models})
 
 
@@ -142,18 +143,10 @@ def trained_family(model: str) -> TrainedFamily[Any]:
     """The family of a model that is trained into a run folder."""
     from fewlink.models.family import TrainedFamily
 
-    built_in = _built_in(model)
-    if isinstance(built_in, TrainedFamily):
-        return built_in
+    family = family_of(model)
+    if isinstance(family, TrainedFamily):
+        return family
     return choose("model", model, {name: family for family in _trained_families() for name in family.models})
-
-
-def _built_in(model: str) -> Family | None:
-    for each in BUILT_IN.values():
-        if model in each.models:
-            family: Family = importlib.import_module(each.module).FAMILY
-            return family
-    return None
 
 
 def shipped_models() -> dict[str, TrainedFamily[Any]]:

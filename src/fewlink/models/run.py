@@ -155,15 +155,13 @@ class RunConfig:
     def check_continues(self, run: Path, wanted: RunConfig) -> None:
         """Raise unless `wanted` continues this run; more steps or patience and another device are allowed."""
         self.check_same_benchmark(run, wanted.benchmark["fingerprint"])
-        own = self.embeddings["sha256"]
-        other = wanted.embeddings["sha256"]
-        if own != other:
-            raise _trained_differently(run, "with other embeddings", f"{self.embeddings['model']} vectors", own, other)
-        wanted_facts = json.loads(json.dumps(wanted.parts))  # JSON has lists where Python has tuples
-        for name, value in wanted_facts.items():
-            if self.parts.get(name) != value:
+        before = {"embeddings": self.embeddings["sha256"], **self.parts}
+        after = {"embeddings": wanted.embeddings["sha256"], **json.loads(json.dumps(wanted.parts))}  # lists for tuples
+        for name, value in after.items():
+            if before.get(name) != value:
                 raise FewlinkError(
-                    f"{run} was trained with {name} {self.parts.get(name)}, not {value}: choose another folder"
+                    f"{run} was trained with {name} {before.get(name)}, not {value}: use the same, or choose another "
+                    "folder"
                 )
         self.check_same_settings(run, wanted.settings)
 
@@ -171,7 +169,10 @@ class RunConfig:
         """Raise if this run was trained on another benchmark."""
         own = self.benchmark["fingerprint"]
         if own != fingerprint:
-            raise _trained_differently(run, "on another benchmark", self.benchmark["name"], own, fingerprint)
+            raise FewlinkError(
+                f"{run} was trained on another benchmark ({self.benchmark['name']}, {own[:12]}…, not "
+                f"{fingerprint[:12]}…): use the same, or choose another folder"
+            )
 
     def check_same_settings(self, run: Path, wanted: ModelSettings) -> None:
         """Raise unless these settings continue this run."""
@@ -246,13 +247,6 @@ class Deployed:
         if RunConfig.read(run).embeddings["dim"] != self.vectors.dim:
             raise InputError(Path(run) / DEPLOYED, f"holds vectors of {self.vectors.dim} dimensions: fit the run again")
         return scorer_on(Path(run), self.benchmark, self.vectors, use_device(device))
-
-
-def _trained_differently(run: Path, difference: str, name: str, own: str, other: str) -> FewlinkError:
-    return FewlinkError(
-        f"{run} was trained {difference} ({name}, {own[:12]}…, not {other[:12]}…): "
-        "use the same, or choose another folder"
-    )
 
 
 def runs_in(folder: Path) -> list[Path]:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 from tests.models.fsrl.oracle import (
     close,
-    normal,
-    parameters_of,
-    random_surroundings,
     surroundings_of,
 )
 from torch import nn
@@ -20,14 +16,8 @@ from fewlink.models.fsrl.encoder import (
     MeanNeighbours,
     OwnAndNeighbours,
     ProjectedMean,
-    ReleasedNeighbours,
 )
-from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
-
-PAPER = [AttentiveNeighbours, MeanNeighbours, ProjectedMean]  # an entity without neighbours is its own vector
-MASKED = [*PAPER, OwnAndNeighbours]  # padding is left out
-ENCODERS = [*MASKED, ReleasedNeighbours]
-EVERY = torch.arange(7)
+from fewlink.models.fsrl.neighbourhood import Neighbourhood
 
 
 def by_hand(*relations: float) -> Neighbourhood:
@@ -76,37 +66,3 @@ def test_own_vector_beside_the_neighbours_by_hand() -> None:
     encoder.own.weight.data[:], encoder.own.bias.data[:] = 3.0, -0.5
     found = encoder(torch.tensor([0, 1]), by_hand(0.0, math.log(3)))
     close(found, [[math.tanh(1.0), math.tanh(1.75)], [math.tanh(2.5), 0.0]])
-
-
-def wider(s: Neighbourhood, added: int, id_of_padding: int = 0) -> Neighbourhood:
-    """The same neighbours with further slots that hold none, and another id for none."""
-    none = torch.tensor([id_of_padding], dtype=torch.int32)
-    tables = (torch.cat([table[:-1], none]) for table in (s.neighbours.relations, s.neighbours.entities))
-    return Neighbourhood(s.entities, s.relations, Neighbours(s.neighbours.slots + added, s.neighbours.offsets, *tables))
-
-
-@pytest.mark.parametrize("kind", MASKED)
-@pytest.mark.parametrize("added", [1, 5])
-def test_padding_changes_nothing(kind: type[nn.Module], added: int) -> None:
-    encoder, s = parameters_of(kind(3), 1), random_surroundings(2, 3, 4)
-    for id_of_padding in (0, 5):
-        close(encoder(EVERY, wider(s, added, id_of_padding)), encoder(EVERY, s))
-
-
-@pytest.mark.parametrize("slots", [0, 1, 4])
-@pytest.mark.parametrize("kind", ENCODERS)
-def test_a_graph_without_any_edge(kind: type[nn.Module], slots: int) -> None:
-    encoder, s = parameters_of(kind(2), 1), surroundings_of(normal(1, 3, 2), normal(2, 2, 2), [[], [], []], slots)
-    found = encoder(torch.arange(3), s)
-    if kind in PAPER:
-        close(found, torch.tanh(s.entities))
-    elif kind is OwnAndNeighbours:
-        own = torch.tanh(s.entities @ encoder.own.weight.T + encoder.own.bias)
-        close(found, torch.cat([own, torch.zeros_like(own)], 1))
-    else:
-        close(found, torch.zeros(3, 2))
-    if found.requires_grad:
-        found.sum().backward()
-    for label, parameter in encoder.named_parameters():
-        if not label.startswith("own."):
-            assert parameter.grad is None or not parameter.grad.any(), label  # zero, and not NaN

@@ -25,7 +25,6 @@ from fewlink.models.contract import Question
 from fewlink.models.embeddings import Embeddings
 from fewlink.models.fsrl.aggregator import EveryReference, MeanPooling
 from fewlink.models.fsrl.encoder import MeanNeighbours
-from fewlink.models.fsrl.lstm import lstm_step
 from fewlink.models.fsrl.matcher import Concatenation, InnerProduct
 from fewlink.models.fsrl.model import COMPOSITIONS, FewShotModel, build
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
@@ -221,12 +220,3 @@ def test_rows_that_differ_are_told_apart_whatever_their_hash() -> None:
     table = torch.tensor([[1.0, 2.0], [2.0, 1.0], [1.0, 2.0], [0.0, -0.0], [-0.0, 0.0]])
     vectors, which = distinct(table)
     assert len(vectors) == 3 and torch.equal(vectors[which], table)
-
-
-def test_the_step_of_torchs_cell() -> None:
-    cell = torch.nn.LSTMCell(3, 4).double()
-    x, state, memory = normal(1, 5, 3), normal(2, 5, 4), normal(3, 5, 4)
-    from_x = torch.nn.functional.linear(x, cell.weight_ih, cell.bias_ih)
-    from_state = torch.nn.functional.linear(state, cell.weight_hh, cell.bias_hh)
-    for found, expected in zip(lstm_step(from_x, from_state, memory), cell(x, (state, memory)), strict=True):
-        close(found, expected)

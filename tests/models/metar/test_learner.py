@@ -86,18 +86,6 @@ def test_only_runs_with_fixed_vectors_read_entities_that_are_added_later(tmp_pat
     assert np.isfinite(evaluate(extended, scorer, Protocol("dev")).metrics()["micro"]["mrr"])
 
 
-def test_processes_share_the_episodes_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = learner(tiny()).episodes(3, 2)
-    monkeypatch.setattr("fewlink.core.distributed.count", lambda: 2)
-    shares = []
-    for rank in (0, 1):
-        monkeypatch.setattr("fewlink.core.distributed.rank", lambda rank=rank: rank)
-        shares.append(learner(tiny()).episodes(3, 2))
-    for step in range(2):
-        for part, *parts in zip(whole[step], *(share[step] for share in shares), strict=True):
-            assert len(part) == 8 and torch.equal(part, torch.cat(parts))
-
-
 def test_vectors_learn_by_their_own_rate() -> None:
     moved = []
     for rate in (0.0, 1e-3, 1e-2):

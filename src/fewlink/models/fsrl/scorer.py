@@ -30,9 +30,10 @@ class FewShotScorer:
         self.model = model.eval()
         self.around = around
         self.capabilities = Capabilities(references_seen=references_seen)
-        self._encode: ExactEncoder | None = None
-        self._encoded = around.relations.new_empty(0)  # (E, d) after the first question
-        self._ready = torch.empty(0, dtype=torch.bool, device=around.relations.device)  # (E,)
+        count = len(around.entities)
+        self._encode = ExactEncoder(model.encoder, around)
+        self._encoded = around.relations.new_empty(count, model.encoder.width)
+        self._ready = torch.zeros(count, dtype=torch.bool, device=around.relations.device)
 
     def __call__(self, question: Question) -> Tensor:
         arrays = (question.references, question.heads, question.candidates)
@@ -77,12 +78,6 @@ class FewShotScorer:
 
     def _vectors(self, ids: Tensor) -> Tensor:
         """The vectors (U, d) of entities (U,); entities that are new to the scorer are encoded."""
-        if self._encode is None:
-            count = len(self.around.entities)
-            relations = self.around.relations
-            self._encode = ExactEncoder(self.model.encoder, self.around)
-            self._encoded = relations.new_empty(count, self.model.encoder.width)
-            self._ready = torch.zeros(count, dtype=torch.bool, device=relations.device)
         missing = ids[~self._ready[ids]]
         if len(missing):
             self._encoded[missing] = self._encode(missing)
