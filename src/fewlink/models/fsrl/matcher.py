@@ -58,7 +58,7 @@ class InnerProduct(nn.Module):
 
     def forward(self, queries: Tensor, vectors: Tensor) -> Tensor:
         """Queries (…, Q, w) and vectors (…, M, w) to scores (…, Q)."""
-        return (self.compared(queries, vectors) * vectors.unsqueeze(-3)).sum(-1).amax(-1)
+        return (queries @ vectors.transpose(-1, -2)).amax(-1)
 
     def compared(self, queries: Tensor, vectors: Tensor) -> Tensor:
         """The vectors (…, Q, M, w) of queries whose inner products with the M vectors are compared."""
@@ -88,6 +88,9 @@ class RecurrentMatching(InnerProduct):
         self.from_state = nn.Parameter(_uniform(4 * width, width, hidden=2 * width))
         self.from_reference = nn.Parameter(_uniform(4 * width, width, hidden=2 * width))
         self.bias = nn.Parameter(_uniform(4 * width, hidden=2 * width) + _uniform(4 * width, hidden=2 * width))
+
+    def forward(self, queries: Tensor, vectors: Tensor) -> Tensor:
+        return (self.compared(queries, vectors) * vectors.unsqueeze(-3)).sum(-1).amax(-1)
 
     def compared(self, queries: Tensor, vectors: Tensor) -> Tensor:
         of_queries = linear(queries, self.from_query, self.bias).unsqueeze(-2)  # (…, Q, 1, 4w)
