@@ -145,8 +145,8 @@ def delete(
     sets = [named, *(random_triples(graph, starts, tail, lengths, named, rng) for _ in range(draws))]
     if any(len(triples) < len(named) for triples in sets):
         return None
-    pair = scorer.pair(scorer.known_task(references), head, tail)
-    removals = [pair.both_ways(pair.places(*zip(*triples, strict=True))) for triples in sets]
+    pair = scorer.pair(references, head, tail)
+    removals = [pair.both_ways(pair.places(*np.array(triples).T)) for triples in sets]
     whole = float(pair.score(*pair.states))
     left = pair.scores(removals).tolist()
     again = [score_without(scorer.network, graph, triples, references, head, tail) for triples in sets]

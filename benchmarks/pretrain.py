@@ -385,7 +385,11 @@ class Links:
             pairs = self.triples[self.triples[:, 1] == relation % half][:, [0, 2]]
             pairs = pairs[:, ::-1] if relation >= half else pairs
             if relation not in self.hidden:
-                self.hidden[relation] = TrailScorer("", self.scorer.network, self.scorer.graph.hiding(relation % half))
+                self.hidden[relation] = TrailScorer(
+                    "",
+                    self.scorer.network,
+                    self.scorer.graph.without(self.scorer.graph.graph.relations[relation % half]),
+                )
             question = Question("", np.ascontiguousarray(pairs), heads[rows].cpu().numpy(), self.everyone)
             scores[rows] = self.hidden[relation](question).float()
         return scores

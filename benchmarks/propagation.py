@@ -150,7 +150,7 @@ def questions(graph: Graph, network: TrailNetwork, options: Any) -> list[dict[st
     heads = draw.integers(0, len(graph.entities), options.heads).astype(np.int32)
     candidates = draw.integers(0, len(graph.entities), 1000).astype(np.int32)
     queries = 1 if options.device == "cpu" else 8
-    known = scorer.known_task(references)
+    (known,) = scorer.known_tasks([references])
     some = torch.from_numpy(heads[:queries].astype(np.int64)).to(options.device)[None]
     edges = MessageEdges(read.edges, known.local.edges())
     weights = network.weights(known.local, known.encoded, HEAD)

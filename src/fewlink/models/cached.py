@@ -1,78 +1,15 @@
-"""Values that are made once and kept within a bound, and a scorer that keeps its scores."""
+"""A scorer that keeps its scores."""
 
 from __future__ import annotations
 
 import dataclasses
-import mmap
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fewlink.models.contract import Question, Scorer, capabilities
 
 MAX_SCORES = 1 << 26  # 256 MB of float32
-
-
-class Sized(Protocol):
-    """A value that tells how much memory it takes."""
-
-    def bytes(self) -> int: ...
-
-
-V = TypeVar("V", bound=Sized)
-
-
-class Remembered:
-    """Values by key, each made once. Beyond `most_bytes`, those used longest ago are forgotten."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
-        self._values: dict[Any, Future[Any]] = {}  # the last used last
-        self._lock = threading.Lock()  # nothing is made with it held
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._values
-
-    def get(self, key: object, make: Callable[[], V]) -> V:
-        """The value of a key; if it is not known, `make()`. Threads that ask for it meanwhile wait."""
-        with self._lock:
-            known = self._values.pop(key, None)
-            value = self._values[key] = Future() if known is None else known
-        if known is None:
-            try:
-                value.set_result(make())
-            except BaseException as error:
-                with self._lock:
-                    self._values.pop(key, None)
-                value.set_exception(error)
-                raise
-            self._forget()
-        return value.result()  # type: ignore[no-any-return]
-
-    def _forget(self) -> None:
-        with self._lock:
-            sizes = {key: each.result().bytes() for key, each in self._values.items() if each.done()}
-            for key in list(sizes)[:-1]:
-                if sum(sizes.values()) <= self.most_bytes:
-                    break
-                del self._values[key]
-                del sizes[key]
-
-
-def apart(tensor: Tensor) -> Tensor:
-    """A copy on the CPU in memory pages of its own, which return to the system as soon as it is freed."""
-    if not tensor.nbytes:
-        return tensor.clone()
-    pages = mmap.mmap(-1, tensor.nbytes)
-    return torch.frombuffer(pages, dtype=tensor.dtype).view(tensor.shape).copy_(tensor)
 
 
 class CachedScorer:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -115,9 +114,13 @@ class RowEdges(Memo):
         """All rows in chunks whose sums stay in a processor's cache, computed once."""
         return self.once(_chunks)
 
-    def power(self, of: Literal["source_fans", "fans"], power: float, dtype: torch.dtype) -> Tensor | None:
-        """A power of the fans of edges or of pairs, computed once; None for the power 0."""
-        return self.once(_power, of, power, dtype) if power else None
+    def source_power(self, power: float, dtype: torch.dtype) -> Tensor | None:
+        """A power of `source_fans`, computed once; None for the power 0."""
+        return self.once(_power, "source_fans", power, dtype) if power else None
+
+    def row_power(self, power: float, dtype: torch.dtype) -> Tensor | None:
+        """A power of `fans`, computed once; None for the power 0."""
+        return self.once(_power, "fans", power, dtype) if power else None
 
 
 def counts_before(chosen: Tensor) -> Tensor:
@@ -139,17 +142,26 @@ def _power(edges: RowEdges, name: str, power: float, dtype: torch.dtype) -> Tens
 
 
 def _chunks(row_edges: RowEdges) -> list[Chunk]:
+    edges_of = row_edges.edges
     pairs_of = row_edges.pairs
-    pairs = torch.arange(0, len(row_edges.relations), CHUNK, dtype=torch.int32, device=pairs_of.device)
-    bounds = sorted({0, *torch.searchsorted(pairs_of, pairs).tolist(), len(pairs_of) - 1})
+    count = len(pairs_of) - 1
     chunks = []
-    for first, last in pairwise(bounds):
-        of_rows = pairs_of[first : last + 1]
-        begin = int(of_rows[0])
-        end = int(of_rows[-1])
-        of_pairs = row_edges.edges[begin : end + 1]
-        edges = slice(int(of_pairs[0]), int(of_pairs[-1]))
-        chunks.append(Chunk(slice(first, last), slice(begin, end), edges, of_pairs - edges.start, of_rows - begin))
+    first = 0
+    wanted = torch.arange(CHUNK, len(edges_of) + CHUNK, CHUNK, dtype=torch.int32, device=pairs_of.device)
+    for last in torch.searchsorted(pairs_of, wanted).clamp(max=count).tolist():
+        if (end := last if last > first else min(first + 1, count)) > first:
+            begin = int(pairs_of[first])
+            stop = int(pairs_of[end])
+            edges = edges_of[begin : stop + 1]
+            span = slice(int(edges[0]), int(edges[-1]))
+            pairs = pairs_of[first : end + 1] - begin
+            chunks.append(Chunk(slice(first, end), slice(begin, stop), span, edges - edges[0], pairs))
+            first = end
+    if first < count:  # rows without edges
+        nothing = pairs_of.new_zeros(1)
+        at = slice(len(row_edges.relations), len(row_edges.relations))
+        rest = Chunk(slice(first, count), at, slice(0, 0), nothing, nothing.expand(count - first + 1).contiguous())
+        chunks.append(rest)
     return chunks
 
 

@@ -21,8 +21,6 @@ from fewlink.models.trail.explain import (
     MOST_HOPS,
     ExplainedPair,
     find_paths,
-    ordered_paths,
-    path_along,
     removal_of,
 )
 from fewlink.models.trail.features import ReadGraph
@@ -45,7 +43,7 @@ def umls() -> TrailScorer:
 
 
 def pair_of(scorer: TrailScorer, references: np.ndarray, head: int, tail: int) -> ExplainedPair:
-    return scorer.pair(scorer.known_task(references), head, tail)
+    return scorer.pair(references, head, tail)
 
 
 # Scores without some edges
@@ -125,8 +123,7 @@ def test_scores_without_edges_are_those_of_the_literal_network(
 
 def places(pair: ExplainedPair, edges: set[tuple[int, int, int]]) -> np.ndarray:
     """The places of edges in both directions."""
-    heads, relations, tails = zip(*sorted(edges), strict=True) if edges else ((), (), ())
-    return pair.both_ways(pair.places(heads, relations, tails))
+    return pair.both_ways(pair.places(*np.array(sorted(edges), np.int64).reshape(-1, 3).T))
 
 
 def test_a_name_is_a_reason_only_if_it_resembles_the_tails() -> None:
@@ -237,26 +234,6 @@ def test_of_paths_with_the_same_part_only_those_that_add_something_are_named() -
     assert named(graph, reasons)[0] == "dan born oslo in norway"
     begins = [entities[:2] for entities in reasons.entities]
     assert begins.count(tuple(ids("dan", "oslo"))) == 1
-
-
-def test_paths_from_the_head_come_before_those_of_references_that_may_share_their_last_edge() -> None:
-    graph = graph_of(*(f"{h} {r} {t}" for h, r, t in CITIES_ROWS), "zoe born paris")
-    zoe, france, bob, ann, paris, italy = map(graph.entities.id, ("zoe", "france", "bob", "ann", "paris", "italy"))
-    pair = pair_of(scorer_on(graph), np.array([[ann, italy], [bob, france]]), zoe, france)
-    born, within = (graph.relations.id(name) for name in ("born", "in"))
-    of_bob, of_zoe = (path_along(pair, [start, paris, france], (born, within)) for start in (bob, zoe))
-    assert pair.ends[1][list(of_zoe.edges)].tolist() == [born, within]
-    assert ordered_paths(pair, [of_bob, of_zoe], [2.0, 1.0]) == [1, 0]
-
-
-def test_a_path_along_relations_that_join_the_references_is_measured_in_any_case(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fewlink.models.trail.explain.find_paths", lambda *_: [])
-    reasons = explained("dan", "norway", ("ann", "italy"), ("bob", "france"))
-    assert named(CITIES, reasons) == ["dan born oslo in norway"]
-    assert reasons.paths[0][1] > 1
-    assert named(CITIES, explained("dan", "pizza", ("ann", "italy"), ("bob", "france"))) == ["dan likes pizza"]
 
 
 def test_one_reference_and_a_head_that_is_the_tail() -> None:

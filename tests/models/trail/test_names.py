@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import graph_of
+from tests.models.trail.cases import network_of
 
 from fewlink.graph import Graph
 from fewlink.graph.vocabulary import Vocabulary
+from fewlink.models.contract import Question
 from fewlink.models.trail import names as module
 from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.names import (
@@ -24,6 +26,7 @@ from fewlink.models.trail.names import (
     same_pairs,
     with_name_relations,
 )
+from fewlink.models.trail.scorer import TrailScorer
 from fewlink.tasks.catalogue import attack_graph
 
 
@@ -103,12 +106,14 @@ def test_codes_say_nothing(names: list[str]) -> None:
 def test_without_names_the_graph_is_the_users() -> None:
     graph = labelled("Springfield", "springfield", "Springfield Town Hall", "Main Street")
     rest, plain = ReadGraph.of(graph).without_names(), ReadGraph.of(graph, names=False)
-    assert rest.graph.triples().tolist() == plain.graph.triples().tolist() and rest.vectors is None
+    assert rest.shown.tolist() == 2 * [True, False, False] and rest.vectors is None
     assert not rest.reads_names and not plain.with_vectors(np.ones((4, 2))).without_names().reads_names
-    everyone, every, half = np.arange(4), np.ones(len(rest.sizes)), len(rest.sizes) // 2
-    known = torch.tensor([0, half])  # `next` and its inverse
-    assert torch.equal(rest.sizes[known], plain.sizes) and torch.equal(rest.together[known][:, known], plain.together)
-    assert np.array_equal(rest.degrees_of(everyone, every), graph.degrees)
+    assert np.array_equal(rest.degrees_of(np.arange(4), rest.visible), graph.degrees)
+    scores = []
+    for read in (rest, plain):
+        scorer = TrailScorer("trail", network_of(seed=1), read)
+        scores.append(scorer(Question("", np.array([[0, 1]]), np.array([2]), np.arange(4))))
+    torch.testing.assert_close(*scores)
 
 
 def test_kinds_before_a_colon_and_numbers_of_nell_are_left_out() -> None:

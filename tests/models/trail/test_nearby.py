@@ -10,7 +10,7 @@ from tests.models.trail.cases import network_of, random_graph
 from tests.models.trail.test_scorer import SHAPE, by_network, on_parts, question_of, scorer_of
 
 from fewlink.models.trail.features import ReadGraph
-from fewlink.models.trail.nearby import LEAST, Near, Surroundings, Worth
+from fewlink.models.trail.nearby import LEAST, Surroundings, Worth
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.propagation.edges import EdgeTable
 
@@ -23,37 +23,28 @@ def surroundings(worth: Worth | None = None, most_edges: int = 1000) -> Surround
     return Surroundings(graph, np.array([[3, 10]]), worth or Worth(None, np.ones(11)), most_edges)
 
 
-def messages(near: Near) -> set[tuple[int, int, int]]:
-    """The edges between entities, as (source, relation, target)."""
-    edges = near.edges
-    targets = np.repeat(np.arange(len(near.entities)), edges.edges[edges.pairs].diff())
+def messages(around: Surroundings, head: int) -> set[tuple[int, int, int]]:
+    """The edges near a head as (source, relation, target)."""
+    entities, edges = around.near(head)
+    targets = np.repeat(np.arange(len(entities)), edges.edges[edges.pairs].diff())
     relations = np.repeat(edges.relations.numpy(), edges.edges.diff())
     return {
-        (int(near.entities[source]), int(relation), int(near.entities[target]))
+        (int(entities[source]), int(relation), int(entities[target]))
         for source, relation, target in zip(edges.sources, relations, targets, strict=True)
     }
 
 
 def test_a_walk_takes_the_edges_of_one_entity_after_the_other() -> None:
-    near = Near.of(surroundings(), np.array([0]))
-    assert near.begins.tolist() == [0] and near.entities.tolist() == list(range(11))
+    assert surroundings().near(0)[0].tolist() == list(range(11))
     forward = {*CHAIN, (3, 4, 10)}  # the reference is an edge of relation 2R
-    assert messages(near) == forward | {(t, r + 2 if r < 2 else 5, h) for h, r, t in forward}
-
-
-def test_parts_of_several_heads_are_side_by_side() -> None:
-    near = Near.of(surroundings(), np.array([3, 0, 3]))
-    assert near.heads[near.begins].tolist() == [0, 1, 2] and near.entities[near.begins].tolist() == [3, 0, 3]
-    targets = np.repeat(np.arange(len(near.entities)), near.edges.edges[near.edges.pairs].diff())
-    assert (near.heads[near.edges.sources] == near.heads[targets]).all()
-    assert sorted(near.entities[near.heads == 0]) == sorted(near.entities[near.heads == 2])
+    assert messages(surroundings(), 0) == forward | {(t, r + 2 if r < 2 else 5, h) for h, r, t in forward}
 
 
 def test_few_edges_are_those_on_the_way_to_worthy_entities() -> None:
     worth = np.full(11, LEAST)
     worth[[2, 3]] = 1.0
-    near = Near.of(surroundings(Worth(None, worth), 14), np.array([0]))  # 1 edge of 0, 8 of 1, 2 of 2, 2 of 3
-    assert {(2, 1, 3), (3, 3, 2)} <= messages(near) and (4, 1, 1) in messages(near)
+    near = messages(surroundings(Worth(None, worth), 14), 0)  # 1 edge of 0, 8 of 1, 2 of 2, 2 of 3
+    assert {(2, 1, 3), (3, 3, 2), (4, 1, 1)} <= near
 
 
 def test_of_an_entity_with_very_many_edges_the_worthiest_are_taken() -> None:
@@ -69,7 +60,7 @@ def test_worth_is_the_share_of_walks_that_soon_end_at_what_the_references_sugges
     """Of 0 - 1 - 2 with a reference (2, 3): from 2, half of the walks step to 3, and from 1 half to 2."""
     edges = EdgeTable.of(id_graph([(0, 0, 1), (1, 1, 2)], 5, 2)).by_head
     suggested = torch.tensor([0.0, 0.0, 0.0, 30.0, 0.0])  # a softmax of 1 at entity 3
-    worth = Worth.of(None, edges, np.array([[2, 3]]), suggested)
+    worth = Worth.of(None, edges, np.ones(4), np.array([[2, 3]]), suggested)
     steps = np.array([[0, 0, 0, 2, 0], [0, 0, 1, 0, 0], [0, 0.5, 0, 1, 0], [0.5, 0, 0.75, 0, 0]])
     total = steps.sum(0)
     np.testing.assert_allclose(worth.at(np.arange(5)), total / total.mean() + LEAST, atol=1e-6)
@@ -98,7 +89,6 @@ def test_names_are_read_near_heads_too() -> None:
 def test_a_part_is_bounded(most_edges: int) -> None:
     graph = random_graph(7, relations=4, triples=3000, entities=300)
     around = Surroundings(graph, np.array([[1, 2]]), Worth(None, np.ones(300)), most_edges)
-    near = Near.of(around, np.arange(10))
-    of_heads = around.sizes(np.arange(10))
-    targets = np.repeat(np.arange(len(near.entities)), near.edges.edges[near.edges.pairs].diff())
-    assert (np.bincount(near.heads[targets]) <= 2 * np.maximum(of_heads, most_edges)).all()
+    for head in range(10):
+        of_head = int(around.sizes(np.array([head]))[0])
+        assert len(around.near(head)[1].sources) <= 2 * max(of_head, most_edges)

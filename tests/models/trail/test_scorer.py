@@ -56,21 +56,6 @@ def test_scores_are_those_of_the_network(seed: int, shots: int, triples: int, en
     torch.testing.assert_close(scorer(question), by_network(scorer, question), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("heads", [1, 16, 50, 130])
-def test_heads_are_answered_side_by_side_as_on_a_gpu(heads: int) -> None:
-    """In several copies of a task with some heads each, and with whole states."""
-    scorer = scorer_of(0, entities=150)
-    question = question_of(0, shots=5, entities=150)
-    question = dataclasses.replace(question, heads=np.arange(heads, dtype=np.int32))
-    task = scorer.known_task(question.references)
-    asked = np.stack([np.zeros(heads, np.int64), question.heads], 1)
-    with torch.no_grad():
-        bases = scorer._bases([task], [question.candidates], None)
-        of_heads = scorer._from_heads([task], [question], asked, None)
-        ((_, found),) = scorer._scores([task], bases, [question], asked, of_heads)
-    torch.testing.assert_close(found, by_network(scorer, question), rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("around_references", [None, 100_000])
 def test_parts_that_hold_everything_in_reach_give_the_same_scores(around_references: int | None) -> None:
     whole = scorer_of(1, triples=400, entities=80)
@@ -178,8 +163,6 @@ def test_the_order_of_references_does_not_matter(shots: int) -> None:
     question = question_of(0, shots)
     turned = dataclasses.replace(question, references=question.references[::-1].copy())
     assert torch.equal(scorer_of(0)(question), scorer_of(0)(turned))
-    scorer = scorer_of(0)
-    assert scorer.known_task(question.references) is scorer.known_task(turned.references)
 
 
 def test_threads_do_not_disturb_each_other() -> None:
@@ -222,8 +205,8 @@ def test_a_relation_can_be_left_out() -> None:
     scorer, question = scorer_of(3), question_of(3)
     graph, name = scorer.graph.graph, scorer.graph.graph.relations[1]
     before, rest = scorer(question), scorer.without(name)
-    assert rest.graph.graph.triples().tolist() == graph.triples()[graph.triples()[:, 1] != 1].tolist()
-    assert list(rest.graph.graph.relations) == list(graph.relations)  # ids stay
+    without = TrailScorer("trail", scorer.network, ReadGraph.of(graph.without(np.array([1]))))
+    torch.testing.assert_close(rest(question), without(question), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(rest(question), by_network(rest, question), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(rest(question), before) and torch.equal(scorer(question), before)
     torch.testing.assert_close(scorer.without("no such relation")(question), before)
@@ -244,25 +227,11 @@ def test_an_explanation_compares_references_by_the_scores_of_answers() -> None:
 
 
 @pytest.mark.parametrize("relation", range(4))
-def test_what_is_hidden_leaves_no_trace_in_a_part(relation: int) -> None:
+@pytest.mark.parametrize("around_references", [None, 40])
+def test_what_is_hidden_leaves_no_trace_in_a_part(relation: int, around_references: int | None) -> None:
     graph, question = random_graph(1, relations=4, triples=400, entities=120), question_of(1, entities=120)
     network = network_of(SHAPE, 1)
-    rest = ReadGraph.of(graph).without(graph.relations[relation])
-    hiding = ReadGraph.of(graph).hiding(relation)
-    hiding.sizes, hiding.together = rest.sizes, rest.together  # of a large graph these stay
-    one, other = (on_parts(TrailScorer("trail", network, read), 40, 30)(question) for read in (rest, hiding))
+    hiding = ReadGraph.of(graph).without(graph.relations[relation])
+    rest = ReadGraph.of(graph.without(np.array([relation])))
+    one, other = (on_parts(TrailScorer("", network, read), around_references, 30)(question) for read in (rest, hiding))
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
-def test_a_hidden_relation_is_not_read() -> None:
-    whole, question = scorer_of(3), question_of(3)
-    hiding = TrailScorer("trail", whole.network, whole.graph.hiding(1).to("cpu"))
-    visible = np.array([1.0, 0.0, 1.0, 1.0] * 2)
-    heads, candidates = (torch.from_numpy(a.astype(np.int64))[None] for a in (question.heads, question.candidates))
-    references = read_references(whole.graph, distinct_pairs(question.references), visible=visible)
-    with torch.no_grad():
-        expected = whole.network(whole.graph, Tasks(references, heads, candidates))[0]
-    torch.testing.assert_close(hiding(question), expected, rtol=0, atol=1e-5)
-    assert not torch.allclose(whole(question), expected, atol=1e-3)
-    near = [on_parts(scorer, None, 20)(question) for scorer in (whole, hiding)]
-    assert not torch.allclose(*near, atol=1e-3)

@@ -2,8 +2,8 @@
 
 Everything is measured by removal: edges, a stream or names are left out, and the network runs again. Which paths are
 measured is decided by a first-order estimate: with the network linear around its states, the score is a sum over paths
-from the marks to the tail, and a beam search backwards from the tail finds those that add most. Paths along relations
-that join the references are measured as well.
+from the marks to the tail, and a beam search backwards from the tail finds those that add most. Paths
+along relations that join the references are measured as well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.core.seeds import by_hash
+from fewlink.core.seeds import hashes_of
 from fewlink.graph.groups import spans
 from fewlink.models.contract import Reasons
 from fewlink.models.trail.features import ReadGraph, TaskReferences, distinct_pairs
@@ -37,6 +37,7 @@ from fewlink.models.trail.propagate import (
 from fewlink.propagation.edges import EdgeTable, GraphPart
 from fewlink.propagation.product import Norms, constants
 
+LikeName = tuple[str, int, float]
 EVIDENCE = {"head": "paths from the head", "references": "paths from the references", "names": "likeness of names"}
 STREAMS = (HEAD, REFERENCES)
 WITH_HEAD = [0]
@@ -44,17 +45,22 @@ WITH_TAILS = [1, 2]  # cosines that compare a candidate's name with the head's, 
 
 MOST_HOPS = 5
 MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
-MAX_RULES = 3  # that join references and are measured in any case
+MAX_RULES = 3  # paths along relations that join references
+MAX_JOINED = 8  # references that paths are looked for
+MAX_EDGES = 20_000  # of an entity from which paths are looked for
 MAX_DIRECT = 3  # edges between head and tail that are named
 MAX_ALIKE = 2  # measured paths along the same relations
 BEAM = 128  # beginnings of paths that the search follows
 HARDLY_MORE = 1.25  # times what a part of a path loses
 SHORTER = 0.9  # what each hop after the first counts, where paths lose about the same
 MIN_SHARE = 0.05  # of the largest loss that a named path must lose
+ALIKE = 0.3  # cosine of two names from which one resembles the other
+MIN_LIKENESS = 0.01  # what a likeness of names must add to be named
 MIN_NEW_SHARE = 0.1  # of its own loss that a named path must add to those before it
 
 
-Ids = Sequence[int] | np.ndarray
+Rule = tuple[int, int]  # two relations
+Edges = tuple[int, ...]  # of a path to the tail, by their places
 
 
 class FoundPath(NamedTuple):
@@ -86,6 +92,7 @@ class ExplainedPair:
     table: EdgeTable
     entities: np.ndarray | None
     references: TaskReferences
+    edges: MessageEdges
     rows: Sequence[Rows]
     head: int
     tail: int
@@ -103,21 +110,15 @@ class ExplainedPair:
         tail: int,
         cosines: Tensor | None = None,
     ) -> ExplainedPair:
-        """The pair of two entities of a graph, of which a part is read or all; the ends of references are nodes."""
-        if part is None:
-            table = graph.edges
-            entities = None
-        else:
-            table = part.edges
-            entities = part.nodes
+        """The pair of two entities of a graph, of which a part is read or all."""
+        table = graph.edges if part is None else part.edges
+        if part is not None:
             head, tail = part.places(np.array([head, tail])).tolist()
+            references = references._replace(ends=torch.from_numpy(part.places(references.ends.numpy())))
         edges = MessageEdges(table, references.edges())
         rows = rows_to(edges, torch.tensor([tail]), network.shape.layers)
-        return cls(network, encoded, graph, table, entities, references, rows, head, tail, cosines)
-
-    @functools.cached_property
-    def edges(self) -> MessageEdges:
-        return MessageEdges(self.table, self.references.edges())
+        entities = None if part is None else part.nodes
+        return cls(network, encoded, graph, table, entities, references, edges, rows, head, tail, cosines)
 
     @functools.cached_property
     def ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -133,14 +134,13 @@ class ExplainedPair:
         """The entities of some nodes."""
         return tuple(nodes) if self.entities is None else tuple(self.entities[list(nodes)].tolist())
 
-    def places(self, sources: Ids, relations: Ids, targets: Ids) -> np.ndarray:
-        """The places of edges with these sources, relations and targets (n,), as far as they exist."""
-        at, owners = self.into(np.asarray(targets, np.int64))
-        known_sources, known_relations, _ = self.ends
-        same = (known_sources[at] == np.asarray(sources, np.int64)[owners]) & (
-            known_relations[at] == np.asarray(relations, np.int64)[owners]
-        )
-        return np.asarray(at[same])
+    def nodes_of(self, edges: Sequence[int]) -> tuple[int, ...]:
+        """The nodes of a path to the tail along edges at these places."""
+        return (*self.ends[0][list(edges)].tolist(), self.tail)
+
+    def relations_of(self, edges: Sequence[int]) -> tuple[int, ...]:
+        """The relations of a path along edges at these places."""
+        return tuple(self.ends[1][list(edges)].tolist())
 
     def into(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The places of all edges to these nodes (n,), and the index of the node that each edge leads to: (m,) each."""
@@ -152,13 +152,28 @@ class ExplainedPair:
         of_own, owners_of_own = spans(*sides)
         return np.concatenate([at, self.table.edges + order[of_own]]), np.concatenate([owners, owners_of_own])
 
+    def places(self, sources: np.ndarray, relations: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """The places of edges with these sources, relations and targets (n,), as far as they exist."""
+        at, owners = self.into(np.asarray(targets))
+        same = self.ends[0][at] == np.asarray(sources)[owners]
+        same &= self.ends[1][at] == np.asarray(relations)[owners]
+        return np.asarray(at[same])
+
     def both_ways(self, edges: Iterable[int]) -> np.ndarray:
         """The places of edges and of their inverses."""
         given = np.unique(np.asarray(list(edges), np.int64))
         sources, relations, targets = (each[given] for each in self.ends)
+        return np.union1d(given, self.places(targets, self.inverse(relations), sources))
+
+    def inverse(self, relations: np.ndarray) -> np.ndarray:
+        """The inverses of relations (n,)."""
         count = self.table.relations
-        inverse = np.where(relations < count, (relations + count // 2) % max(count, 1), relations ^ 1)
-        return np.union1d(given, self.places(targets, inverse, sources))
+        return np.where(relations < count, (relations + count // 2) % max(count, 1), relations ^ 1)
+
+    def shown(self, edges: np.ndarray) -> np.ndarray:
+        """Those of some edges (n,) that are of the graph, and of a relation that is read."""
+        of_graph = edges[edges < self.table.edges]
+        return np.asarray(of_graph[self.graph.visible[self.ends[1][of_graph]] > 0])
 
     def over(self, step: Weights, edges: np.ndarray) -> Tensor:
         """The factors (n, W) of the messages along some edges in a layer."""
@@ -185,7 +200,7 @@ class ExplainedPair:
             found.append(Trace(weights, [begin, *layer_states(self.edges, begin, weights, self.rows)]))
         return found[0], found[1]
 
-    @property
+    @functools.cached_property
     def states(self) -> tuple[Tensor, Tensor]:
         """The states (W,) of the tail after the last layer of both streams."""
         of_head, of_references = (
@@ -193,7 +208,6 @@ class ExplainedPair:
         )
         return of_head, of_references
 
-    @torch.no_grad()
     def scores(self, removals: Sequence[np.ndarray]) -> Tensor:
         """The score without each of these sets of edges, given by their places: (L,)."""
         if not removals:
@@ -218,130 +232,135 @@ class ExplainedPair:
 # The search for paths
 
 
-class Beginnings(NamedTuple):
-    """Beginnings of paths, read from the tail: the `edges` and `nodes` of each, and the gradient (n, W) of the score
-    that flows through it to the state of its first node."""
-
-    edges: list[tuple[int, ...]]
-    nodes: list[tuple[int, ...]]
-    gradients: Tensor
-
-
-@torch.no_grad()
 def find_paths(pair: ExplainedPair, stream: int) -> list[FoundPath]:
     """Simple paths from a mark of a stream to the tail, with their estimated parts of the score, largest first.
 
-    The same beginning at different layers has the sum of the gradients. Its estimate is gradient · state.
+    A beam search follows paths backwards from the tail, layer by layer, with the gradient of the score that flows
+    through each to the state of its first node; the same path at different layers has the sum of the gradients. The
+    estimate of a path is gradient · state.
     """
     trace = pair.traces[stream]
     with torch.enable_grad():
         last = [state.clone().requires_grad_() for state in pair.states]
-        gradient = torch.autograd.grad(pair.score(*last), last[stream])[0]
-    beam = Beginnings([()], [(pair.tail,)], gradient[None])
+        gradients = torch.autograd.grad(pair.score(*last), last[stream])[0][None]
+    paths: list[Edges] = [()]
     for number in range(len(trace.weights) - 1, -1, -1):
-        if beam.edges:
-            beam = _before(pair, trace, number, beam)
-    first = trace.states[0].at(torch.tensor([nodes[0] for nodes in beam.nodes], dtype=torch.int64), pair.table.nodes)
-    parts = (first[:, 0, 0] * beam.gradients).sum(1).tolist()
-    found = [FoundPath(*path) for path in zip(beam.nodes, beam.edges, parts, strict=True) if path[1]]
+        if paths:
+            paths, gradients = _before(pair, trace, number, paths, gradients)
+    begins = trace.states[0].at(_first_nodes(pair, paths), pair.table.nodes)
+    parts = (begins[:, 0, 0] * gradients).sum(1).tolist()
+    found = [FoundPath(pair.nodes_of(path), path, part) for path, part in zip(paths, parts, strict=True) if path]
     return sorted(found, key=lambda path: -path.part)
 
 
-def _before(pair: ExplainedPair, trace: Trace, number: int, beam: Beginnings) -> Beginnings:
-    """The best beginnings of paths one layer earlier: each stays where it is, or is longer by an edge."""
+def _first_nodes(pair: ExplainedPair, paths: Sequence[Edges]) -> Tensor:
+    """The first node of each path."""
+    first = np.array([path[0] if path else -1 for path in paths], np.int64)
+    return torch.from_numpy(np.where(first < 0, pair.tail, pair.ends[0][first]).astype(np.int64))
+
+
+def _before(
+    pair: ExplainedPair, trace: Trace, number: int, paths: list[Edges], gradients: Tensor
+) -> tuple[list[Edges], Tensor]:
+    """The best ends of paths one layer earlier, and their gradients: each stays as it is, or is longer by an edge."""
     step = trace.weights[number]
-    nodes = pair.table.nodes
     before = trace.states[number]
-    ends = np.array([walked[0] for walked in beam.nodes])
-    at, owners = pair.into(ends)
-    reached = places_of(before.rows, nodes).numpy()[pair.ends[0][at]]
-    at = at[reached >= 0]
-    owners = owners[reached >= 0]
+    count = pair.table.nodes
+    starts = _first_nodes(pair, paths)
+    at, owners = pair.into(starts.numpy())
+    places = places_of(before.rows, count)[torch.from_numpy(pair.ends[0][at])]
+    inside = (places >= 0).numpy()
+    at = at[inside]
+    owners = owners[inside]
     sources = pair.ends[0][at]
-    visited = np.full((len(ends), MOST_HOPS + 1), -1)
-    for row, walked in enumerate(beam.nodes):
-        visited[row, : len(walked)] = walked
     over = pair.over(step, at)
     owner = torch.from_numpy(owners)
-    messages = before.states[:, 0, 0].index_select(0, torch.from_numpy(reached[reached >= 0])) * over
-    sums = beam.gradients.new_zeros(len(ends), over.shape[1]).index_add_(0, owner, messages)
-    x = before.at(torch.from_numpy(ends), nodes)[:, 0, 0]
+    messages = before.states[:, 0, 0].index_select(0, places[places >= 0]) * over
+    sums = gradients.new_zeros(len(paths), over.shape[1]).index_add_(0, owner, messages)
+    x = before.at(starts, count)[:, 0, 0]
     with torch.enable_grad():
         x.requires_grad_()
         sums.requires_grad_()
-        after = step.layer.updated(x, sums, torch.from_numpy(ends))
-        by_state, by_sums = torch.autograd.grad((after * beam.gradients).sum(), (x, sums))
-    short = np.array([len(edges) < MOST_HOPS for edges in beam.edges])
+        after = step.layer.updated(x, sums, starts)
+        by_state, by_sums = torch.autograd.grad((after * gradients).sum(), (x, sums))
+    walked = np.full((len(paths), MOST_HOPS), -1)
+    for row, path in enumerate(paths):
+        walked[row, : len(path)] = path
+    visited = np.where(walked < 0, pair.tail, pair.ends[0][walked])
+    short = walked[:, -1] < 0
     allowed = np.flatnonzero(short[owners] & (visited[owners] != sources[:, None]).all(1))
     worth = messages.mul_(by_sums.index_select(0, owner)).sum(1)[torch.from_numpy(allowed)]
     moves = allowed[worth.topk(min(4 * BEAM, len(allowed))).indices.numpy()]
-    chosen = torch.from_numpy(moves)
-    through = by_sums[owner[chosen]] * over[chosen]
-    edges = [
-        *beam.edges,
-        *((edge, *beam.edges[owner]) for edge, owner in zip(at[moves].tolist(), owners[moves].tolist(), strict=True)),
-    ]
-    walks = [
-        *beam.nodes,
-        *(
-            (node, *beam.nodes[owner])
-            for node, owner in zip(sources[moves].tolist(), owners[moves].tolist(), strict=True)
-        ),
-    ]
-    which = {walked: place for place, walked in enumerate(dict.fromkeys(edges))}
-    nodes_of = dict(zip(edges, walks, strict=True))
-    gradients = torch.zeros(len(which), over.shape[1])
-    gradients.index_add_(0, torch.tensor([which[walked] for walked in edges]), torch.cat([by_state, through]))
-    starts = torch.tensor([nodes_of[walked][0] for walked in which])
-    values, order = (gradients * before.at(starts, nodes)[:, 0, 0]).sum(1).sort(descending=True)
+    through = by_sums[owner[moves]] * over[moves]
+    longer = [(edge, *paths[row]) for edge, row in zip(at[moves].tolist(), owners[moves].tolist(), strict=True)]
+    which = {path: place for place, path in enumerate(dict.fromkeys([*paths, *longer]))}
+    sums = torch.zeros(len(which), over.shape[1])
+    sums.index_add_(0, torch.tensor([which[path] for path in (*paths, *longer)]), torch.cat([by_state, through]))
+    every = list(which)
+    begins = before.at(_first_nodes(pair, every), count)[:, 0, 0]
+    values, order = (sums * begins).sum(1).sort(descending=True)
     kept = order[values != 0][:BEAM]
-    names = list(which)
-    chosen_edges = [names[place] for place in kept.tolist()]
-    return Beginnings(chosen_edges, [nodes_of[walked] for walked in chosen_edges], gradients[kept])
+    return [every[place] for place in kept.tolist()], sums[kept]
 
 
-def path_along(pair: ExplainedPair, nodes: Sequence[int], relations: Sequence[int]) -> FoundPath | None:
-    """The path through these nodes along these relations; None if a part of the graph lacks one of its edges."""
-    edges = [pair.places([a], [relation], [b]) for a, relation, b in zip(nodes, relations, nodes[1:], strict=False)]
-    if not all(len(found) for found in edges):
-        return None
-    return FoundPath(tuple(nodes), tuple(int(found[0]) for found in edges), 0.0)
+def two_hops(pair: ExplainedPair, head: int, tail: int) -> dict[Rule, int]:
+    """The two relations of each path of two hops between nodes, and the node between them: of several, the one with
+    fewest edges. A node with very many edges has no paths here."""
+    ends = [pair.into(np.array([node]))[0] for node in (head, tail)]
+    if head == tail or max(map(len, ends)) > MAX_EDGES:
+        return {}
+    sources, relations, _ = pair.ends
+    first, last = (pair.shown(at[(sources[at] != head) & (sources[at] != tail)]) for at in ends)
+    last = last[np.argsort(sources[last], kind="stable")]
+    at, owners = spans(*(np.searchsorted(sources[last], sources[first], side) for side in ("left", "right")))
+    between = sources[last[at]]
+    degrees = pair.graph.graph.degrees_of(np.array(pair.entity_of(between.tolist()), np.int64), pair.graph.shown)
+    rarest = np.argsort(-degrees, kind="stable")
+    begins = pair.inverse(relations[first[owners[rarest]]]).tolist()
+    rules = zip(begins, relations[last[at[rarest]]].tolist(), strict=True)
+    return dict(zip(rules, between[rarest].tolist(), strict=True))
 
 
-def paths_along_rules(pair: ExplainedPair, references: np.ndarray) -> list[FoundPath]:
-    """Paths from the head along relations that join the references, given as entities (K, 2)."""
-    head, tail = pair.entity_of([pair.head, pair.tail])
-    found = []
-    for rule, between in paths_by_rule(pair.graph, references, head, tail, MAX_RULES):
-        if pair.entities is not None:
-            if between not in pair.entities:
-                continue
-            between = int(np.searchsorted(pair.entities, between))
-        found.append(path_along(pair, [pair.head, between, pair.tail], rule))
-    return [path for path in found if path is not None]
+def paths_along_rules(pair: ExplainedPair) -> list[FoundPath]:
+    """Paths of two hops from the head along relations that join some of the references too, at most `MAX_RULES`.
+
+    The relations that join most references come first, then those that lead to fewest entities.
+    """
+    own = two_hops(pair, pair.head, pair.tail)
+    sample = pair.references.sampled_entities[0].numpy()
+    order = np.argsort(hashes_of(sample if pair.entities is None else pair.entities[sample]))
+    others = [ends for ends in sample[order].tolist() if ends != [pair.head, pair.tail]]
+    joined = Counter(rule for ends in others[:MAX_JOINED] for rule in two_hops(pair, *ends).keys() & own.keys())
+    fans = pair.table.by_tail.fan_out
+    found: dict[int, tuple[int, float, Rule, Edges]] = {}
+    for rule, count in joined.items():
+        between = own[rule]
+        edges = pair.places(np.array([pair.head, between]), np.array(rule), np.array([between, pair.tail]))
+        first, second = edges.tolist()
+        rank = (-count, 1 / float(fans[first] * fans[second]), rule, (first, second))
+        found[between] = min(rank, found.get(between, rank))
+    return [FoundPath(pair.nodes_of(edges), edges, 0.0) for *_, edges in sorted(found.values())[:MAX_RULES]]
 
 
 # Reasons
 
 
-@torch.no_grad()
-def explain(pair: ExplainedPair, references: np.ndarray, most: int = 5) -> Reasons:
-    """The reasons for the score of one pair, except what single references (K, 2) and names contribute."""
+def explain(pair: ExplainedPair, most: int = 5) -> Reasons:
+    """The reasons for the score of one pair, except what single references and names contribute."""
     score = float(pair.score(*pair.states))
     of_head, of_references = (find_paths(pair, stream) for stream in STREAMS)
     paths = candidate_paths(pair, of_head, of_references, most)
     known = {path.edges for path in paths}
-    paths += [path for path in paths_along_rules(pair, references) if path.edges not in known]
+    paths += [path for path in paths_along_rules(pair) if path.edges not in known]
     drops = [score - left for left in pair.scores([removal_of(pair, [path]) for path in paths]).tolist()]
     ordered = ordered_paths(pair, paths, drops)
     without_first = [removal_of(pair, [paths[i] for i in ordered[: n + 1]]) for n in range(1, len(ordered))]
     lost = [drops[i] for i in ordered[:1]] + [score - left for left in pair.scores(without_first).tolist()]
     named = adding_paths(pair, paths, drops, ordered, lost)[:most]
-    relations = pair.ends[1]
     return Reasons(
         score,
         shares_of(pair, score),
-        [(tuple(relations[list(paths[i].edges)].tolist()), drops[i]) for i in named],
+        [(pair.relations_of(paths[i].edges), drops[i]) for i in named],
         entities=[pair.entity_of(paths[i].nodes) for i in named],
         measured=True,
     )
@@ -367,17 +386,26 @@ def shares_of(pair: ExplainedPair, score: float) -> dict[str, float]:
     return shares
 
 
-@torch.no_grad()
-def likeness_of_names(pair: ExplainedPair, score: float) -> tuple[float, float]:
-    """What the score loses without the likeness of the tail's name to the head's, and to the references' tails."""
-    if pair.cosines is None:
-        return 0.0, 0.0
-    lost = []
-    for columns in (WITH_HEAD, WITH_TAILS):
-        cosines = pair.cosines.clone()
-        cosines[columns] = 0
-        lost.append(score - float(pair.score(*pair.states, cosines)))
-    return lost[0], lost[1]
+def likeness_of_names(pair: ExplainedPair, score: float) -> list[LikeName]:
+    """The head, and the tail of a reference, if the tail's name is like theirs, and what this adds to the score."""
+    vectors = pair.graph.vectors
+    if vectors is None or pair.cosines is None:
+        return []
+    head, tail = pair.entity_of([pair.head, pair.tail])
+    tails = pair.entity_of(pair.references.sampled_entities[0, :, 1].tolist())
+    cosines = vectors[[head, *tails]].float() @ vectors[tail].float()
+    nearest = int(cosines[1:].argmax())
+    found = []
+    for end, entity, cosine, columns in (
+        ("head", head, cosines[0], WITH_HEAD),
+        ("reference", tails[nearest], cosines[1 + nearest], WITH_TAILS),
+    ):
+        without = pair.cosines.clone()
+        without[columns] = 0
+        lost = score - float(pair.score(*pair.states, without))
+        if cosine >= ALIKE and abs(lost) > MIN_LIKENESS:
+            found.append((end, entity, lost))
+    return found
 
 
 def candidate_paths(
@@ -390,9 +418,8 @@ def candidate_paths(
     """
     into_tail, _ = pair.into(np.array([pair.tail]))
     joining = into_tail[pair.ends[0][into_tail] == pair.head]
-    relations = pair.ends[1][joining]
-    single = [] if pair.head == pair.tail else joining[relations < pair.table.relations].tolist()
-    own = joining[relations == pair.table.relations].tolist()
+    single = [] if pair.head == pair.tail else pair.shown(joining).tolist()
+    own = joining[pair.ends[1][joining] == pair.table.relations].tolist()
     direct = [FoundPath((pair.head, pair.tail), (edge,), 0.0) for edge in single]
     known = {(edge,) for edge in (*single, *own)}
 
@@ -412,7 +439,7 @@ def _unlike(pair: ExplainedPair, paths: Sequence[FoundPath]) -> list[FoundPath]:
     kinds: Counter[tuple[int, ...]] = Counter()
     kept = []
     for path in paths:
-        kind = tuple(pair.ends[1][list(path.edges)].tolist())
+        kind = pair.relations_of(path.edges)
         kinds[kind] += 1
         if kinds[kind] <= MAX_ALIKE:
             kept.append(path)
@@ -462,61 +489,3 @@ def is_direct(pair: ExplainedPair, path: FoundPath) -> bool:
 def removal_of(pair: ExplainedPair, paths: Iterable[FoundPath]) -> np.ndarray:
     """The places of the edges of these paths, and of their inverses."""
     return pair.both_ways(edge for path in paths for edge in path.edges)
-
-
-MAX_JOINED = 8  # references that paths are looked for
-MAX_EDGES = 20_000  # of an entity from which paths are looked for
-Rule = tuple[int, int]
-
-
-def paths_by_rule(graph: ReadGraph, references: np.ndarray, head: int, tail: int, most: int) -> list[tuple[Rule, int]]:
-    """At most `most` rules that join head and tail and some of the references (K, 2), each with an entity between them.
-
-    The rules that join most references come first, then those that lead to fewest entities. Of the rules through the
-    same entity only the first counts.
-    """
-    own = joining(graph, head, tail)
-    others = [pair for pair in by_hash(references).tolist() if pair != [head, tail]][:MAX_JOINED]
-    joined = Counter(rule for pair in others for rule in joining(graph, *pair).keys() & own)
-
-    def order(rule: Rule) -> tuple[int, int, Rule]:
-        return -joined[rule], _fan(graph, head, rule[0]) * _fan(graph, own[rule], rule[1]), rule
-
-    best: dict[int, Rule] = {}
-    for rule in sorted(joined, key=order):
-        best.setdefault(own[rule], rule)
-    return [(rule, between) for between, rule in best.items()][:most]
-
-
-def joining(graph: ReadGraph, head: int, tail: int) -> dict[Rule, int]:
-    """The two relations of each path of two hops from head to tail, and the entity between them.
-
-    Of several entities it is the one with fewest edges. An end with very many edges has no paths here.
-    """
-    if head == tail or graph.graph.degrees_of(np.array([head, tail]), graph.shown).max() > MAX_EDGES:
-        return {}
-    half = len(graph.graph.relations)
-    (first, begins), (second, ends) = (_edges(graph, entity) for entity in (head, tail))
-    inner = (ends != head) & (ends != tail)
-    second = (second[inner] + half) % (2 * half)
-    ends = ends[inner]
-    order = np.argsort(ends, kind="stable")
-    at, owner = spans(*(np.searchsorted(ends[order], begins, side) for side in ("left", "right")))
-    at = order[at]
-    rarest = np.argsort(-graph.graph.degrees_of(ends[at], graph.shown), kind="stable")
-    at = at[rarest]
-    owner = owner[rarest]
-    rules = zip(first[owner].tolist(), second[at].tolist(), strict=True)
-    return dict(zip(rules, ends[at].tolist(), strict=True))
-
-
-def _fan(graph: ReadGraph, entity: int, relation: int) -> int:
-    """The number of edges of an entity with a relation."""
-    firsts, counts, _ = graph.graph.slots_of(np.array([entity]))
-    return int(counts[graph.graph.relation_ids[firsts] == relation].sum())
-
-
-def _edges(graph: ReadGraph, entity: int) -> tuple[np.ndarray, np.ndarray]:
-    """The relations and tails of the visible edges of an entity."""
-    at, _ = graph.graph.edges_of(np.array([entity]), graph.shown)
-    return graph.graph.relation_ids[at], graph.graph.tail_ids[at]

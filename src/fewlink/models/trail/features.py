@@ -7,8 +7,8 @@ import functools
 import hashlib
 import math
 import warnings
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -51,14 +51,12 @@ class ReadGraph:
         together: Tensor,
         flags: Tensor,
         vectors: Tensor | None,
-        edges: EdgeTable | None = None,
     ) -> None:
         self.graph = graph
         self.sizes = sizes
         self.together = together
         self.flags = flags
         self.vectors = vectors
-        self._edges = edges
         self.visible = np.ones(len(sizes))
         self.given_vectors = ""
 
@@ -76,35 +74,29 @@ class ReadGraph:
         return cls(graph, sizes, together, flags.flatten(0, 1), None if vectors is None else torch.from_numpy(vectors))
 
     def without(self, relation: str) -> ReadGraph:
-        """The graph without the triples of a relation; all ids stay the same."""
+        """The graph, in which the triples of a relation are not read; all ids stay the same."""
         number = self.graph.relations.find(relation)
-        if number is None:
-            return self
-        if self.graph.counted is not None:  # of a large graph nothing is copied
-            return self.hiding(number)
-        rest = self.graph.without(np.array([number]))
-        return self._with(graph=rest, sizes=rest.once(_sizes), together=rest.once(_together)).to(self.device)
+        return self if number is None else self._hiding([number])
 
-    def hiding(self, relation: int) -> ReadGraph:
-        """The same graph, in which a relation and its inverse are not read; the counts that include it stay."""
+    def without_names(self) -> ReadGraph:
+        """The graph, in which neither relations nor vectors of names are read; all ids stay the same."""
+        if not self.reads_names:
+            return self
+        other = self.with_vectors(None)
+        if self.has_name_relations:
+            count = len(self.graph.relations)
+            other = other._hiding(range(count - FLAGS, count))
+            other.flags = torch.zeros_like(self.flags)
+        return other
+
+    def _hiding(self, relations: Iterable[int]) -> ReadGraph:
+        """The same graph, in which some relations and their inverses are not read."""
         if self.device.type != "cpu":
             _ = self.edges  # sorted once for all copies; of a large graph a CPU reads parts
         other = copy.copy(self)
         other.visible = self.visible.copy()
-        other.visible[[relation, (relation + self.relations // 2) % self.relations]] = 0
+        other.visible.reshape(2, -1)[:, list(relations)] = 0
         return other
-
-    def without_names(self) -> ReadGraph:
-        """The graph without the relations and vectors of names; all ids stay the same."""
-        if not self.reads_names:
-            return self
-        other = self.with_vectors(None)
-        if not self.has_name_relations:
-            return other
-        count = len(self.graph.relations)
-        rest = self.graph.without(np.arange(count - FLAGS, count))
-        counted = {"sizes": rest.once(_sizes), "together": rest.once(_together)}
-        return other._with(graph=rest, **counted, flags=torch.zeros_like(self.flags)).to(self.device)
 
     def with_vectors(self, vectors: np.ndarray | None) -> ReadGraph:
         """The same graph with other vectors of names (entities, D), or without any."""
@@ -114,15 +106,6 @@ class ReadGraph:
         if vectors is not None:
             other.vectors = torch.from_numpy(vectors).to(self.device)
             other.given_vectors = hashlib.sha256(np.ascontiguousarray(vectors).data).hexdigest()
-        return other
-
-    def _with(self, **changes: Any) -> ReadGraph:
-        """The same graph with other values of its attributes, and with edges of its own unless they are given."""
-        other = copy.copy(self)
-        other._edges = None
-        other.__dict__.update(changes)
-        for cached in ("edges", "inverse"):
-            other.__dict__.pop(cached, None)
         return other
 
     @property
@@ -149,13 +132,14 @@ class ReadGraph:
 
     @functools.cached_property
     def edges(self) -> EdgeTable:
-        table = EdgeTable.of(self.graph) if self._edges is None else self._edges
-        return table.to(self.device)
+        return EdgeTable.of(self.graph).to(self.device)
 
     def part(self, part: GraphPart) -> ReadGraph:
         """The same graph with some of its entities and edges only; its counts are those of the whole graph."""
-        vectors = None if self.vectors is None else self.vectors[torch.from_numpy(part.nodes)]
-        return self._with(vectors=vectors, _edges=part.edges)
+        other = copy.copy(self)
+        other.vectors = None if self.vectors is None else self.vectors[torch.from_numpy(part.nodes)]
+        other.edges = part.edges
+        return other
 
     @property
     def device(self) -> torch.device:
@@ -167,11 +151,14 @@ class ReadGraph:
         return len(self.sizes)
 
     def to(self, device: str | torch.device) -> ReadGraph:
-        moved = {name: getattr(self, name).to(device) for name in ("sizes", "together", "flags")}
-        vectors = None if self.vectors is None else self.vectors.to(device)
-        return self._with(**moved, vectors=vectors, _edges=self._edges)
+        other = copy.copy(self)
+        for name in ("sizes", "together", "flags", "vectors", "edges"):
+            value = self.__dict__.get(name)
+            if value is not None:
+                setattr(other, name, value.to(device))
+        return other
 
-    @functools.cached_property
+    @property
     def inverse(self) -> Tensor:
         """The inverse of each relation."""
         return torch.arange(self.relations, device=self.device).roll(self.relations // 2)

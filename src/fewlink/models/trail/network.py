@@ -154,6 +154,12 @@ class TrailNetwork(nn.Module):
             for layer, relations, new in of_layers
         ]
 
+    def weights_of_relations(self, encoded: Encoded, stream: int) -> list[Weights]:
+        """The same for one task whose references are edges of relation 2R and its inverse in the graph itself."""
+        of_layers = zip(self.layers_of(stream), encoded.relations[stream], encoded.new[stream], strict=True)
+        nothing = encoded.task.new_zeros(0, self.shape.width)
+        return [Weights(layer, torch.cat([relations, new], 1), nothing) for layer, relations, new in of_layers]
+
     def cosines(self, graph: ReadGraph, references: TaskReferences, heads: Tensor, candidates: Tensor) -> Tensor | None:
         """What names say of heads (L, Q) and candidates (L, C), in ids of the whole graph: (L, Q, C, COSINES)."""
         if graph.vectors is None:

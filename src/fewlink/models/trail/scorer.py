@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from fewlink.core.threads import parallel_map, torch_threads
-from fewlink.models.cached import Remembered, apart
 from fewlink.models.contract import Capabilities, Question, Reasons
+from fewlink.models.trail.cache import Remembered, apart
 from fewlink.models.trail.explain import EVIDENCE, ExplainedPair, explain, left_out, likeness_of_names
 from fewlink.models.trail.features import (
     SAMPLE,
@@ -28,7 +28,7 @@ from fewlink.models.trail.features import (
     read_walks,
     stacked,
 )
-from fewlink.models.trail.nearby import Near, Surroundings, Worth, scores_near
+from fewlink.models.trail.nearby import Surroundings, Worth
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.propagate import (
     MessageEdges,
@@ -42,24 +42,22 @@ from fewlink.models.trail.propagate import (
     reached_by,
     rows_to,
 )
-from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
+from fewlink.propagation.edges import GraphPart, graph_part
 from fewlink.propagation.product import ExtraEdges
 
+HEADS = 4  # heads side by side on a CPU
 HEADS_ON_GPU = 16  # heads of one task side by side, for which one program of the kernels has room
 COPIES_ON_GPU = 4  # of a task side by side, each with other heads: few heads do not keep a GPU busy
 STATES_ON_GPU = 1 << 31  # bytes that the states of several copies may take
-HEADS = 4  # heads side by side on a CPU
 CACHE_BYTES = 1 << 29  # bytes of all that is remembered
 MAX_WHOLE_EDGES = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART_EDGES = 100_000  # edges that are read around the references, and around each head, of a larger graph
 NEAR_EDGES = 10_000  # edges that are read near each head if there are many
 NEARBY = 12  # times these edges that a graph must have: choosing edges of a smaller one saves little
-EDGES_AT_ONCE = 160_000  # edges near several heads that are read side by side
 EDGE_BYTES = 100  # that an edge of a part takes in its table
-ALIKE = 0.3  # cosine of two names from which one resembles the other
-MIN_LIKENESS = 0.01  # what a likeness of names must add to be named
-LikeName = tuple[str, int, float]
-S = TypeVar("S", np.ndarray, list[np.ndarray], list["KnownTask"])
+CANDIDATES_AT_ONCE = 1 << 11  # whose hidden layer a processor's cache holds
+Asked = tuple[int, int]  # the number of a question and a head
+S = TypeVar("S")
 
 
 class KnownTask(NamedTuple):
@@ -77,30 +75,23 @@ class KnownTask(NamedTuple):
 
     def bytes(self) -> int:
         of_part = 0 if self.part is None else EDGE_BYTES * self.part.edges.edges
-        return (
-            self.encoded.relations.nbytes
-            + sum(step.extra.nbytes for stream in self.weights for step in stream)
-            + 2 * sum(each.nbytes for each in self.references)
-            + of_part
-        )
+        of_weights = sum(step.extra.nbytes for stream in self.weights for step in stream)
+        return self.encoded.relations.nbytes + of_weights + 2 * sum(each.nbytes for each in self.references) + of_part
 
 
 class Cone(NamedTuple):
-    """The `rows` that each layer computes of a table of edges for the states of some entities."""
+    """The rows that each layer computes for the states of some entities; `nodes` is the number of all entities."""
 
-    table: EdgeTable
     rows: Sequence[Rows]
+    nodes: int
 
-    def places(self, nodes: Tensor) -> Tensor:
-        """Some of the entities (C,) among the rows of the last layer, or -1 for -1."""
-        return torch.searchsorted(self.rows[-1].entities, nodes).where(nodes >= 0, -1)
+    def places(self, entities: Tensor) -> Tensor:
+        """The places of some of these entities (C,) among the rows of the last layer."""
+        return torch.searchsorted(self.rows[-1].entities, entities)
 
     def bytes(self) -> int:
-        """The bytes of the rows, without those that read the edges of the whole table."""
-        every = self.table.by_tail.row_edges(False)
-        edges = {id(rows.edges): rows.edges for rows in self.rows if rows.edges is not every}
-        own = sum(rows.entities.nbytes + rows.before.nbytes + rows.own.nbytes for rows in self.rows)
-        return own + 2 * sum(each.sources.nbytes + each.source_fans.nbytes for each in edges.values())
+        own = [rows for rows in self.rows if len(rows.entities) < self.nodes]
+        return sum(8 * (len(rows.entities) + len(rows.before) + 2 * len(rows.edges.sources)) for rows in own)
 
 
 class States(NamedTuple):
@@ -131,7 +122,7 @@ class TrailScorer:
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph) -> None:
         self.name = name
-        self.network = network.eval()
+        self.network = network.eval().requires_grad_(False)
         self.graph = graph
         self.device = graph.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
@@ -199,63 +190,58 @@ class TrailScorer:
     def __call__(self, question: Question) -> Tensor:
         return self.each([question])[0]
 
-    @torch.no_grad()
     def each(self, questions: Sequence[Question]) -> list[Tensor]:
-        """Scores (H, C) of several questions. On a CPU, tasks on the whole graph are computed side by side, and those
-        of questions without heads are remembered."""
+        """Scores (H, C) of several questions; on a CPU, tasks on the whole graph are computed side by side."""
         if self.device.type != "cpu":
             with self._gpu:
-                return [self._answered([question], COPIES_ON_GPU * HEADS_ON_GPU)[0] for question in questions]
-        if self.near_edges is not None and len(questions) > 1:
-            return parallel_map(self, questions)
-        if len(questions) < 2 and not any(len(question.heads) for question in questions):
-            return [torch.zeros(0, len(question.candidates)) for question in questions]
-        if self.near_edges is not None:
+                return [self._answered([question])[0] for question in questions]
+        if self.near_edges is None:
+            return self._answered(questions) if questions else []
+        if len(questions) == 1:
             return [self._nearby(questions[0])]
-        return self._answered(questions, HEADS)
+        return parallel_map(self._nearby, questions)
 
-    def _answered(self, questions: Sequence[Question], heads: int) -> list[Tensor]:
-        """Scores (H, C) of several questions on the whole graph; up to `heads` heads are computed at once."""
+    def _answered(self, questions: Sequence[Question]) -> list[Tensor]:
+        """Scores (H, C) of several questions on the whole graph."""
         tasks = self.known_tasks([question.references for question in questions])
         candidates = [question.candidates for question in questions]
-        asked = np.concatenate([np.stack([np.full_like(q.heads, n), q.heads], 1) for n, q in enumerate(questions)])
-        groups = in_groups(asked, heads)
         with torch_threads(1):
             cone = self._cone(tasks, np.unique(np.concatenate(candidates)))
-        if len(groups) == 1 and cone is not None:  # both streams at once
-            streams: list[Callable[[], Any]] = [
-                functools.partial(self._bases, tasks, candidates, cone),
-                functools.partial(self._from_heads, tasks, questions, groups[0], cone),
-            ]
-            bases, of_heads = parallel_map(lambda stream: stream(), streams)
-            with torch_threads(1):
-                found = [self._scores(tasks, bases, questions, groups[0], of_heads)]
-        else:
-            with torch_threads(1):
-                bases = self._bases(tasks, candidates, cone)
+        asked = [(number, head) for number, each in enumerate(questions) for head in each.heads.tolist()]
+        groups = in_groups(asked, self._heads_at_once(candidates))
 
-            def answered(asked: np.ndarray) -> list[tuple[int, Tensor]]:
-                of_heads = self._from_heads(tasks, questions, asked, cone)
-                return self._scores(tasks, bases, questions, asked, of_heads)
+        def states(group: Sequence[Asked]) -> Tensor:
+            return self._head_states(tasks, group, cone)
 
-            found = parallel_map(answered, groups) if cone is not None else [answered(group) for group in groups]
-        scores = [[torch.zeros(0, len(question.candidates), device=self.device)] for question in questions]
-        for number, some in itertools.chain(*found):
-            scores[number].append(some)
-        return [torch.cat(parts) for parts in scores]
+        def scores(group: Sequence[Asked], states: Tensor) -> dict[int, Tensor]:
+            return self._scores(tasks, bases, questions, group, states, cone)
 
-    @torch.no_grad()
+        work: list[Callable[[], Any]] = [functools.partial(self._bases, tasks, candidates, cone)]
+        work += [functools.partial(states, group) for group in groups[:1]]  # both streams at once
+        bases, *of_first = self._in_turn(lambda each: each(), work)
+        with torch_threads(1):
+            found = [scores(group, first) for group, first in zip(groups, of_first, strict=False)]
+        found += self._in_turn(lambda group: scores(group, states(group)), groups[1:])
+        nothing = [torch.zeros(0, len(each), device=self.device) for each in candidates]
+        return [
+            torch.cat([nothing[number], *(some[number] for some in found if number in some)])
+            for number in range(len(questions))
+        ]
+
+    def _in_turn(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """`work(item)` for each item; a CPU computes two at a time."""
+        return parallel_map(work, items) if self.device.type == "cpu" else [work(item) for item in items]
+
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """What carried the score of one pair, given references (K, 2); it is computed on a CPU."""
         if self.device.type != "cpu":
             return self._on_cpu.explain(references, head, tail, most)
         with torch_threads(1):
-            known = self.known_task(references)
-            pair = self.pair(known, head, tail)
+            pair = self.pair(references, head, tail)
         sets = [references, *left_out(references)]  # an answer may read other edges than the explanation
         asked = [Question("", pairs, np.array([head]), np.array([tail])) for pairs in sets]
         work: list[Callable[[], Any]] = [
-            functools.partial(explain, pair, references, most),
+            functools.partial(explain, pair, most),
             functools.partial(self.each, asked),
         ]
         found, scores = parallel_map(lambda each: each(), work)
@@ -264,68 +250,39 @@ class TrailScorer:
         return dataclasses.replace(
             reasons,
             references=[answered - each for each in without],
-            names=self._like_names(known, pair, reasons.score, head, tail),
+            names=likeness_of_names(pair, reasons.score),
             graph=self.graph.graph,
             visible=self.graph.shown,
         )
 
-    def pair(self, known: KnownTask, head: int, tail: int) -> ExplainedPair:
+    def pair(self, references: np.ndarray, head: int, tail: int) -> ExplainedPair:
         """A pair to explain, over the whole graph or the part around both ends and the references."""
+        (known,) = self.known_tasks([references])
         cosines = self.network.cosines(self.graph, known.references, ids([head])[None], ids([tail])[None])
+        ends = np.append(known.references.ends[0].numpy(), [head, tail])
+        part = None if self.part_edges is None else self._part(ends, self.part_edges)
         of_names = None if cosines is None else cosines[0, 0, 0]
-        references = known.references
-        if self.part_edges is None:
-            return ExplainedPair.of(self.network, known.encoded, self.graph, None, references, head, tail, of_names)
-        ends = references.ends[0].numpy()
-        part = self._part(np.append(ends, [head, tail]), self.part_edges)
-        references = references._replace(ends=ids(part.places(ends))[None])
-        return ExplainedPair.of(self.network, known.encoded, self.graph, part, references, head, tail, of_names)
-
-    def _like_names(self, known: KnownTask, pair: ExplainedPair, score: float, head: int, tail: int) -> list[LikeName]:
-        """The head, and the tail of a reference, if the tail's name is like theirs, and what this adds to the score."""
-        if self.graph.vectors is None:
-            return []
-        tails = known.references.sampled_entities[0, :, 1]
-        cosines = (
-            self.graph.vectors[torch.cat([ids([head]), tails])].float() @ self.graph.vectors[tail].float()
-        ).tolist()
-        nearest = max(range(len(tails)), key=lambda place: cosines[1 + place])
-        with_head, with_tails = likeness_of_names(pair, score)
-        found = [
-            (cosines[0], ("head", head, with_head)),
-            (cosines[1 + nearest], ("reference", int(tails[nearest]), with_tails)),
-        ]
-        return [like for cosine, like in found if cosine >= ALIKE and abs(like[2]) > MIN_LIKENESS]
+        return ExplainedPair.of(self.network, known.encoded, self.graph, part, known.references, head, tail, of_names)
 
     @functools.cached_property
     def _on_cpu(self) -> TrailScorer:
-        network = TrailNetwork(self.network.shape)
-        network.load_state_dict(self.network.state_dict())
+        network = copy.deepcopy(self.network).to("cpu")
         return TrailScorer(self.name, network, self.graph.to("cpu"))
 
     # What follows from references
 
-    def known_task(self, references: np.ndarray) -> KnownTask:
-        """The task with these references, new or remembered."""
-        return self.known_tasks([references])[0]
-
     def known_tasks(self, references: Sequence[np.ndarray]) -> list[KnownTask]:
         """The tasks with these references, whatever their order, new or remembered; new ones are read side by side."""
         distinct = [np.unique(np.asarray(pairs, np.int64), axis=0) for pairs in references]
-        new = {pairs.tobytes(): pairs for pairs in distinct if ("task", pairs.tobytes()) not in self._cache}
-        read: dict[bytes, KnownTask] = {}
-        if len(new) > 1:
-            size = 1 if self.part_edges is not None else max(1, SAMPLE // max(map(len, new.values())))
-            groups = parallel_map(self._read_tasks, in_groups(list(new.values()), size))
-            read = {task.key: task for task in itertools.chain(*groups)}
+        by_key = {("task", pairs.tobytes()): pairs for pairs in distinct}
+        found = self._cache.get_all(by_key, self._new_tasks)
+        return [found["task", pairs.tobytes()] for pairs in distinct]
 
-        def make(pairs: np.ndarray) -> KnownTask:
-            with torch_threads(1):
-                return read.get(pairs.tobytes()) or self._read_tasks([pairs])[0]
+    def _new_tasks(self, references: Sequence[np.ndarray]) -> list[KnownTask]:
+        alone = self.part_edges is not None or self.device.type != "cpu"
+        size = 1 if alone else max(1, SAMPLE // max(map(len, references)))
+        return list(itertools.chain(*self._in_turn(self._read_tasks, in_groups(references, size))))
 
-        return [self._cache.get(("task", pairs.tobytes()), functools.partial(make, pairs)) for pairs in distinct]
-
-    @torch.no_grad()
     def _read_tasks(self, tasks: Sequence[np.ndarray]) -> list[KnownTask]:
         """A `KnownTask` for the distinct references (K, 2) of each task; on a part of the graph or a GPU there is one.
 
@@ -342,7 +299,7 @@ class TrailScorer:
         if self.part_edges is not None:
             part = self._part(references[0].ends[0].numpy(), self.part_edges)
             graph = graph.part(part)
-            local = [references[0]._replace(ends=torch.from_numpy(part.places(references[0].ends.numpy())))]
+            local = [references[0]._replace(ends=ids(part.places(references[0].ends.numpy())))]
         together = local[0]
         if len(local) > 1:
             size, sample = (max(getattr(each, name).shape[1] for each in local) for name in ("pairs", "sample"))
@@ -361,169 +318,147 @@ class TrailScorer:
         """The rows that layers compute for the states of candidates; None on a GPU, which computes all rows."""
         if self.device.type != "cpu":
             return None
-        key = b"".join(task.key for task in tasks) + candidates.tobytes()
-        layers = self.network.shape.layers
 
         def make() -> Cone:
             edges = MessageEdges(self.graph.edges, extra_edges(tasks))
-            return Cone(self.graph.edges, rows_to(edges, ids(candidates), layers, len(tasks)))
+            return Cone(rows_to(edges, ids(candidates), self.network.shape.layers, len(tasks)), edges.nodes)
 
-        return self._cache.get(("cone", key), make)
+        return self._cache.get(("cone", *(task.key for task in tasks), candidates.tobytes()), make)
 
     def _bases(self, tasks: Sequence[KnownTask], candidates: Sequence[np.ndarray], cone: Cone | None) -> list[Tensor]:
-        """For each task, what the references add to the hidden layer of each candidate's score: (C, 2W)."""
-        of_references = self.network.of_state.weight.chunk(2, 1)[1]
-        found = self._reference_states(tasks, candidates, cone)
-        return [
-            states.float() @ of_references.T + self.network.of_task(task.encoded.task)
-            for states, task in zip(found, tasks, strict=True)
-        ]
+        """For each task, what the references add to the hidden layer of each candidate's score: (C, 2W).
 
-    def _reference_states(
-        self, tasks: Sequence[KnownTask], entities: Sequence[np.ndarray], cone: Cone | None
-    ) -> list[Tensor]:
-        """The states (n, W) of some entities for each task, in the stream that begins at the references.
-
-        With a cone, they are computed for the entities that are asked for first, and for all once others are.
+        With a cone, states are computed for its candidates first, and for all entities once others are asked for.
         """
         nodes = [
             ids(wanted if task.part is None else task.part.places(wanted)).to(self.device)
-            for task, wanted in zip(tasks, entities, strict=True)
+            for task, wanted in zip(tasks, candidates, strict=True)
         ]
-        first = self._remembered_states(tasks, cone) if cone is not None else {}
+        found = {} if cone is None else self._reference_states(tasks, cone)
         lacking = [
             task
             for task, wanted in zip(tasks, nodes, strict=True)
-            if task.key not in first or not first[task.key].cover(wanted)
+            if task.key not in found or not found[task.key].cover(wanted)
         ]
-        found = first | self._remembered_states(lacking, None)
-        return [found[task.key].at(wanted) for task, wanted in zip(tasks, nodes, strict=True)]
+        found |= self._reference_states(lacking, None)
+        of_references = self.network.of_state.weight.chunk(2, 1)[1]
+        return [
+            found[task.key].at(wanted).float() @ of_references.T + self.network.of_task(task.encoded.task)
+            for task, wanted in zip(tasks, nodes, strict=True)
+        ]
 
-    def _remembered_states(self, tasks: Sequence[KnownTask], cone: Cone | None) -> dict[bytes, States]:
-        """The states of tasks by their keys, remembered or new: of the last rows of a cone, or of all nodes."""
-        kind = "all states" if cone is None else "states"
-        by_key = {task.key: task for task in tasks}
-        new = [task for key, task in by_key.items() if (kind, key) not in self._cache]
-        made: dict[bytes, States] = {}
-        for group in in_groups(new, 1 if self.device.type != "cpu" or self.part_edges is not None else HEADS):
-            made |= zip((task.key for task in group), self._new_states(group, cone), strict=True)
+    def _reference_states(self, tasks: Sequence[KnownTask], cone: Cone | None) -> dict[bytes, States]:
+        """The states of tasks by their keys in the stream that begins at the references, remembered or new."""
+        kind = "states" if cone is None else "states of a cone"
+        by_key = {(kind, task.key): task for task in tasks}
+        alone = self.device.type != "cpu" or self.part_edges is not None
 
-        def make(task: KnownTask) -> States:
-            return made.get(task.key) or self._new_states([task], cone)[0]
+        def make(new: Sequence[KnownTask]) -> list[States]:
+            groups = in_groups(new, 1 if alone else HEADS)
+            return [states for group in groups for states in self._new_states(group, cone)]
 
-        return {key: self._cache.get((kind, key), functools.partial(make, task)) for key, task in by_key.items()}
+        found = self._cache.get_all(by_key, make)
+        return {key: states for (_, key), states in found.items()}
 
     def _new_states(self, tasks: Sequence[KnownTask], cone: Cone | None) -> list[States]:
         """The states of tasks in the stream that begins at the references, computed side by side."""
         part = tasks[0].part
-        table = self.graph.edges if part is None else part.edges
         extra = extra_edges(tasks)
-        edges = MessageEdges(table, extra)
-        weights = self._weights(tasks, REFERENCES)
+        edges = MessageEdges(self.graph.edges if part is None else part.edges, extra)
+        weights = side_by_side([task.weights[REFERENCES] for task in tasks])
         marks = torch.cat([self.network.reference_marks(task.local, task.encoded) for task in tasks])
-        if self.device.type != "cpu":
-            begin = marked(extra.rows, marks, table.nodes, len(tasks), 1).to(self.dtype)
-            return [States(None, propagate(edges, begin, weights)[:, 0, 0])]
-        rows = [every_row(edges)] * self.network.shape.layers if cone is None else cone.rows
-        states = propagate(edges, reached_by(extra.rows, marks, len(tasks), 1), weights, rows)
+        rows = None
+        if self.device.type == "cpu":
+            rows = [every_row(edges)] * self.network.shape.layers if cone is None else cone.rows
+        states = self._propagated(edges, extra.rows, marks, (len(tasks), 1), weights, rows)
         nodes = None if cone is None else cone.rows[-1].entities
-        return [States(nodes, apart(own[:, 0])) for own in states.unbind(1)]
+        return [States(nodes, own[:, 0] if rows is None else apart(own[:, 0])) for own in states.unbind(1)]
 
-    def _weights(self, tasks: Sequence[KnownTask], stream: int) -> list[Weights]:
-        """The weights of tasks side by side."""
-        of_tasks = [task.weights[stream] for task in tasks]
-        if len(tasks) == 1:
-            return of_tasks[0]
-        return [
-            Weights(
-                layers[0].layer,
-                torch.cat([each.relations for each in layers]),
-                torch.cat([each.extra for each in layers]),
-            )
-            for layers in zip(*of_tasks, strict=True)
-        ]
+    def _propagated(
+        self,
+        edges: MessageEdges,
+        places: Tensor,
+        marks: Tensor,
+        shape: tuple[int, int],
+        weights: Sequence[Weights],
+        rows: Sequence[Rows] | None,
+    ) -> Tensor:
+        """States (n, T, Q, W) from marks (m, W) at places (m,), for T tasks and Q heads; without rows those of all."""
+        if rows is None:
+            return propagate(edges, marked(places, marks, edges.nodes, *shape).to(self.dtype), weights)
+        return propagate(edges, reached_by(places, marks, *shape), weights, rows)
 
     # Heads
 
-    def _from_heads(
-        self, tasks: Sequence[KnownTask], questions: Sequence[Question], asked: np.ndarray, cone: Cone | None
-    ) -> list[tuple[int, Tensor]]:
-        """The states (H, C, W) of each question's candidates in the streams of its heads, by its number.
+    def _heads_at_once(self, candidates: Sequence[np.ndarray]) -> int:
+        """How many heads are propagated side by side; on a GPU, in copies of one task."""
+        if self.device.type == "cpu":
+            return HEADS
+        of_states = self.graph.edges.nodes * self.dtype.itemsize
+        of_scores = 2 * len(candidates[0]) * torch.float32.itemsize
+        of_copy = HEADS_ON_GPU * self.network.shape.width * (of_states + of_scores)  # bytes
+        return HEADS_ON_GPU * max(1, min(COPIES_ON_GPU, STATES_ON_GPU // of_copy))
 
-        `asked` (Q, 2) are numbers of questions and heads.
-        """
-        numbers, heads = asked.T
-        distinct = np.unique(numbers).tolist()
-        width = self.network.shape.width
-        if len(distinct) == 1:
-            own = [tasks[distinct[0]]]
-            given = ids(heads)[None].to(self.device)
-            if cone is None:  # always as many heads: a GPU records a program for each number
-                copies = self._copies_on_gpu(len(heads), len(questions[distinct[0]].candidates))
-                own = own * copies
-                count = copies * HEADS_ON_GPU
-                given = torch.cat([given, given[:, -1:].expand(1, -len(heads) % count)], 1)
-                parts = given.view(-1, copies, HEADS_ON_GPU)
-            else:
-                parts = given[None]
-        else:
-            own = [tasks[number] for number in numbers.tolist()]
-            parts = ids(heads)[None, :, None]
-        edges = MessageEdges(self.graph.edges, extra_edges(own))
-        weights = self._weights(own, HEAD)
-        marks = torch.cat([self.network.marks(task.encoded.task)[:, :width] for task in own])
-        columns = []
-        for some in parts:
-            places = head_places(some)
-            of_heads = marks.repeat_interleave(some.shape[1], 0)
-            if cone is None:
-                begin = marked(places, of_heads, self.graph.edges.nodes, *some.shape).to(self.dtype)
-                columns.append(propagate(edges, begin, weights).flatten(1, 2))
-            else:
-                columns.append(
-                    propagate(edges, reached_by(places, of_heads, *some.shape), weights, cone.rows).flatten(1, 2)
-                )
-        states = columns[0] if len(columns) == 1 else torch.cat(columns, 1)
-        found = []
-        for number in distinct:
-            tails = ids(questions[number].candidates).to(self.device)
-            if len(distinct) == 1:
-                of_question = states[:, : len(heads)]
-            else:
-                of_question = states[:, ids(np.flatnonzero(numbers == number))]
-            at = of_question[tails] if cone is None else at_places(of_question, cone.places(tails))
-            found.append((number, at.transpose(0, 1)))
-        return found
+    def _head_states(self, tasks: Sequence[KnownTask], asked: Sequence[Asked], cone: Cone | None) -> Tensor:
+        """The states (n, len(asked), W) of the candidates in a cone, or of all entities, in the streams of heads."""
+        heads = ids([head for _, head in asked]).to(self.device)
+        numbers = [number for number, _ in asked]
+        of_heads = [tasks[number] for number in numbers]
+        given = heads[:, None]
+        if len(set(numbers)) == 1:
+            of_heads = of_heads[:1]
+            given = heads[None]
+            if cone is None:  # always as many: a GPU records a program for each number
+                given = torch.cat([heads, heads[-1:].expand(-len(heads) % HEADS_ON_GPU)]).view(-1, HEADS_ON_GPU)
+                of_heads = of_heads * len(given)
+        edges = MessageEdges(self.graph.edges, extra_edges(of_heads))
+        weights = side_by_side([task.weights[HEAD] for task in of_heads])
+        marks = torch.cat([self.network.head_marks(task.encoded, given.shape[1]) for task in of_heads])
+        rows = None if cone is None else cone.rows
+        states = self._propagated(edges, head_places(given), marks, (len(of_heads), given.shape[1]), weights, rows)
+        return states.flatten(1, 2)[:, : len(heads)]
 
     def _scores(
         self,
         tasks: Sequence[KnownTask],
         bases: Sequence[Tensor],
         questions: Sequence[Question],
-        asked: np.ndarray,
-        of_heads: Sequence[tuple[int, Tensor]],
-    ) -> list[tuple[int, Tensor]]:
-        """Scores (H, C) of some heads of each question, given the states of its candidates: equation 6."""
-        of_state = self.network.of_state.weight.chunk(2, 1)[0]
-        scores = []
-        for number, states in of_heads:
-            heads = ids(asked[asked[:, 0] == number, 1]).to(self.device)[None]
-            tails = ids(questions[number].candidates).to(self.device)[None]
-            cosines = self.network.cosines(self.graph, tasks[number].references, heads, tails)
-            weights = of_state
-            if cosines is not None:
-                weights = torch.cat([of_state, self.network.of_names.weight], 1)
-                states = torch.cat([states, cosines[0]], 2)
-            hidden = (torch.addmm(bases[number], own.float(), weights.T).relu_() for own in states)
-            scores.append((number, torch.stack([self.network.last(each).squeeze(-1) for each in hidden])))
-        return scores
+        asked: Sequence[Asked],
+        states: Tensor,
+        cone: Cone | None,
+    ) -> dict[int, Tensor]:
+        """Scores (H, C) of some heads by the number of their question, given the states of its candidates."""
+        found = {}
+        first = 0
+        for number, of_question in itertools.groupby(asked, lambda each: each[0]):
+            heads = ids([head for _, head in of_question]).to(self.device)
+            tails = ids(questions[number].candidates).to(self.device)
+            own = states[:, first : first + len(heads)][tails if cone is None else cone.places(tails)]
+            first += len(heads)
+            cosines = self.network.cosines(self.graph, tasks[number].references, heads[None], tails[None])
+            of_heads = zip(own.unbind(1), [None] * len(heads) if cosines is None else cosines[0], strict=True)
+            found[number] = torch.stack(
+                [self._score(bases[number], of_head, None, names) for of_head, names in of_heads]
+            )
+        return found
 
-    def _copies_on_gpu(self, heads: int, candidates: int) -> int:
-        """How many copies of a task are propagated side by side on a GPU."""
-        of_states = self.graph.edges.nodes * self.dtype.itemsize
-        of_scores = 2 * candidates * torch.float32.itemsize
-        of_copy = HEADS_ON_GPU * self.network.shape.width * (of_states + of_scores)  # bytes
-        return max(1, min(COPIES_ON_GPU, STATES_ON_GPU // of_copy, -(-heads // HEADS_ON_GPU)))
+    def _score(self, base: Tensor, states: Tensor, columns: Tensor | None, cosines: Tensor | None) -> Tensor:
+        """Scores (C,) of the candidates of one head: equation 6, given what references add (C, 2W), what names say
+        (C, COSINES), and the states (m, W) of those of the `columns` (m,), sorted, or of all."""
+        of_state = self.network.of_state.weight.chunk(2, 1)[0].T
+        states = states.float()
+        scores = []
+        for at in range(0, len(base), CANDIDATES_AT_ONCE):
+            part = slice(at, at + CANDIDATES_AT_ONCE)
+            if columns is None:
+                hidden = torch.addmm(base[part], states[part], of_state)
+            else:
+                first, last = torch.searchsorted(columns, columns.new_tensor([part.start, part.stop])).tolist()
+                hidden = base[part].index_add(0, columns[first:last] - at, states[first:last] @ of_state)
+            if cosines is not None:
+                hidden.addmm_(cosines[part], self.network.of_names.weight.T)
+            scores.append(self.network.last(hidden.relu_()).squeeze(-1))
+        return torch.cat(scores)
 
     # Parts of a large graph
 
@@ -533,22 +468,13 @@ class TrailScorer:
 
     def _nearby(self, question: Question) -> Tensor:
         """Scores (H, C) with the edges near each head only."""
-        assert self.near_edges is not None
-        known = self.known_task(question.references)
+        (known,) = self.known_tasks([question.references])
         tails, which = np.unique(question.candidates, return_inverse=True)
         with torch_threads(1):
             around = self._cache.get(("surroundings", known.key), lambda: self._surroundings(known))
             (base,) = self._bases([known], [tails], None)
-
-        def scores(heads: np.ndarray) -> Tensor:
-            near = Near.of(around, heads)
-            with torch.no_grad():
-                cosines = self.network.cosines(self.graph, known.references, ids(heads)[None], ids(tails)[None])
-                of_names = None if cosines is None else cosines[0]
-                return scores_near(self.network, known.encoded, near, tails, base, of_names)
-
-        groups = in_groups(question.heads, max(1, EDGES_AT_ONCE // self.near_edges))
-        return torch.cat(parallel_map(scores, groups))[:, torch.from_numpy(which)]
+        scores = parallel_map(lambda head: self._scores_near(known, around, head, tails, base), question.heads.tolist())
+        return torch.stack([torch.zeros(len(tails)), *scores])[1:, torch.from_numpy(which)]
 
     def _surroundings(self, known: KnownTask) -> Surroundings:
         """The edges around heads for a task, and which of them are worth following."""
@@ -559,8 +485,37 @@ class TrailScorer:
         entities = np.arange(table.nodes) if nodes is None else nodes
         suggested = self.network.last(self._bases([known], [entities], None)[0].relu_()).squeeze(-1)
         local = pairs if known.part is None else known.part.places(pairs)
-        worth = Worth.of(nodes, table.by_head, local, suggested)
+        worth = Worth.of(nodes, table.by_head, self.graph.visible, local, suggested)
         return Surroundings(self.graph.graph, pairs, worth, self.near_edges, self.graph.shown)
+
+    def _scores_near(
+        self, known: KnownTask, around: Surroundings, head: int, tails: np.ndarray, base: Tensor
+    ) -> Tensor:
+        """Scores (C,) of tails (C,), sorted, which have states where the edges near the head reach."""
+        nodes, near = around.near(head)
+        edges = MessageEdges(near)
+        reached = np.isin(nodes, tails, assume_unique=True).nonzero()[0]
+        columns = ids(np.searchsorted(tails, nodes[reached]))
+        weights = self.network.weights_of_relations(known.encoded, HEAD)
+        marks = self.network.head_marks(known.encoded, 1)
+        rows = rows_to(edges, ids(reached), self.network.shape.layers)
+        states = self._propagated(edges, ids(np.searchsorted(nodes, [head])), marks, (1, 1), weights, rows)
+        cosines = self.network.cosines(self.graph, known.references, ids([head])[None], ids(tails)[None])
+        return self._score(base, states[:, 0, 0], columns, None if cosines is None else cosines[0, 0])
+
+
+def side_by_side(tasks: Sequence[list[Weights]]) -> list[Weights]:
+    """The weights of the layers of several tasks as those of one computation."""
+    if len(tasks) == 1:
+        return tasks[0]
+    return [
+        Weights(
+            layers[0].layer,
+            torch.cat([each.relations for each in layers]),
+            torch.cat([each.extra for each in layers]),
+        )
+        for layers in zip(*tasks, strict=True)
+    ]
 
 
 def extra_edges(tasks: Sequence[KnownTask]) -> ExtraEdges:
@@ -575,7 +530,7 @@ def extra_edges(tasks: Sequence[KnownTask]) -> ExtraEdges:
     return ExtraEdges(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
-def in_groups(items: S, size: int) -> list[S]:
+def in_groups(items: Sequence[S], size: int) -> list[Sequence[S]]:
     """The items in their order, in groups of `size`."""
     return [items[at : at + size] for at in range(0, len(items), size)]
 
