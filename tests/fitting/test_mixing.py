@@ -180,7 +180,7 @@ def test_probabilities_of_mixed_scores_are_recalibrated() -> None:
     assert isinstance(linker.scorer, MixedScorer)
     query = linker.resolve(None, ["p2", "p3"], relation=RELATION)
     trust = linker.trust(query)
-    pairs = linker.rank(query, trust)
+    pairs = linker.rank(query, trust, query.heads)
     found = linker.probabilities(query, pairs, trust)
     other = Linker(linker.benchmark, copy_with(linker.scorer, Recalibration()), calibration=linker.calibration)
     before = other.probabilities(query, pairs, trust)
