@@ -84,7 +84,7 @@ def compare(sizes: Sizes, repeats: int, folder: Path) -> dict[str, object]:
     path = folder / "graph.tsv"
     generate(path, sizes)
     contenders = {
-        "fewlink": (read_with_fewlink, ["fewlink.graph", "pyarrow.compute"]),
+        "fewlink": (read_with_fewlink, ["fewlink.graph"]),
         "PyKEEN": (read_with_pykeen, ["pykeen.triples"]),
     }
     runs = [  # in turn, so that other load on the machine affects both
