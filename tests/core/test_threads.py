@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fewlink.core.threads import distinct, parallel_map, prefetch, prefetch_indexed
+from fewlink.core.threads import distinct, parallel_map, prefetch
 
 
 def test_prefetched_items_come_in_order() -> None:
@@ -30,23 +30,6 @@ def test_an_error_in_a_parallel_map_is_raised(two_threads: None) -> None:
     with pytest.raises(ZeroDivisionError):
         parallel_map(lambda n: 1 // n, [2, 1, 0])
     assert torch.get_num_threads() == before
-
-
-def test_the_next_index_is_prefetched_and_none_after_the_last() -> None:
-    made, done = list[int](), threading.Semaphore(0)
-
-    def make(index: int) -> int:
-        made.append(index)
-        done.release()
-        return 10 * index
-
-    get = prefetch_indexed(make, 3)
-    assert get(0) == 0
-    assert all(done.acquire(timeout=60) for _ in range(2)) and made == [0, 1]
-    assert get(1) == 10
-    assert done.acquire(timeout=60) and made == [0, 1, 2]
-    assert get(2) == 20 and get(0) == 0, "any index may follow"
-    assert done.acquire(timeout=60) and made[:4] == [0, 1, 2, 0]
 
 
 @pytest.mark.parametrize("values", [[], [3], [2, 2, 2], [5, -1, 5, 0, -1]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
@@ -22,21 +22,6 @@ def prefetch(items: Iterator[T]) -> Iterator[T]:
         while (item := coming.result()) is not None:
             coming = pool.submit(next, items, None)
             yield item
-
-
-def prefetch_indexed(make: Callable[[int], T], count: int) -> Callable[[int], T]:
-    """Wrap `make` for indices below `count`: a thread computes `make(i + 1)` while the caller uses `make(i)`."""
-    coming: dict[int, Future[T]] = {}
-    pool = ThreadPoolExecutor(1)
-
-    def get(index: int) -> T:
-        current = coming.pop(index, None) or pool.submit(make, index)
-        coming.clear()
-        if index + 1 < count:
-            coming[index + 1] = pool.submit(make, index + 1)
-        return current.result()
-
-    return get
 
 
 def distinct(values: np.ndarray) -> np.ndarray:

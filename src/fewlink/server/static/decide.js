@@ -55,7 +55,7 @@ export function beginSuggestions(options) {
 }
 
 // Requests the next suggestion and shows it.
-export async function nextSuggestion({ focus = true } = {}) {
+async function nextSuggestion({ focus = true } = {}) {
   searching?.abort();
   clearProblem();
   if (!project) {

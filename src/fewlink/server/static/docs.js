@@ -216,11 +216,9 @@ function idOf(path, method) {
 
 function endpointSection({ path, method, facts }) {
   const parameters = facts.parameters || [];
-  const takesFile = Boolean(facts.requestBody?.content["application/octet-stream"]);
   const body = facts.requestBody?.content["application/json"]?.schema;
   const address = new URL("./", document.baseURI) + path.slice(1);
-  const sent = takesFile ? "octet-stream' --data-binary @FILE " : "json' -d @body.json ";
-  const options = method === "post" ? `-H 'Content-Type: application/${sent}` : "";
+  const options = method === "post" ? "-H 'Content-Type: application/json' -d @body.json " : "";
   const [, success] = Object.entries(facts.responses).find(([status]) => status.startsWith("2"));
   const answer = success.content?.["application/json"];
   const rows = parameters.map(({ name, schema, required, description }) => ({
@@ -238,14 +236,12 @@ function endpointSection({ path, method, facts }) {
     ...(rows.length ? [element("h3", {}, "Parameters"), fieldTable(rows)] : []),
     ...(body ? describe("Request", body, true) : []),
     ...(answer ? describe("Response", answer.schema) : []),
-    takesFile
-      ? null
-      : element(
-          "details",
-          { open: true },
-          element("summary", {}, "Try it"),
-          trialForm(path, method, parameters),
-        ),
+    element(
+      "details",
+      { open: true },
+      element("summary", {}, "Try it"),
+      trialForm(path, method, parameters),
+    ),
   );
 }
 

@@ -163,7 +163,7 @@ export function relationInGraph() {
 }
 
 // Adds an entity to those that are asked about.
-export function addHead(entity) {
+function addHead(entity) {
   if (asked().some((one) => one.id === entity.id)) return;
   asked().push(entity);
   headsChanged();

@@ -33,7 +33,7 @@ let current = null; // the row that Tab reaches
 let summary = ""; // what is listed, in words
 let questionChanged = false; // whether the form says something else
 
-export const visibleRows = () => rows.filter((row) => !row.item.hidden);
+const visibleRows = () => rows.filter((row) => !row.item.hidden);
 
 export const rowAt = (target) => {
   const item = target.closest(".row");
@@ -301,7 +301,7 @@ function makeCurrent(row) {
   setReachable(row, true);
 }
 
-export function focusRow(row, { scroll = true } = {}) {
+function focusRow(row, { scroll = true } = {}) {
   if (!row) return;
   makeCurrent(row);
   row.item.focus({ preventScroll: !scroll });
