@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ from fewlink.graph.groups import offsets_of, spans
 
 ROW_SEGMENT = 128  # edges of an entity that one program of the GPU adds up
 RELATION_SEGMENT = 512  # edges of a relation
-CHUNK = 1 << 15  # pairs of an entity and a relation whose sums a processor's cache holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,18 +109,13 @@ class RowEdges(Memo):
             counts_before(has_edges).index_select(0, self.pairs),
         )
 
-    @property
-    def chunks(self) -> list[Chunk]:
-        """All rows in chunks whose sums stay in a processor's cache, computed once."""
-        return self.once(_chunks)
+    def chunks(self, pairs: int) -> list[Chunk]:
+        """All rows in chunks of about this many `pairs`, computed once."""
+        return self.once(_chunks, pairs)
 
-    def source_power(self, power: float, dtype: torch.dtype) -> Tensor | None:
-        """A power of `source_fans`, computed once; None for the power 0."""
-        return self.once(_power, "source_fans", power, dtype) if power else None
-
-    def row_power(self, power: float, dtype: torch.dtype) -> Tensor | None:
-        """A power of `fans`, computed once; None for the power 0."""
-        return self.once(_power, "fans", power, dtype) if power else None
+    def power(self, of: Literal["source_fans", "fans"], power: float, dtype: torch.dtype) -> Tensor | None:
+        """A power of the fans of edges or of pairs, computed once; None for the power 0."""
+        return self.once(_power, of, power, dtype) if power else None
 
 
 def counts_before(chosen: Tensor) -> Tensor:
@@ -141,27 +136,18 @@ def _power(edges: RowEdges, name: str, power: float, dtype: torch.dtype) -> Tens
     return fans if power == 1 else fans**power
 
 
-def _chunks(row_edges: RowEdges) -> list[Chunk]:
-    edges_of = row_edges.edges
+def _chunks(row_edges: RowEdges, size: int) -> list[Chunk]:
     pairs_of = row_edges.pairs
-    count = len(pairs_of) - 1
+    pairs = torch.arange(0, len(row_edges.relations), size, dtype=torch.int32, device=pairs_of.device)
+    bounds = sorted({0, *torch.searchsorted(pairs_of, pairs).tolist(), len(pairs_of) - 1})
     chunks = []
-    first = 0
-    wanted = torch.arange(CHUNK, len(edges_of) + CHUNK, CHUNK, dtype=torch.int32, device=pairs_of.device)
-    for last in torch.searchsorted(pairs_of, wanted).clamp(max=count).tolist():
-        if (end := last if last > first else min(first + 1, count)) > first:
-            begin = int(pairs_of[first])
-            stop = int(pairs_of[end])
-            edges = edges_of[begin : stop + 1]
-            span = slice(int(edges[0]), int(edges[-1]))
-            pairs = pairs_of[first : end + 1] - begin
-            chunks.append(Chunk(slice(first, end), slice(begin, stop), span, edges - edges[0], pairs))
-            first = end
-    if first < count:  # rows without edges
-        nothing = pairs_of.new_zeros(1)
-        at = slice(len(row_edges.relations), len(row_edges.relations))
-        rest = Chunk(slice(first, count), at, slice(0, 0), nothing, nothing.expand(count - first + 1).contiguous())
-        chunks.append(rest)
+    for first, last in pairwise(bounds):
+        of_rows = pairs_of[first : last + 1]
+        begin = int(of_rows[0])
+        end = int(of_rows[-1])
+        of_pairs = row_edges.edges[begin : end + 1]
+        edges = slice(int(of_pairs[0]), int(of_pairs[-1]))
+        chunks.append(Chunk(slice(first, last), slice(begin, end), edges, of_pairs - edges.start, of_rows - begin))
     return chunks
 
 

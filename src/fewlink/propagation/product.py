@@ -177,8 +177,8 @@ def row_sums(
     blocks = [block.flatten(1) for block in x.chunk(norms.value, -1)]
     weights = [block.expand(-1, queries, -1).flatten(1) for block in w.chunk(norms.value, -1)]
     powers = [(of_in, of_out) if transposed else (of_out, of_in) for of_out, of_in in POWERS[norms]]
-    fans = [(edges.source_power(source, x.dtype), edges.row_power(row, x.dtype)) for source, row in powers]
-    for chunk in edges.chunks:
+    fans = [(edges.power("source_fans", source, x.dtype), edges.power("fans", row, x.dtype)) for source, row in powers]
+    for chunk in edges.chunks(max(1, NUMBERS_AT_ONCE // max(1, blocks[0].shape[1]))):
         relations = edges.relations[chunk.pairs]
         pairs = torch.arange(len(relations), dtype=torch.int32, device=x.device)
         sums = []

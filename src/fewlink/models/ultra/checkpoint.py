@@ -1,13 +1,9 @@
-"""Weights that authors publish, read from files; code in a file is never run.
-
-`python -m fewlink.models.ultra.checkpoint FILE.pth FILE.safetensors` converts a file.
-"""
+"""Weights that authors publish, read from files; code in a file is never run."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import sys
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -16,7 +12,6 @@ import torch
 from torch import Tensor
 
 from fewlink.core.errors import InputError
-from fewlink.core.files import write_bytes
 from fewlink.models.ultra.network import PublishedNetwork
 
 NetworkT = TypeVar("NetworkT", bound=PublishedNetwork)
@@ -76,16 +71,3 @@ def _tensors(path: Path, content: bytes) -> dict[str, Tensor]:
     if isinstance(found, dict) and isinstance(found.get("model"), dict):
         found = found["model"]  # a file may also have an optimizer's state
     return {n: w for n, w in found.items() if isinstance(w, Tensor)} if isinstance(found, dict) else {}
-
-
-def convert(source: Path, target: Path) -> Path:
-    """Convert a file of weights to safetensors."""
-    tensors = _tensors(source, _content(source, "weights"))
-    write_bytes(target, safetensors.torch.save({name: weight.contiguous() for name, weight in tensors.items()}))
-    return target
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    print(convert(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -38,10 +38,9 @@ from fewlink.models.trail.propagate import (
     reached_by,
 )
 from fewlink.propagation.edges import EdgeTable
-from fewlink.propagation.product import ExtraEdges, Norms, relation_sums, relational_product
+from fewlink.propagation.product import ExtraEdges, Norms, relational_product
 
 EDGE_KINDS = 4  # between relations: shared heads, shared tails, head–tail, tail–head
-MARK_COLUMNS = 16  # the minimum width of the GPU kernels
 LAYERS_APART = 3  # after which a head's label has reached most entities
 
 
@@ -116,7 +115,7 @@ class PublishedLayer(nn.Module):
         from_state, from_sums = self.linear.weight.chunk(2, 1)
         y = linear(x, from_state, self.linear.bias if instead is None else None).flatten(0, -2)
         y = torch.addmm(y, sums.flatten(0, -2), from_sums.T).view_as(x)
-        return relu(self.layer_norm(y if instead is None else y.add_(instead)))
+        return relu(self.layer_norm(y if instead is None else y.add_(instead)), inplace=True)
 
 
 class UltraRelationLayer(PublishedLayer):
@@ -235,7 +234,7 @@ class EntityModel(nn.Module):
             begin = differences
         entities = rows[first - 1].entities
         at = places_among(entities, begin.rows)
-        x = bases[-1].states.index_select(0, entities)[:, None, None].repeat(1, *tasks.heads.shape, 1)
+        x = bases[-1].states.index_select(0, entities)[:, None, None].expand(-1, *tasks.heads.shape, -1).contiguous()
         states = Reached(entities, x.index_add_(0, at[at >= 0], begin.states[at >= 0]))
         for moved in layer_states(edges, states, steps[first:], rows[first:]):
             states = moved
@@ -280,7 +279,7 @@ class EntityModel(nn.Module):
         first = self.mlp[0]
         last = self.mlp[2]
         of_state, of_relation = first.weight.chunk(2, 1)  # type: ignore[operator, union-attr]
-        inner = relu(linear(states, of_state) + linear(relation, of_relation, first.bias))  # type: ignore[arg-type]
+        inner = linear(states, of_state).add_(linear(relation, of_relation, first.bias)).relu_()  # type: ignore[arg-type]
         scores: Tensor = last(inner).squeeze(-1)
         return scores
 
@@ -402,23 +401,14 @@ def shared_heads(graph: ReadGraph, tasks: PublishedTasks) -> Tensor:
     """Whether two relations, including the new one and its inverse, share a head: (L, 2R + 2, 2R + 2), 0 or 1."""
     visible = tasks.visible
     known = (graph.together > 0) * visible[:, :, None] * visible[:, None]
-    at_ends = (_relations_at_references(graph, tasks) > 0) * visible[:, None]  # (L, 2, 2R)
     nothing = tasks.weights.new_zeros(len(tasks.weights), graph.edges.nodes)
-    is_head, is_tail = (nothing.scatter_reduce(1, ends, tasks.weights, "amax") for ends in tasks.references.unbind(-1))
-    turned = (is_head * is_tail).amax(1)  # an entity is both head and tail
+    of_tasks = [nothing.scatter_reduce(1, ends, tasks.weights, "amax") for ends in tasks.references.unbind(-1)]
+    is_end = torch.stack(of_tasks, 1)  # (L, 2, nodes)
+    order = graph.edges.by_head
+    counts = is_end.new_zeros(*is_end.shape[:2], graph.relations)
+    counts.index_add_(2, order.second, is_end.index_select(2, order.row))
+    at_ends = (counts > 0) * visible[:, None]  # (L, 2, 2R)
+    turned = is_end.prod(1).amax(1)  # an entity is both head and tail
     same = tasks.weights.amax(1)
     corner = torch.stack([torch.stack([same, turned], 1), torch.stack([turned, same], 1)], 1)  # (L, 2, 2)
     return torch.cat([torch.cat([known, at_ends.transpose(1, 2)], 2), torch.cat([at_ends, corner], 2)], 1)
-
-
-def _relations_at_references(graph: ReadGraph, tasks: PublishedTasks) -> Tensor:
-    """The number of edges of each relation that start at the references' heads, and at their tails: (L, 2, 2R)."""
-    count, shots = tasks.weights.shape
-    rows = tasks.references * count + torch.arange(count, device=tasks.references.device)[:, None, None]
-    marks = tasks.weights.new_zeros(count * shots, 2, MARK_COLUMNS)
-    marks[:, 0, 0] = marks[:, 1, 1] = tasks.weights.flatten()
-    x = tasks.weights.new_zeros(graph.edges.nodes * count, MARK_COLUMNS).index_add(
-        0, rows.flatten(), marks.flatten(0, 1)
-    )
-    x = x.view(graph.edges.nodes, count, 1, MARK_COLUMNS)
-    return relation_sums(x, torch.ones_like(x), graph.edges, Norms.ONE)[..., :2].transpose(1, 2)

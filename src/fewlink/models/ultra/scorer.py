@@ -12,8 +12,10 @@ from torch import Tensor
 from fewlink.core.threads import parallel_map, torch_threads
 from fewlink.models.contract import Question
 from fewlink.models.trail.features import ReadGraph
-from fewlink.models.trail.propagate import MessageEdges, Rows, rows_to
+from fewlink.models.trail.propagate import MessageEdges, Rows, every_row, rows_to
 from fewlink.models.ultra.network import EncodedRelations, PublishedNetwork, PublishedTasks, reference_edges
+
+LAYERS_TO = 3  # candidates: the layers before them compute most entities
 
 
 class EncodedTask(NamedTuple):
@@ -93,7 +95,9 @@ class PublishedScorer:
         ways = self._ways
         if ways is None or ways.key != known.key or not torch.equal(ways.candidates, candidates):
             edges = MessageEdges(self.graph.edges, reference_edges(known.task))
-            ways = WaysTo(known.key, candidates, rows_to(edges, candidates, self.network.shape.layers))
+            layers = self.network.shape.layers
+            last = rows_to(edges, candidates, min(LAYERS_TO, layers))
+            ways = WaysTo(known.key, candidates, [every_row(edges)] * (layers - len(last)) + last)
             self._ways = ways
         return ways.rows
 
