@@ -261,6 +261,8 @@ HEADERS = [("head", "relation", "tail"), ("Subject", "PREDICATE", "object"), ("f
 )
 @example([('0",";,', '" 0', ",;,;\n")], [1, 2, 0], HEADERS[0], (";", "g.csv"))  # names of other separators
 @example([(",", ",,\n,0", "|0")], [2, 1, 0], HEADERS[1], (";", "g.csv"))
+@example([("\n'", "';", ";")], [0, 1, 2], HEADERS[0], ("|", "g.txt"))
+@example([("0", ";'", "';")], [0, 1, 2], HEADERS[0], ("|", "g.txt"))
 def test_triples_are_read_back_whatever_the_separator_and_the_order_of_columns(
     triples: Triples, order: list[int], header: tuple[str, str, str], how: tuple[str, str]
 ) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from fewlink.core.errors import InputError, unique_keys
 from fewlink.core.words import plural
-from fewlink.graph.columns import PLAIN, Layout, doubtful_header, layout_of, named_layout, stands_alone
+from fewlink.graph.columns import PLAIN, Layout, columns_by_role, doubtful_header, layout_of, named_layout, stands_alone
 from fewlink.graph.literals import is_literal
 from fewlink.graph.plain import (
     COMPRESSIONS,
@@ -374,10 +374,14 @@ def _dialect(reader: Reader, lines: list[str], usual: str) -> Dialect:
 
 
 def _separator(reader: Reader, lines: list[str], usual: str) -> str:
-    """The separator that DuckDB's sniffer proposes, unless tabs or white space tell already."""
+    """The separator that tabs, a header or white space tell, or else the one that DuckDB's sniffer proposes."""
     filled = [line for line in lines if line.strip() and not line.startswith("#")]
     if not filled or all(line.count("\t") >= 2 for line in filled):
         return "\t" if filled else usual
+    for each in ",;|":
+        names = next(iter(_rows(filled[:1], each, quoted=True, padded=False)), [])
+        if all(columns_by_role(names)):
+            return each
     sample = reader.folder / "sample"
     sample.write_text("\n".join(filled) + "\n", encoding="utf-8", errors="replace")
     import duckdb
