@@ -8,6 +8,7 @@ worth, until there are enough; of an entity with very many edges, those to the w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -208,6 +209,27 @@ class Surroundings:
             np.searchsorted(rows, np.arange(len(nodes) + 1)).astype(np.int32),
         )
         return RowEdges(*map(torch.from_numpy, columns))
+
+
+def as_one(parts: Sequence[RowEdges]) -> RowEdges:
+    """The edges of several graphs as those of one, whose nodes come one graph after the other."""
+    nodes = edges = pairs = 0
+    columns = []
+    for part in parts:
+        offsets = (part.edges[:-1] + edges, part.pairs[:-1] + pairs)
+        columns.append((part.sources + nodes, part.source_fans, part.relations, part.fans, *offsets))
+        nodes += len(part.pairs) - 1
+        edges += len(part.sources)
+        pairs += len(part.relations)
+    sources, source_fans, relations, fans, edges_of, pairs_of = (torch.cat(each) for each in zip(*columns, strict=True))
+    return RowEdges(
+        sources,
+        source_fans,
+        relations,
+        fans,
+        torch.cat([edges_of, edges_of.new_tensor([edges])]),
+        torch.cat([pairs_of, pairs_of.new_tensor([pairs])]),
+    )
 
 
 def _fans(ends: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from fewlink.models.trail.features import (
     read_walks,
     stacked,
 )
-from fewlink.models.trail.nearby import Surroundings, Worth
+from fewlink.models.trail.nearby import Surroundings, Worth, as_one
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.propagate import (
     MessageEdges,
@@ -53,6 +53,7 @@ CACHE_BYTES = 1 << 29  # bytes of all that is remembered
 MAX_WHOLE_EDGES = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART_EDGES = 100_000  # edges that are read around the references, and around each head, of a larger graph
 NEAR_EDGES = 10_000  # edges that are read near each head if there are many
+NEAR_HEADS = 16  # side by side
 NEARBY = 12  # times these edges that a graph must have: choosing edges of a smaller one saves little
 EDGE_BYTES = 100  # that an edge of a part takes in its table
 CANDIDATES_AT_ONCE = 1 << 11  # whose hidden layer a processor's cache holds
@@ -473,8 +474,13 @@ class TrailScorer:
         with torch_threads(1):
             around = self._cache.get(("surroundings", known.key), lambda: self._surroundings(known))
             (base,) = self._bases([known], [tails], None)
-        scores = parallel_map(lambda head: self._scores_near(known, around, head, tails, base), question.heads.tolist())
-        return torch.stack([torch.zeros(len(tails)), *scores])[1:, torch.from_numpy(which)]
+
+        def scores(heads: np.ndarray) -> Tensor:
+            return self._scores_near(known, around, heads, tails, base)
+
+        groups = [question.heads[at : at + NEAR_HEADS] for at in range(0, len(question.heads), NEAR_HEADS)]
+        found = [torch.zeros(0, len(tails)), *parallel_map(scores, groups)]
+        return torch.cat(found)[:, torch.from_numpy(which)]
 
     def _surroundings(self, known: KnownTask) -> Surroundings:
         """The edges around heads for a task, and which of them are worth following."""
@@ -489,19 +495,29 @@ class TrailScorer:
         return Surroundings(self.graph.graph, pairs, worth, self.near_edges, self.graph.shown)
 
     def _scores_near(
-        self, known: KnownTask, around: Surroundings, head: int, tails: np.ndarray, base: Tensor
+        self, known: KnownTask, around: Surroundings, heads: np.ndarray, tails: np.ndarray, base: Tensor
     ) -> Tensor:
-        """Scores (C,) of tails (C,), sorted, which have states where the edges near the head reach."""
-        nodes, near = around.near(head)
-        edges = MessageEdges(near)
-        reached = np.isin(nodes, tails, assume_unique=True).nonzero()[0]
-        columns = ids(np.searchsorted(tails, nodes[reached]))
+        """Scores (H, C) of tails (C,), sorted, which have states where the edges near a head reach."""
+        parts = [around.near(head) for head in heads.tolist()]
+        firsts = np.cumsum([0, *(len(nodes) for nodes, _ in parts)])[:-1]
+        begins = [
+            first + np.searchsorted(nodes, head) for first, head, (nodes, _) in zip(firsts, heads, parts, strict=True)
+        ]
+        reached = [np.isin(nodes, tails, assume_unique=True).nonzero()[0] for nodes, _ in parts]
+        wanted = np.concatenate([first + own for first, own in zip(firsts, reached, strict=True)])
+        edges = MessageEdges(as_one([own for _, own in parts]))
+        rows = rows_to(edges, ids(wanted), self.network.shape.layers)
         weights = self.network.weights_of_relations(known.encoded, HEAD)
-        marks = self.network.head_marks(known.encoded, 1)
-        rows = rows_to(edges, ids(reached), self.network.shape.layers)
-        states = self._propagated(edges, ids(np.searchsorted(nodes, [head])), marks, (1, 1), weights, rows)
-        cosines = self.network.cosines(self.graph, known.references, ids([head])[None], ids(tails)[None])
-        return self._score(base, states[:, 0, 0], columns, None if cosines is None else cosines[0, 0])
+        marks = self.network.head_marks(known.encoded, len(heads))
+        states = self._propagated(edges, ids(begins), marks, (1, 1), weights, rows)[:, 0, 0]
+        of_heads = states.split([len(own) for own in reached])
+        cosines = self.network.cosines(self.graph, known.references, ids(heads)[None], ids(tails)[None])
+        names = [None] * len(heads) if cosines is None else cosines[0]
+        scores = []
+        for (nodes, _), own, own_states, own_names in zip(parts, reached, of_heads, names, strict=True):
+            columns = ids(np.searchsorted(tails, nodes[own]))
+            scores.append(self._score(base, own_states, columns, own_names))
+        return torch.stack(scores)
 
 
 def side_by_side(tasks: Sequence[list[Weights]]) -> list[Weights]:
