@@ -126,10 +126,6 @@ def test_a_relation_of_the_graph_is_hidden_from_the_model(monkeypatch: pytest.Mo
     entities = linker.graph.entities
     assert not known & {(entities.id(row.head), entities.id(row.tail)) for row in found}
     assert out.read_text().startswith('# made with {"model": "trail"')
-    hidden = linker.model_for(linker.find_references(None, "affects")).graph.graph  # type: ignore[attr-defined]
-    assert asked == ["affects"]  # the model without it is kept
-    assert hidden.relations.find("affects") is not None
-    assert not (hidden.triples()[:, 1] == hidden.relations.id("affects")).any()
 
 
 def test_a_completion_reads_the_decisions_of_a_project(tmp_path: Path) -> None:

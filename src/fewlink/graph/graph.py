@@ -116,15 +116,16 @@ class Graph(Memo):
     def joined(self, references: np.ndarray, heads: np.ndarray, visible: np.ndarray | None = None) -> np.ndarray:
         """Whether a path joins each head (n,) to an end of a reference (K, 2); references are edges of such paths.
 
-        With `visible` (2R,), a bool for each relation and inverse, paths have edges of visible ones only. It is ignored
-        for a graph that is not large: ask the graph without the other relations instead.
+        With `visible` (2R,), a bool for each relation and inverse, paths have edges of visible ones only.
 
         Not all edges of a large graph are read. There, components with over `MANY_EDGES` edges are taken for one.
         """
         if self.counted is None:
             reached = np.zeros(len(self.entities), bool)
-            reached[self.components[references]] = True  # by the number of a component, which is an entity of it
-            return np.asarray(reached[self.components[heads]])
+            all_visible = visible is None or bool(visible.all())
+            components = self.components if all_visible else self._components(visible)
+            reached[components[references]] = True  # by the number of a component, which is an entity of it
+            return np.asarray(reached[components[heads]])
         ends = np.unique(references)
         large = any(self._component(end, visible) is None for end in ends.tolist())
         found = {}
@@ -136,12 +137,21 @@ class Graph(Memo):
     @functools.cached_property
     def components(self) -> np.ndarray:
         """The lowest entity (entities,) that a path joins each entity to."""
+        return self._components(None)
+
+    def _components(self, visible: np.ndarray | None) -> np.ndarray:
+        heads = self.head_ids
+        tails = self.tail_ids
+        if visible is not None:
+            kept = visible[self.relation_ids]
+            heads = heads[kept]
+            tails = tails[kept]
         lowest = np.arange(len(self.entities))
-        has_edges = np.flatnonzero(self.degrees)
-        begins = self.offsets[has_edges]
+        begins = np.flatnonzero(np.diff(heads, prepend=-1))
+        has_edges = heads[begins]
         while len(has_edges):
             before = lowest.copy()
-            lowest[has_edges] = np.minimum(before[has_edges], np.minimum.reduceat(before[self.tail_ids], begins))
+            lowest[has_edges] = np.minimum(before[has_edges], np.minimum.reduceat(before[tails], begins))
             lowest = lowest[lowest]
             if np.array_equal(lowest, before):
                 break
