@@ -315,6 +315,10 @@ class EmbeddingTrainer:
 
     def _update_rows(self, ids: Tensor, gradient: Tensor, rate: Rate) -> None:
         """Update entities (M,) by the gradient (M, d) of their rows; an entity that occurs twice has two rows."""
+        if len(ids) >= len(self.place):  # then the whole table is fewer rows
+            of_all = torch.zeros_like(self.vectors["entities"]).index_add_(0, ids, gradient)
+            self._update("entities", of_all, rate)
+            return
         self.place.index_copy_(0, ids, torch.arange(len(ids), device=ids.device))
         first = self.place.index_select(0, ids)  # a place of the same entity
         merged = torch.zeros_like(gradient).index_add_(0, first, gradient).index_select(0, first)
