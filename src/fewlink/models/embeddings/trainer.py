@@ -95,7 +95,6 @@ class SoftmaxLoss(torch.autograd.Function):
         rows = slice_rows(len(columns), rule.bytes_per_score(q.shape[1]), q.device.type)
         gradients = [torch.zeros_like(x) for x in (q, t, columns)]
         total = q.new_zeros(())
-        places = batch.tails if batch.negatives is None else torch.full_like(batch.tails, len(columns))
         for start in range(0, len(q), rows):
             part = slice(start, min(start + rows, len(q)))
             own = slice(batch.ends[part.start], batch.ends[part.stop])
@@ -104,27 +103,18 @@ class SoftmaxLoss(torch.autograd.Function):
                 with torch.autocast(q.device.type, torch.bfloat16, enabled=mixed_precision):
                     scores = rule.against(leaves[0], leaves[2])  # (rows, C)
                 scores = scores.to(q.dtype)
-                if batch.negatives is not None:  # the true tail is the last column
-                    scores = torch.cat([scores, rule.compare(leaves[0], leaves[1]).unsqueeze(1)], 1)
-            values = scores.detach()
-            if batch.negatives is not None:
-                exclude(values, batch.negatives, batch.tails[own])
-            rows_of_tails = batch.owners[own] - start
-            true = rows_of_tails * values.shape[1] + places[own]
-            one = q.new_ones(len(true))
-            counts = q.new_zeros(len(values)).index_add_(0, rows_of_tails, one)  # tails of each query
-            total -= values.view(-1).index_select(0, true).sum()
-            top = values.amax(1)
-            slopes = torch.softmax(values, 1, out=values)
-            total += (counts * (top - slopes.amax(1).log())).sum()  # log Σ e^s, of which e^top is the largest share
-            if len(true) != len(values):
-                slopes.mul_(counts.unsqueeze(1))
-            slopes.view(-1).index_add_(0, true, -one)
-            found = torch.autograd.grad(scores, leaves, slopes, allow_unused=True)
-            gradients[0][part] = found[0]
-            if found[1] is not None:
-                gradients[1][own] = found[1]
-            gradients[2].add_(found[2])
+            if batch.negatives is None:
+                value, slopes = among_all(scores.detach(), batch.owners[own] - start, batch.tails[own])
+                by_q, by_columns = torch.autograd.grad(scores, [leaves[0], leaves[2]], slopes)
+            else:
+                with torch.enable_grad():
+                    true = rule.compare(leaves[0], leaves[1])  # (rows,)
+                exclude(scores.detach(), batch.negatives, batch.tails[own])
+                value, slopes, by_true = among_others(scores.detach(), true.detach())
+                by_q, gradients[1][own], by_columns = torch.autograd.grad([scores, true], leaves, [slopes, by_true])
+            total += value
+            gradients[0][part] = by_q
+            gradients[2].add_(by_columns)
         ctx.save_for_backward(*gradients)
         return total
 
@@ -133,8 +123,36 @@ class SoftmaxLoss(torch.autograd.Function):
         return *(gradient * grad_outputs[0] for gradient in ctx.saved_tensors), None, None, None
 
 
+def softmax_and_log_sums(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The softmax of each row (n, C), which overwrites the scores, and log Σ e^score (n,)."""
+    top = scores.amax(1)
+    shares = torch.softmax(scores, 1, out=scores)
+    return shares, top - shares.amax(1).log()  # e^top is the largest share
+
+
+def among_all(scores: Tensor, rows: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of −log softmax of scores (n, E) at the places (rows, tails) of the true tails, and its gradient."""
+    true = rows * scores.shape[1] + tails  # (A,)
+    one = scores.new_ones(len(true))
+    counts = scores.new_zeros(len(scores)).index_add_(0, rows, one)  # tails of each query
+    of_true = scores.view(-1).index_select(0, true).sum()
+    shares, log_sums = softmax_and_log_sums(scores)
+    if len(true) != len(scores):
+        shares.mul_(counts.unsqueeze(1))
+    shares.view(-1).index_add_(0, true, -one)
+    return (counts * log_sums).sum() - of_true, shares
+
+
+def among_others(others: Tensor, true: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The sum of −log softmax of true scores (n,) among themselves and others (n, K); its gradients by others, true."""
+    shares, log_sums = softmax_and_log_sums(others)
+    totals = torch.logaddexp(log_sums, true)
+    not_true = (log_sums - totals).exp()
+    return (totals - true).sum(), shares.mul_(not_true.unsqueeze(1)), -not_true
+
+
 def exclude(scores: Tensor, negatives: Tensor, tails: Tensor) -> None:
-    """Give no weight to a negative (K,) that is the true tail (B,) of its row of scores (B, K + 1)."""
+    """Give no weight to a negative (K,) that is the true tail (B,) of its row of scores (B, K)."""
     at = torch.searchsorted(negatives, tails).clamp_max_(len(negatives) - 1)
     penalty = torch.where(negatives[at] == tails, EXCLUDED, 0.0).to(scores.dtype)
     scores.scatter_add_(1, at.unsqueeze(1), penalty.unsqueeze(1))
