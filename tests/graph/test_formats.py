@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+from collections.abc import Iterator
 
 import pytest
 from tests.conftest import compiled, named
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.graph import formats
-from fewlink.graph.formats import Format
+from fewlink.graph.formats import FORMATS, Format
 from fewlink.graph.plain import opened
 from fewlink.graph.tables import Reader
 
@@ -164,8 +164,15 @@ def read_facts(reader: Reader) -> None:
                 reader.bad("is not a fact", line)
 
 
-def test_a_new_format_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "FORMATS", [*formats.FORMATS, Format("facts", (".facts",), read_facts)])
+@pytest.fixture
+def facts_format() -> Iterator[None]:
+    FORMATS.append(Format("facts", (".facts",), read_facts))
+    yield
+    FORMATS.pop()
+
+
+@pytest.mark.usefixtures("facts_format")
+def test_a_new_format_is_a_function_and_a_line() -> None:
     content = b"r(a, b)\nr(a)\noops\nr(b, c)\n"
     graph, report = compiled(gzip.compress(content), "graph.facts.gz", on_error="skip")
     assert named(graph) == ABC

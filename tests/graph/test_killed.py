@@ -12,7 +12,7 @@ import pytest
 COMPILE = """
 import os, sys
 from pathlib import Path
-from fewlink.graph import compile, graph
+from fewlink.graph.compile import compile_to_folder
 from fewlink.graph.source import GraphSource
 
 folder, fatal, calls = Path(sys.argv[1]), int(sys.argv[2]), 0
@@ -28,10 +28,9 @@ def ends_at(call):
 
 for name in ("fsync", "rename", "replace", "unlink", "rmdir", "link"):
     setattr(os, name, ends_at(getattr(os, name)))
-if sys.argv[3] == "large":  # what is stored of graphs of over 750,000 triples, too
-    compile.LARGE = graph.LARGE = 100
+large = {"large": 100, "small": 10_000}[sys.argv[3]]  # triples above which more is stored
 source = GraphSource.of(folder / "graph.tsv", names=folder / "names.tsv", types=folder / "types.tsv")
-compile.compile_to_folder(source, folder / "out")
+compile_to_folder(source, folder / "out", large=large)
 print(calls)
 """
 

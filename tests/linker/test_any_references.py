@@ -22,6 +22,7 @@ from fewlink.linker import Linker, Predictions
 from fewlink.linker.query import HEADS_PER_BATCH, find_relation
 from fewlink.linker.reasons import MAX_REFERENCES
 from fewlink.models.contract import capabilities
+from fewlink.models.trail.scorer import TrailScorer
 
 TREES = "Alder Birch Cedar Dogwood Elm Fir Ginkgo Hazel Ironwood Juniper Koa Larch Maple Nutmeg Oak Pine"
 NAMES = TREES.split()
@@ -155,16 +156,14 @@ def test_a_relation_of_the_graph_is_as_one_given_by_references(named: Linker) ->
         assert_same(rows_by_head(asked), rows_by_head(given))
 
 
-def test_a_head_that_only_the_asked_relation_joins_to_the_references_has_no_percentage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_head_that_only_the_asked_relation_joins_to_the_references_has_no_percentage(tmp_path: Path) -> None:
     first = ["person0x0 works town10", "person1x1 works town21", "person2x2 works town30"]
     linker = Linker.shipped(benchmark_of(people(*first, "hermit works town10")))
     (row,) = linker.predict(None, "hermit", 1, relation="works", shots=3)
     assert row.probability is None and row.base_probability is None
-    monkeypatch.setattr("fewlink.graph.graph.LARGE", 0)
-    monkeypatch.setattr("fewlink.models.trail.scorer.MAX_WHOLE_EDGES", 0)
-    large = Linker.shipped(benchmark_of(Graph.open(linker.graph.save(tmp_path / "graph"))))
+    large = Linker.shipped(benchmark_of(Graph.open(linker.graph.save(tmp_path / "graph", large=0))))
+    assert isinstance(large.scorer, TrailScorer)
+    large.scorer.part_edges = large.scorer.near_edges = 100
     (row,) = large.predict(None, "hermit", 1, relation="works", shots=3)
     assert row.probability is None and row.base_probability is None
 

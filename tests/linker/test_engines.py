@@ -26,11 +26,6 @@ def linker() -> Linker:
     return Linker.shipped(benchmark_of(people("country0 speaks lang0")))
 
 
-@pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.linker.query.HEADS_PER_BATCH", 8)
-
-
 def completed(out: Path, engine: Engine | None = None, on_first: Callable[[], None] = lambda: None) -> bytes:
     """The file of missing links. `on_first` is called when the first batch is done."""
     reports = list[int]()
@@ -41,7 +36,7 @@ def completed(out: Path, engine: Engine | None = None, on_first: Callable[[], No
             on_first()
 
     linker().complete(relation="speaks", top=300, k=3, out=out, engine=engine, on_heads=report)
-    assert reports[0] == 0 and len(reports) >= 12
+    assert reports[0] == 0 and len(reports) >= 5
     return out.read_bytes()
 
 

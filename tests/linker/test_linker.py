@@ -16,7 +16,8 @@ import fewlink
 from fewlink.core.errors import FewlinkError, UnknownName
 from fewlink.evaluation import Protocol, rank_task
 from fewlink.graph import Graph, TypeTable
-from fewlink.linker import Linker, ranking
+from fewlink.linker import Linker
+from fewlink.linker.ranking import score_heads
 from fewlink.models.contract import Question
 
 every_model = pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail", "fsrl"])
@@ -167,12 +168,17 @@ def test_a_head_without_candidates_left_is_noted() -> None:
     assert found.notes == ("'bob' has no candidate left: all of them are known answers or ruled out",)
 
 
-def test_predict_pairs_ranks_pairs_of_all_heads_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_are_scored_in_batches_that_fit_into_memory() -> None:
+    scorer = Fixed()
+    question = Question("", np.zeros((1, 2), np.int32), np.arange(4), np.arange(1 << 22))
+    assert [place for place, _ in score_heads(scorer, question)] == [0, 1, 2, 3]
+    assert 1 < scorer.calls <= 4
+
+
+def test_predict_pairs_ranks_pairs_of_all_heads() -> None:
     linker = small(typed())
-    monkeypatch.setattr(ranking, "SCORES_PER_CALL", 4)
     found = linker.predict_pairs([("ann", "rome")], "person", 3, candidates="city")
     assert [(row.head, row.tail) for row in found] == [("bob", "rome"), ("cy", "rome"), ("ann", "oslo")]
-    assert isinstance(linker.scorer, Fixed) and linker.scorer.calls == 2  # two heads at a time
     assert len(linker.predict_pairs([("ann", "rome")], ["bob", "cy"], 100, candidates="city")) == 4
     with pytest.raises(FewlinkError, match="'ghost'"):
         linker.predict_pairs([("ann", "rome")], "ghost")

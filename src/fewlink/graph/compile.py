@@ -91,10 +91,16 @@ def _in_memory(engine: Any, source: GraphSource, report: CompileReport) -> Graph
 
 
 def compile_to_folder(
-    source: GraphSource, out: Path, *, memory: int = DEFAULT_BYTES, report: CompileReport | None = None
+    source: GraphSource,
+    out: Path,
+    *,
+    memory: int = DEFAULT_BYTES,
+    large: int = LARGE,
+    report: CompileReport | None = None,
 ) -> Graph:
     """Compile files of triples into the folder of a graph, in about `memory` bytes, and open it.
 
+    Of more than `large` triples, what is counted of them is stored as well, as by `Graph.save`.
     The work is done in a folder beside it. Called again after an interruption, the finished stages are not repeated.
     """
     import duckdb
@@ -102,7 +108,7 @@ def compile_to_folder(
     report = report or CompileReport()
     out = real(out)
     with writing(out), locked(out):
-        work = Work(beside(out, "work"), source, memory)
+        work = Work(beside(out, "work"), source, memory, large)
         try:
             graph = work.run(report)
         except duckdb.Error as error:  # there is too little memory, or disk
@@ -134,15 +140,16 @@ def _link(file: Path, to: Path) -> None:
 class Work:
     """A compilation in a folder: DuckDB's database, which also lists the finished stages, and the `result`."""
 
-    def __init__(self, folder: Path, source: GraphSource, memory: int) -> None:
+    def __init__(self, folder: Path, source: GraphSource, memory: int, large: int) -> None:
         self.folder = folder
+        self.large = large
         self.source = source
         self.memory = memory
         self.result = folder / "result"
         self.database = folder / "work.db"
         files = [path for path in (*source.paths, source.types, source.names) if path is not None]
         facts = [(str(real(file)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-        key = sha256_json([facts, repr(source), LARGE, FORMAT])
+        key = sha256_json([facts, repr(source), large, FORMAT])
         self._connect()
         if self._done("key") not in (None, key):
             self.remove()
@@ -201,7 +208,7 @@ class Work:
         self.once("names", lambda: write_names(self.engine, arrays, self.source, report))
         self.once("types", lambda: self._write_types(arrays))
         graph = arrays.graph()
-        if graph.triple_count > LARGE:
+        if graph.triple_count > self.large:
             self.once("counted", lambda: graph.write_counted(self.result, memory=max(self.memory // 2, LEAST_BYTES)))
             self.once("index", lambda: graph.write_indexes(self.result, self._sorted_words))
         return graph
@@ -211,7 +218,7 @@ class Work:
         table = types_of(self.engine, graph, self.source)
         if table is not None:
             table.save(self.result)
-            if graph.triple_count > LARGE:
+            if graph.triple_count > self.large:
                 table.save_groups(self.result)
         return table is not None
 

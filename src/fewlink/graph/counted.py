@@ -15,10 +15,10 @@ from fewlink.graph.groups import Groups, spans
 from fewlink.graph.vocabulary import check_ids, check_offsets, load_array
 
 POPULAR = 20_000  # entities with most edges
-EDGES_AT_ONCE = 1 << 22
-MEMBERS_AT_ONCE = 1 << 19
 MEMORY = 2 << 30  # bytes to use by default
-MAX_PAIRS = 4e9  # of relations that an entity has, up to which all are counted
+EDGE_BYTES = 1 << 9  # of the memory for each edge that is read at once: its columns and their copies
+MEMBER_BYTES = 1 << 12  # and for each entity whose relations are: it has many of them
+MAX_PAIRS = 4_000_000_000  # of relations that an entity has, up to which all are counted
 SAMPLE = 4_096  # entities of each relation that are counted otherwise, evenly spaced
 
 
@@ -69,27 +69,32 @@ class Edges(NamedTuple):
     relations: int
 
 
-def count(graph: Edges, folder: Path, memory: int = MEMORY) -> None:
-    """Count a graph, some edges at a time, and write the arrays of `Counted` to a folder, in about `memory` bytes."""
+def count(graph: Edges, folder: Path, memory: int = MEMORY, max_pairs: int = MAX_PAIRS, sample: int = SAMPLE) -> None:
+    """Count a graph, some edges at a time, and write the arrays of `Counted` to a folder, in about `memory` bytes.
+
+    Which relations entities have together is counted of all entities up to `max_pairs` pairs of relations, and
+    otherwise of a `sample` of the entities of each relation.
+    """
     with progress("counting edges", 4.0) as advance:
-        _count_fans(graph, folder, max(memory // 8, 1), advance)
-        _count_relations(graph, folder, lambda done: advance(2 + done))
+        _count_fans(graph, folder, memory, advance)
+        _count_relations(graph, folder, memory, max_pairs, sample, lambda done: advance(2 + done))
 
 
-def _count_fans(graph: Edges, folder: Path, window: int, advance: Advance) -> None:
-    """Write the fans of edges, those of `window` triples at a time: places in memory are written in random order."""
+def _count_fans(graph: Edges, folder: Path, memory: int, advance: Advance) -> None:
+    """Write the fans of edges, those of some triples at a time: places in memory are written in random order."""
+    window = max(memory // 8, 1)  # two counts of 4 bytes for each triple
     edges = len(graph.relation_ids)
     fans = _new(file_of(folder, "fans"), edges, np.int32)
     triples = edges // 2
     windows = -(-triples // window)
     for number, begin in enumerate(range(0, triples, window)):
         runs = np.zeros((2, min(window, triples - begin)), np.int32)  # tails of the head, heads of the tail
-        for part in _parts(graph):
+        for part in _parts(graph, memory):
             lengths = np.diff(part.firsts, append=len(part.relations))
             here, inverse, place = _inside(part, begin, runs.shape[1], graph.relations)
             runs[inverse, place] = np.repeat(lengths, lengths)[here]
             advance((2 * number + part.last / edges) / windows)
-        for part in _parts(graph):
+        for part in _parts(graph, memory):
             here, inverse, place = _inside(part, begin, runs.shape[1], graph.relations)
             own = fans[part.first : part.last]
             own[here] = runs[1 - inverse, place]
@@ -104,7 +109,9 @@ def _inside(part: _Part, begin: int, size: int, relations: int) -> tuple[np.ndar
     return (slice(None), inverse, place) if here.all() else (here, inverse[here], place[here])
 
 
-def _count_relations(graph: Edges, folder: Path, advance: Callable[[float], None]) -> None:
+def _count_relations(
+    graph: Edges, folder: Path, memory: int, max_pairs: int, sample: int, advance: Callable[[float], None]
+) -> None:
     """Write everything but the fans."""
     relations = graph.relations
     edges = len(graph.relation_ids)
@@ -114,7 +121,7 @@ def _count_relations(graph: Edges, folder: Path, advance: Callable[[float], None
     counts = np.zeros(2 * relations, np.int64)
     slot_ends = _new(scratch[1], entities + 1, np.int64)
     squares = 0.0
-    for part in _parts(graph):
+    for part in _parts(graph, memory):
         sizes += np.bincount(part.relations, minlength=len(sizes))
         counts += np.bincount(part.relations[part.firsts], minlength=len(counts))
         own = np.bincount(part.heads[part.firsts] - part.begin, minlength=part.end - part.begin)
@@ -127,7 +134,7 @@ def _count_relations(graph: Edges, folder: Path, advance: Callable[[float], None
     members = _new(file_of(folder, "slot_members"), int(offsets[-1]), np.int32)
     by_entity = _new(scratch[0], int(offsets[-1]), np.int32)
     free = offsets[:-1].copy()
-    for part in _parts(graph):
+    for part in _parts(graph, memory):
         of = part.relations[part.firsts]
         heads = part.heads[part.firsts]
         by_entity[int(slot_ends[part.begin]) : int(slot_ends[part.end])] = of
@@ -138,15 +145,16 @@ def _count_relations(graph: Edges, folder: Path, advance: Callable[[float], None
         members[free[ordered] + within] = heads[order]
         free += here
         advance(0.5 + part.last / edges / 2)
-    most = np.inf if squares <= MAX_PAIRS else SAMPLE
+    most = np.inf if squares <= max_pairs else sample
+    members_at_once = max(memory // MEMBER_BYTES, 1)
     together = np.lib.format.open_memmap(file_of(folder, "together"), "w+", np.float32, (2 * relations, 2 * relations))
     for relation in range(2 * relations):
         own = members[offsets[relation] : offsets[relation + 1]]
         if len(own) > most:
             own = own[np.linspace(0, len(own) - 1, int(most)).astype(np.int64)]
         row = np.zeros(2 * relations)
-        for at in range(0, len(own), MEMBERS_AT_ONCE):
-            some = own[at : at + MEMBERS_AT_ONCE]
+        for at in range(0, len(own), members_at_once):
+            some = own[at : at + members_at_once]
             row += np.bincount(by_entity[spans(slot_ends[some], slot_ends[some + 1])[0]], minlength=len(row))
         together[relation] = row / max(row.sum(), 1)
         advance(1 + relation / (2 * relations))
@@ -181,12 +189,13 @@ class _Part:
     firsts: np.ndarray
 
 
-def _parts(graph: Edges) -> Iterator[_Part]:
+def _parts(graph: Edges, memory: int) -> Iterator[_Part]:
+    edges_at_once = max(memory // EDGE_BYTES, 1)
     begin = 0
     entities = len(graph.offsets) - 1
     while begin < entities:
         first = int(graph.offsets[begin])
-        end = max(begin + 1, int(np.searchsorted(graph.offsets, first + EDGES_AT_ONCE, "right")) - 1)
+        end = max(begin + 1, int(np.searchsorted(graph.offsets, first + edges_at_once, "right")) - 1)
         last = int(graph.offsets[end])
         heads = np.repeat(np.arange(begin, end, dtype=np.int32), np.diff(graph.offsets[begin : end + 1]))
         relations = np.array(graph.relation_ids[first:last])

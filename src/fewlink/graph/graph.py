@@ -28,7 +28,6 @@ EDGE_ARRAYS = ("offsets", "relation_ids", "tail_ids", "positions")
 LARGE = 750_000  # triples above which a folder also stores what is counted of the graph, and the index of its names
 INDEXES = ("index.names", "index.ids")
 MANY_EDGES = 100_000  # of a component of a large graph; components with more are taken for one
-FEW_EDGES = 100_000  # of a component of a large graph; those with more are taken for one
 FEW_EDGES = 1 << 12  # of an entity, up to which its relations are found by reading them all
 
 
@@ -307,8 +306,8 @@ class Graph(Memo):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
-    def save(self, folder: Path) -> Path:
-        """Write the graph to a folder, atomically."""
+    def save(self, folder: Path, large: int = LARGE) -> Path:
+        """Write the graph to a folder, atomically; with more than `large` triples, what is counted of it as well."""
         with new_folder(Path(folder), FORMAT, self.facts) as draft:
             for array in EDGE_ARRAYS:
                 np.save(draft / f"{array}.npy", getattr(self, array), allow_pickle=False)
@@ -318,7 +317,7 @@ class Graph(Memo):
                 self.types.save(draft)
             if self.labels:
                 self.labels.save(draft, "labels")
-            if self.triple_count > LARGE:
+            if self.triple_count > large:
                 self.write_counted(draft)
                 self.write_indexes(draft)
                 if self.types:
@@ -331,9 +330,9 @@ class Graph(Memo):
         facts = {"entities": len(self.entities), "relations": len(self.relations), "triples": self.triple_count}
         return {**facts, "fingerprint": self.fingerprint}
 
-    def write_counted(self, folder: Path, **limit: int) -> None:
-        """Write what is counted of the graph to a folder; the limit is that of `count`."""
-        count(Edges(self.offsets, self.relation_ids, self.positions, len(self.relations)), folder, **limit)
+    def write_counted(self, folder: Path, **limits: int) -> None:
+        """Write what is counted of the graph to a folder; the limits are those of `count`."""
+        count(Edges(self.offsets, self.relation_ids, self.positions, len(self.relations)), folder, **limits)
 
     def write_indexes(self, folder: Path, sorter: Sorter | None = None) -> None:
         """Write the indexes of readable names and of ids to a folder."""

@@ -16,13 +16,13 @@ from fewlink.core.threads import distinct
 from fewlink.graph.vocabulary import Vocabulary, load_array
 
 SORTED_BYTES = 16  # word starts are sorted by these; longer queries are then filtered byte by byte
-CHUNK_BYTES = 1 << 22  # processed together
-CHUNK_NAMES = 1 << 18
+CHUNK_BYTES = 1 << 22  # of names whose words are found together: their keys take some 100 MB
+CHUNK_NAMES = 1 << 18  # names that are folded together, about as much text
 CONTAINING_BYTES = 1 << 28  # of names, up to which all of them are searched for a part of a word
 SIMILAR_BYTES = 1 << 26  # up to which they are searched for a similar name
 ALIKE_WORDS = 2_000  # of more names, at most this many that begin like a word of a misspelt one are compared with it
 SHORTEST = 3  # letters that they have in common with it
-NEWLINE = 10
+NEWLINE = ord("\n")
 
 _CONCEPT = re.compile(r"^concept:(?:[^\n]*:)?", re.MULTILINE)
 _OUTER_SPACES = re.compile(r"^[^\S\n]+|[^\S\n]+$", re.MULTILINE)
@@ -127,11 +127,11 @@ class NameIndex:
         """The name at each offset of `bytes`."""
         return np.searchsorted(self.begins, offsets, "right") - 1
 
-    def containing(self, text: str, limit: int) -> list[int]:
-        """The first names that contain this text, at most `limit`; none if there is too much text to search."""
+    def containing(self, text: str, limit: int, most_bytes: int = CONTAINING_BYTES) -> list[int]:
+        """The first names that contain this text, at most `limit`; none if all names are more than `most_bytes`."""
         names: list[int] = []
         pattern = text.encode(errors="surrogatepass")
-        if not pattern or len(self.bytes) > CONTAINING_BYTES:
+        if not pattern or len(self.bytes) > most_bytes:
             return names
         raw = self._raw
         at = raw.find(pattern)
@@ -144,15 +144,15 @@ class NameIndex:
     def _raw(self) -> bytes:
         return self.bytes.tobytes()
 
-    def similar(self, text: str, limit: int) -> np.ndarray:
+    def similar(self, text: str, limit: int, most_bytes: int = SIMILAR_BYTES) -> np.ndarray:
         """The `limit` names that share the largest proportion of their byte trigrams with this text.
 
-        If there is too much text to search, only names with a word that begins like one of this text count.
+        If all names are more than `most_bytes`, only names with a word that begins like one of this text count.
         """
         pattern = np.frombuffer(f"\n{text}\n".encode(errors="replace"), np.uint8)
         table = np.zeros(1 << 24, bool)
         table[_trigrams(pattern)] = True
-        if len(self.bytes) <= SIMILAR_BYTES:
+        if len(self.bytes) <= most_bytes:
             names = np.arange(len(self))
             counts, lengths = self._common(table)
         else:

@@ -13,7 +13,6 @@ from tests.models.trail.cases import network_of
 from fewlink.graph import Graph
 from fewlink.graph.vocabulary import Vocabulary
 from fewlink.models.contract import Question
-from fewlink.models.trail import names as module
 from fewlink.models.trail.features import ReadGraph
 from fewlink.models.trail.names import (
     NAME_RELATIONS,
@@ -49,10 +48,9 @@ def test_names_are_compared_in_lower_case_without_accents_and_punctuation() -> N
     assert same_pairs(groups("Tiger Woods", "tiger_woods", "Wood")).tolist() == [[0, 1]]
 
 
-def test_large_groups_of_one_name_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LARGEST_GROUP", 3)
+def test_large_groups_of_one_name_are_not_joined() -> None:
     assert len(same_pairs(groups("a", "a", "a"))) == 3
-    assert len(same_pairs(groups("a", "a", "a", "a"))) == 0
+    assert len(same_pairs(groups(*["a"] * 200))) == 0
 
 
 def test_a_name_contains_the_longest_names_within_it() -> None:
@@ -61,10 +59,9 @@ def test_a_name_contains_the_longest_names_within_it() -> None:
     assert contain_pairs(groups("42 of", "42", "of")).tolist() == []
 
 
-def test_a_name_within_very_many_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_CONTAINING", 2)
+def test_a_name_within_very_many_is_left_out() -> None:
     assert len(contain_pairs(groups("red bank", "blue bank", "bank"))) == 2
-    assert len(contain_pairs(groups("red bank", "blue bank", "old bank", "bank"))) == 0
+    assert len(contain_pairs(groups(*(f"red{number} bank" for number in range(200)), "bank"))) == 0
 
 
 def test_they_are_the_last_two_relations_of_the_graph() -> None:
