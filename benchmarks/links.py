@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
@@ -14,11 +13,8 @@ from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks, realis
 from fewlink.graph import Graph, Vocabulary, compile_graph
 from fewlink.models.embeddings import Embeddings
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "experiments"))
-
-from early_stopping import FilteredQueries
-
 QUERIES_AT_ONCE = 256  # queries scored together
+TRIPLES_PER_PIECE = 1 << 16  # known triples searched at a time
 
 
 def read_splits(train: Path, valid: Path, test: Path) -> tuple[Graph, dict[str, np.ndarray]]:
@@ -43,6 +39,50 @@ def _training_ids(training: Vocabulary, names: Vocabulary) -> np.ndarray:
     """The training id of each name, -1 if it has none."""
     ids = (training.find(name) for name in names)
     return np.array([-1 if number is None else number for number in ids])
+
+
+class FilteredQueries:
+    """Triples (m, 3) as queries in both directions (2m, 3), with the known tails of each, which do not compete.
+
+    `known` (n, 3) are all known triples; relation r + `relations` is the inverse of r.
+    """
+
+    def __init__(self, triples: np.ndarray, known: np.ndarray, relations: int) -> None:
+        self.relations = relations
+        self.queries = self._both_directions(triples)
+        query_keys = self._keys(self.queries)
+        known = self._answers(known, np.unique(query_keys))
+        keys = self._keys(known)
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        tails = known[order, 2]
+        first, last = (np.searchsorted(keys, query_keys, side) for side in ("left", "right"))
+        self.sizes = last - first  # known tails of each query, (2m,)
+        self.ends = np.cumsum(self.sizes)
+        places = np.repeat(last - self.ends, self.sizes) + np.arange(self.ends[-1])
+        self.tails = tails[places]  # of all queries, in order
+
+    def known_tails(self, run: slice) -> tuple[np.ndarray, np.ndarray]:
+        """The known tails (x,) of a run of queries: the index of each tail's query in the run, and the tails."""
+        sizes = self.sizes[run]
+        ends = self.ends[run]
+        return np.repeat(np.arange(len(sizes)), sizes), self.tails[ends[0] - sizes[0] : ends[-1]]
+
+    def _answers(self, known: np.ndarray, query_keys: np.ndarray) -> np.ndarray:
+        """The known triples (n, 3), in both directions, that have the head and relation of a query."""
+        answers = []
+        for first in range(0, len(known), TRIPLES_PER_PIECE):
+            both = self._both_directions(known[first : first + TRIPLES_PER_PIECE])
+            answers.append(both[np.isin(self._keys(both), query_keys)])
+        return np.concatenate(answers)
+
+    def _both_directions(self, triples: np.ndarray) -> np.ndarray:
+        backwards = triples[:, ::-1] + np.array([0, self.relations, 0])
+        return np.concatenate([triples, backwards]).astype(np.int64)
+
+    def _keys(self, triples: np.ndarray) -> np.ndarray:
+        keys: np.ndarray = triples[:, 0].astype(np.int64) * (2 * self.relations) + triples[:, 1]
+        return keys
 
 
 @torch.no_grad()

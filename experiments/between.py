@@ -11,25 +11,20 @@ scores have other scales. Other relations that are known to hold between the two
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from pydantic import Field
 
-from common import Experiment, Table, emphasise, options, print_tables, run, spread
-from fewlink import __version__
+from common import Experiment, Result, Table, emphasise, figures, options, print_tables, run, untrained
 from fewlink.core.errors import FewlinkError
-from fewlink.core.machine import command_line, hardware
 from fewlink.core.metrics import labelled
 from fewlink.core.progress import progress
 from fewlink.core.seeds import generator
 from fewlink.evaluation.evaluator import MAX_SCORES, Protocol, average, check_unseen, summarise
-from fewlink.evaluation.records import StoredResult, without_per_run_settings
-from fewlink.models import family_of
 from fewlink.models.contract import Question, Scorer, realistic_rank
-from fewlink.models.family import Prepared, TrainedFamily
 from fewlink.tasks.benchmark import Benchmark, Task
 from fewlink.tasks.candidates import open_candidates
 
@@ -42,61 +37,41 @@ COLUMNS = labelled("mrr", "hits@1", "hits@5")
 NOTE = "micro: mean over pairs; macro: mean over relations; at most 100 pairs of each relation"
 
 
-class BetweenRecord(StoredResult):
+class BetweenRecord(Result):
     """How well a model tells which of a split's relations holds between two entities."""
 
     what = "a record of relations between entities"
     suffix = ".between.jsonl"
     figures = frozenset({"queries", "metrics", "relations"})
+    parts = ("split", "ranked_by")
 
     split: str
-    shots: int
-    seed: int
     ranked_by: str
     queries: int
     metrics: dict[str, dict[str, float]]
     relations: dict[str, dict[str, float]]
     config: dict[str, Any] = Field(default_factory=dict)
-    command: str = Field(default_factory=command_line)
-    version: str = __version__
-    data_sha256: str
-    hardware: str = Field(default_factory=hardware)
     seconds: float
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        settings = str(sorted(without_per_run_settings(self.config.get("settings") or {}).items()))
-        protocol = (self.split, self.shots, self.ranked_by, self.seed)
-        return (self.benchmark, self.model, *protocol, self.data_sha256, settings)
 
 
 def relations_between(
-    benchmark: Benchmark,
-    scorer: Scorer,
-    *,
-    model: str,
-    split: str = "test",
-    shots: int = SHOTS,
-    seed: int = 0,
-    config: Mapping[str, Any] | None = None,
-    max_queries: int = MAX_QUERIES,
+    benchmark: Benchmark, scorer: Scorer, *, model: str, max_queries: int = MAX_QUERIES, **facts: Any
 ) -> list[BetweenRecord]:
-    """Rank the relations of a split for query pairs of each of them; a record for each of `RANKED_BY`."""
+    """Rank the test relations for query pairs of each of them; a record with other `facts` for each of `RANKED_BY`."""
     began = time.monotonic()
-    check_unseen(scorer, Protocol(split, shots))
-    tasks = benchmark.split(split)
+    check_unseen(scorer, Protocol("test", SHOTS))
+    tasks = benchmark.split("test")
     if len(tasks) < 2:
-        raise FewlinkError(f"{benchmark.name} has fewer than two {split} relations: choose another split")
-    queries = [queries_of(task, shots, max_queries) for task in tasks]
+        raise FewlinkError(f"{benchmark.name} has fewer than two test relations: choose another benchmark")
+    queries = [queries_of(task, SHOTS, max_queries) for task in tasks]
     pairs = np.concatenate(queries)
     true = np.repeat(np.arange(len(tasks)), [len(each) for each in queries])
     measures = []  # of each relation, (P,) by rank and (P,) by score
     with progress("relations", len(tasks)) as advance:
         for number, task in enumerate(tasks):
             advance(number, task.name)
-            measures.append(measure(benchmark, scorer, task, shots, pairs))
+            measures.append(measure(benchmark, scorer, task, SHOTS, pairs))
     holds = np.stack([known_in(task, pairs) for task in tasks], 1)  # (P, T)
-    seconds = round(time.monotonic() - began, 3)
     records = []
     for ranked_by, columns in zip(RANKED_BY, zip(*measures, strict=True), strict=True):
         ranks, counts = rank_relations(np.stack(columns, 1), true, holds)
@@ -104,22 +79,20 @@ def relations_between(
             task.name: {"queries": int((true == i).sum()), **summarise(ranks[true == i], counts[true == i])}
             for i, task in enumerate(tasks)
         }
-        records.append(
-            BetweenRecord(
-                benchmark=benchmark.name,
-                model=model,
-                split=split,
-                shots=shots,
-                seed=seed,
-                ranked_by=ranked_by,
-                queries=len(pairs),
-                metrics={"micro": summarise(ranks, counts), "macro": average(list(rows.values()))},
-                relations=rows,
-                config=dict(config or {}),
-                data_sha256=benchmark.fingerprint,
-                seconds=seconds,
-            )
+        record = BetweenRecord(
+            benchmark=benchmark.name,
+            model=model,
+            split="test",
+            shots=SHOTS,
+            ranked_by=ranked_by,
+            queries=len(pairs),
+            metrics={"micro": summarise(ranks, counts), "macro": average(list(rows.values()))},
+            relations=rows,
+            data_sha256=benchmark.fingerprint,
+            seconds=round(time.monotonic() - began, 3),
+            **facts,
         )
+        records.append(record)
     return records
 
 
@@ -194,13 +167,13 @@ def tables(records: Sequence[BetweenRecord], models: Sequence[str]) -> list[Tabl
             seeds = [record for record in records if (record.model, record.ranked_by) == (model, ranked_by)]
             if not seeds:
                 continue
-            figures = [spread([r.metrics["micro"][metric] for r in seeds]) for metric in COLUMNS.values()]
-            macro = spread([r.metrics["macro"]["mrr"] for r in seeds])
-            rows.append([model, ranked_by, str(len(seeds)), f"{seeds[0].queries:,}", *figures, macro])
+            cells = figures([record.metrics["micro"] for record in seeds], COLUMNS.values())
+            macro = figures([record.metrics["macro"] for record in seeds], ["mrr"])
+            rows.append([model, ranked_by, str(len(seeds)), f"{seeds[0].queries:,}", *cells, *macro])
             for relation in seeds[0].relations:
                 each = [record.relations[relation] for record in seeds]
-                figures = [spread([row[metric] for row in each]) for metric in COLUMNS.values()]
-                by_relation.append([relation, model, ranked_by, str(int(each[0]["queries"])), *figures])
+                cells = figures(each, COLUMNS.values())
+                by_relation.append([relation, model, ranked_by, str(int(each[0]["queries"])), *cells])
     columns = ["model", "ranked by", "seeds", "pairs", *COLUMNS, "macro MRR"]
     by_relation.sort(key=lambda row: row[0])
     return [
@@ -209,34 +182,22 @@ def tables(records: Sequence[BetweenRecord], models: Sequence[str]) -> list[Tabl
     ]
 
 
-def measure_missing(experiment: Experiment, model: str, finished: set[int]) -> None:
-    """Store the records of a model that are missing: of every seed, or one of weights that come with the model."""
-    family = family_of(model)
-    prepared: Iterable[tuple[int, Prepared]]
-    if isinstance(family, TrainedFamily) and model in family.shipped_models:
-        prepared = [] if finished else [(0, family.shipped(model, experiment.benchmark, experiment.device))]
-    else:
-        seeds = [seed for seed in range(experiment.seeds if family.seeded else 1) if seed not in finished]
-        prepared = experiment.prepared(model, SHOTS, seeds) if seeds else []
-    for seed, each in prepared:
-        for record in relations_between(experiment.benchmark, each.scorer, model=model, seed=seed, config=each.config):
-            experiment.store.add(record)
-
-
 def main() -> None:
     experiment = Experiment(options(__doc__).parse_args())
     models = experiment.chosen(TINY_MODELS if experiment.tiny else MODELS)
-
-    def stored() -> list[BetweenRecord]:
-        every = experiment.store.read(BetweenRecord)
-        return [record for record in every if record.benchmark == experiment.stored_as and record.model in models]
-
-    seeds: dict[str, set[int]] = {model: set() for model in models}
-    for record in stored():
-        seeds[record.model].add(record.seed)
+    done = {(record.model, record.seed) for record in experiment.stored(BetweenRecord, models)}
     for model in [] if experiment.show else models:
-        measure_missing(experiment, model, seeds[model])
-    print_tables(tables(stored(), models))
+        seeds = [seed for seed in experiment.seeds_of(model) if (model, seed) not in done]
+        if model == "trail":  # with the built-in weights
+            seeds = [seed for seed in seeds if seed == 0]
+            made = [(seed, untrained(model, experiment.benchmark, experiment.device)) for seed in seeds]
+        else:
+            made = list(experiment.prepared(model, SHOTS, seeds)) if seeds else []
+        for seed, each in made:
+            facts = {"seed": seed, "config": each.config, "settings": each.config.get("settings", {})}
+            for record in relations_between(experiment.benchmark, each.scorer, model=model, **facts):
+                experiment.store.add(record)
+    print_tables(tables(experiment.stored(BetweenRecord, models), models))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import argparse
 import functools
 import hashlib
 import io
+import itertools
 import json
 import statistics
 import sys
@@ -17,16 +18,28 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from pydantic import Field
+
+from fewlink import __version__
 from fewlink.core.errors import FewlinkError, MissingExtra, choose
 from fewlink.core.files import write_bytes
+from fewlink.core.machine import command_line, hardware
 from fewlink.core.metrics import labelled
 from fewlink.core.progress import tell
-from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors
+from fewlink.core.recipes import Vectors
 from fewlink.core.settings import Settings
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.evaluation.records import QueryRanks, Record, RecordStore, make_record
+from fewlink.evaluation.records import (
+    QueryRanks,
+    R,
+    Record,
+    RecordStore,
+    StoredResult,
+    make_record,
+    without_per_run_settings,
+)
 from fewlink.models import families, family_of, trained_family
 from fewlink.models.cached import CachedScorer
 from fewlink.models.embeddings import EmbeddingSettings
@@ -154,34 +167,23 @@ class Experiment:
     ) -> list[Record]:
         """The records of models with each number of references, split, kind of candidates and seed."""
         for model in [] if self.show else models:
-            family = family_of(model)
-            for some in [shots] if family.any_shots else [[count] for count in shots]:
+            for some in [shots] if family_of(model).any_shots else [[count] for count in shots]:
                 # large sets of candidates come first: their cached scores include those of smaller sets
-                wanted = [(split, count, kind) for split in splits for count in some for kind in candidates]
-                self._measure(model, wanted, range(self.seeds if family.seeded else 1))
-        found = [
-            record
-            for record in self.store.records
-            if record.benchmark == self.stored_as
-            and (record.model in models and record.split in splits and record.shots in shots)
-            and (record.candidates in candidates and record.references == "first" and record.seed < self.seeds)
-        ]
+                self._measure(model, list(itertools.product(splits, some, candidates)))
+        found = select(self.store.records, benchmark=self.stored_as, references="first")
+        found = [r for r in found if r.model in models and r.split in splits and r.seed < self.seeds]
+        found = [r for r in found if r.candidates in candidates and r.shots in shots]
         return sorted(found, key=lambda r: (models.index(r.model), r.split, r.candidates, r.shots, r.seed))
 
-    def _measure(self, model: str, wanted: Sequence[tuple[str, int, str]], seeds: Iterable[int]) -> None:
+    def _measure(self, model: str, wanted: Sequence[tuple[str, int, str]]) -> None:
         """Train and evaluate a model under the protocols and seeds that have no record."""
-        stored = {
-            (record.split, record.shots, record.candidates, record.seed)
-            for record in self.store.records
-            if (record.benchmark, record.model, record.references) == (self.stored_as, model, "first")
-        }
-        missing = {seed: [each for each in wanted if (*each, seed) not in stored] for seed in seeds}
-        missing = {seed: protocols for seed, protocols in missing.items() if protocols}
-        if not missing or not self.is_here:
+        stored = select(self.store.records, benchmark=self.stored_as, model=model, references="first")
+        done = {(record.seed, record.split, record.shots, record.candidates) for record in stored}
+        missing = {seed: [each for each in wanted if (seed, *each) not in done] for seed in self.seeds_of(model)}
+        seeds = [seed for seed, protocols in missing.items() if protocols]
+        if not seeds or not self.is_here:
             return
-        shots = wanted[0][1]
-        tell(f"{model}, K = {shots}, seeds {', '.join(map(str, missing))}")
-        for seed, prepared in self.prepared(model, shots, list(missing)):
+        for seed, prepared in self.prepared(model, wanted[0][1], seeds):
             scorer = CachedScorer(prepared.scorer)
             for split, count, kind in missing[seed]:
                 evaluation = evaluate(self.benchmark, scorer, Protocol(split, count, kind, 0, seed))
@@ -194,20 +196,24 @@ class Experiment:
                 )
                 self.store.add(record, ranks=QueryRanks.of(evaluation))
 
+    def seeds_of(self, model: str) -> range:
+        """The seeds of a model: 0 alone if a seed changes nothing."""
+        return range(self.seeds if family_of(model).seeded else 1)
+
+    def stored(self, kind: type[R], models: Sequence[str]) -> list[R]:
+        """The stored results of another kind than records, of some models on the benchmark."""
+        return [each for each in self.store.read(kind) if each.benchmark == self.stored_as and each.model in models]
+
     def prepared(self, model: str, shots: int, seeds: Sequence[int]) -> Iterator[tuple[int, Prepared]]:
         """The scorer of each seed, trained if necessary."""
-        family = family_of(model)
+        tell(f"{model}, K = {shots}, seeds {', '.join(map(str, seeds))}")
         settings = self.settings(model)
-        if isinstance(family, TrainedFamily):
-            assert isinstance(settings, ModelSettings)
+        if isinstance(settings, ModelSettings):
             yield from self.trained(settings, shots, seeds).items()
-        elif isinstance(family, BaselineFamily):
+            return
+        for seed in seeds:
             own = settings.replace(device=self.device) if settings else None
-            facts = {"recipe": model} if settings else {}
-            for seed in seeds:
-                on_epoch = reporter(f"{model}, K = {shots}, seed {seed}")
-                baseline = family.prepare(model, self.benchmark, own, shots=shots, seed=seed, on_epoch=on_epoch)
-                yield seed, Prepared(baseline.scorer, {**facts, **baseline.config})
+            yield seed, untrained(model, self.benchmark, self.device, settings=own, shots=shots, seed=seed)
 
     def trained(
         self,
@@ -228,7 +234,7 @@ class Experiment:
         place = self.work / family.vectors_name(settings, wanted, self.benchmark)
         family.pretrain(self.benchmark, settings, wanted, place, reporter)
         pretrained = family.open_vectors(place, self.benchmark.graph.fingerprint)
-        chosen = {name: value for name, value in settings.as_dict().items() if name not in PER_RUN_SETTINGS}
+        chosen = without_per_run_settings(settings.as_dict())
         facts = json.dumps([chosen, self.benchmark.fingerprint, pretrained.digest(), watch is not None])
         digest = hashlib.sha256(facts.encode()).hexdigest()[:8]
         folders = {seed: self.work / f"{settings.model}-{digest}" / f"seed-{seed}" for seed in seeds}
@@ -241,6 +247,21 @@ class Experiment:
             of_run = {"settings": config.settings.as_dict(), "embeddings": config.embeddings, "measured": measured}
             prepared[seed] = Prepared(open_run(folder, self.benchmark, device=self.device), of_run, folder)
         return prepared
+
+
+def untrained(
+    model: str, benchmark: Benchmark, device: str = "cpu", *, file: Path | None = None, **how: Any
+) -> Prepared:
+    """The scorer of a model that is not meta-trained: by `settings`, `shots`, `draw` and `seed` if it needs no run
+    folder, with the published weights in a file, or with the built-in ones."""
+    family = family_of(model)
+    if isinstance(family, BaselineFamily):
+        settings = how.pop("settings", None)
+        on_epoch = reporter(f"{model} {how}")
+        prepared = family.prepare(model, benchmark, settings, on_epoch=on_epoch, **{"shots": 1, **how})
+        return Prepared(prepared.scorer, {**({"recipe": model} if settings else {}), **prepared.config})
+    assert isinstance(family, TrainedFamily)
+    return family.from_checkpoint(model, benchmark, file, device) if file else family.shipped(model, benchmark, device)
 
 
 def reporter(title: str) -> Reporter:
@@ -268,6 +289,26 @@ def link_settings(model: str, entities: int, seed: int = 0, device: str = "cpu")
     """The settings of an embedding model for ordinary link prediction on a graph with this number of entities."""
     dense: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200} if entities <= MAX_DENSE_ENTITIES else {}
     return EmbeddingSettings(model=model, dim=512, epochs=20, n3=0.01, **dense, seed=seed, device=device)
+
+
+class Result(StoredResult):
+    """A measurement of a script that is no `Record`; `parts` are the fields that, with its settings, identify it."""
+
+    parts: ClassVar[tuple[str, ...]] = ()
+
+    seed: int
+    shots: int
+    settings: dict[str, Any] = Field(default_factory=dict)
+    command: str = Field(default_factory=command_line)
+    version: str = __version__
+    data_sha256: str
+    hardware: str = Field(default_factory=hardware)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        settings = json.dumps(without_per_run_settings(self.settings), sort_keys=True)
+        own = [json.dumps(getattr(self, part), sort_keys=True) for part in self.parts]
+        return (self.benchmark, self.model, *own, self.shots, self.seed, self.data_sha256, settings)
 
 
 # Tables
@@ -336,9 +377,14 @@ def values(records: Iterable[Record], metric: str = "mrr", average: str = "micro
     return [record.metrics[average][metric] for record in records]
 
 
+def figures(rows: Sequence[Mapping[str, float]], metrics: Iterable[str] = COLUMNS.values()) -> list[str]:
+    """A cell for each metric: mean ± deviation over rows of figures."""
+    return [spread([row[metric] for row in rows]) for metric in metrics]
+
+
 def cells(records: Sequence[Record]) -> list[str]:
     """A cell for each column of `COLUMNS`: mean ± deviation over the records."""
-    return [spread(values(records, metric)) for metric in COLUMNS.values()]
+    return figures([record.metrics["micro"] for record in records])
 
 
 def published_row(model: str, split: str, *between: str, benchmark: str = "nell-one") -> list[str] | None:

@@ -12,14 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from pydantic import ConfigDict, Field
 
-from common import Experiment, Table, options, print_tables, run, scatter_chart, short, write_chart
-from fewlink import __version__
+from common import Experiment, Result, Table, options, print_tables, run, scatter_chart, short, write_chart
 from fewlink.core.errors import FewlinkError, MissingExtra
-from fewlink.core.machine import command_line
 from fewlink.core.seeds import derive, generator
-from fewlink.evaluation.records import StoredResult
 from fewlink.tasks.benchmark import Benchmark, Task
 
 MODELS = ("gmatching-maxp", "fsrl")
@@ -32,32 +28,22 @@ PERPLEXITY = 30.0  # scikit-learn's default
 NOTE = "silhouette: −1 to 1, of true against false pairs in the model's own space; 0 where they overlap"
 
 
-class PairMap(StoredResult):
+class PairMap(Result):
     """True and false pairs of a relation on a plane, and how well they separate.
 
     `silhouette` is measured on the model's vectors, `silhouette_of_map` on the plane. `points` are (x, y, "positive" or
     "negative").
     """
 
-    model_config = ConfigDict(allow_inf_nan=False)
     what = "a map of pairs"
     suffix = ".maps.jsonl"
     figures = frozenset({"silhouette", "silhouette_of_map", "points"})
+    parts = ("relation",)
 
     relation: str
-    seed: int
-    shots: int
     silhouette: float
     silhouette_of_map: float
     points: list[tuple[float, float, str]]
-    settings: dict[str, Any] = Field(default_factory=dict)
-    command: str = Field(default_factory=command_line)
-    version: str = __version__
-    data_sha256: str
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return (self.benchmark, self.model, self.relation, self.shots, self.seed, self.data_sha256)
 
 
 @runtime_checkable
@@ -86,7 +72,7 @@ def true_and_false(task: Task, shots: int, seed: int) -> tuple[np.ndarray, np.nd
     return positive, np.array(negative, np.int32)
 
 
-def map_of(scorer: PairScorer, task: Task, benchmark: Benchmark) -> PairMap:
+def map_of(scorer: PairScorer, task: Task, benchmark: Benchmark, settings: dict[str, Any]) -> PairMap:
     """The map of a relation by a model."""
     try:
         from sklearn.manifold import TSNE
@@ -108,6 +94,7 @@ def map_of(scorer: PairScorer, task: Task, benchmark: Benchmark) -> PairMap:
         silhouette=round(float(silhouette_score(vectors, kinds)), 4),
         silhouette_of_map=round(float(silhouette_score(plane, kinds)), 4),
         points=[(round(float(x), 2), round(float(y), 2), kind) for (x, y), kind in zip(plane, kinds, strict=True)],
+        settings=settings,
         data_sha256=benchmark.fingerprint,
     )
 
@@ -129,21 +116,18 @@ def main() -> None:
     relations = given.relations or (TINY_RELATIONS if experiment.tiny else RELATIONS)
 
     def stored() -> list[PairMap]:
-        found = [each for each in experiment.store.read(PairMap) if each.benchmark == experiment.stored_as]
-        return [each for each in found if each.model in models and each.relation in relations]
+        return [each for each in experiment.stored(PairMap, models) if each.relation in relations]
 
     finished = {(each.model, each.relation) for each in stored()}
     for model in [] if experiment.show else models:
         missing = [relation for relation in relations if (model, relation) not in finished]
-        if not missing:
-            continue
-        for _, prepared in experiment.prepared(model, SHOTS, [SEED]):
+        for _, prepared in experiment.prepared(model, SHOTS, [SEED]) if missing else ():
             if not isinstance(prepared.scorer, PairScorer):
                 raise FewlinkError(f"{model} has no pair vectors: choose few-shot models")
             for relation in missing:
-                drawn = map_of(prepared.scorer, experiment.benchmark.task(relation), experiment.benchmark)
-                settings = prepared.config["settings"]
-                experiment.store.add(drawn.model_copy(update={"settings": settings}))
+                task = experiment.benchmark.task(relation)
+                drawn = map_of(prepared.scorer, task, experiment.benchmark, prepared.config["settings"])
+                experiment.store.add(drawn)
     print_tables([table(stored())])
     for each in stored() if given.out else ():
         relation = each.relation.split(":")[-1]

@@ -12,31 +12,38 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
-from common import Experiment, Table, link_settings, options, print_tables, run, short
-from early_stopping import train_with_validation
+from common import HERE, Experiment, Table, link_settings, options, print_tables, run, select, short, untrained
 from fewlink.core.errors import FewlinkError, choose
 from fewlink.core.progress import tell
 from fewlink.core.seeds import generator
-from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
+from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks, rank_queries
 from fewlink.evaluation.records import QueryRanks, Record, RecordStore, make_record, read_ranks
 from fewlink.graph import Graph
 from fewlink.linker import Linker
-from fewlink.models.baselines import learning_free
-from fewlink.models.contract import Question, Scorer, realistic_rank
-from fewlink.models.embeddings.family import EmbeddingScorer, train_baseline
+from fewlink.models.cached import CachedScorer
+from fewlink.models.contract import Scorer
+from fewlink.models.embeddings.family import EmbeddingScorer
+from fewlink.models.embeddings.trainer import EmbeddingTrainer
 from fewlink.models.published import PUBLISHED, model_of
 from fewlink.models.trail.shipped import shipped
-from fewlink.tasks.benchmark import Benchmark, Task
-from fewlink.tasks.candidates import task_of_pairs
+from fewlink.tasks.benchmark import Benchmark, Task, sorted_pairs
+from fewlink.tasks.candidates import Candidates, task_of_pairs
 from fewlink.tasks.catalogue import attack_dates, attack_graph
+
+sys.path.append(str(HERE.parent / "benchmarks"))
+
+from links import rank_links
 
 NAME = "attack-2023"  # of the benchmark in records
 LAST_DAY = "2023-12-31"  # of the frozen graph
@@ -50,6 +57,7 @@ DRAWS = 3
 CREATED = ("_runs_on_platform", "_serves_tactic", "_in_sector", "technique_impacts")  # dated by the head's creation
 FEWEST = 15  # later links of an evaluated relation
 FIRST = 20  # answers that an analyst reads
+RECALL = f"recall@{FIRST}"
 SURE = 0.8  # the probability of a sure answer
 COMPLEX_DIM = 100  # smaller than for link prediction: each relation and draw needs its own training
 COMPLEX_N3 = 0.03  # as the search on the frozen graph chose it
@@ -89,9 +97,12 @@ class FrozenGraph:
         pairs = triples[triples[:, 1] == self.graph.relations.find(relation)][:, [0, 2]]
         return task_of_pairs(self.graph, relation, pairs)
 
-    def hidden(self, relation: str) -> Graph:
-        """The graph without this relation."""
-        return self.graph.without(np.array([self.graph.relations.find(relation)]))
+    def benchmark(self, relation: str, *, hidden: bool) -> Benchmark:
+        """The graph, without the relation if it is `hidden`, and the relation's task."""
+        graph = self.graph
+        if hidden:
+            graph = graph.without(np.array([graph.relations.find(relation)]))
+        return Benchmark(NAME, graph, {"train": [], "dev": [], "test": [self.task(relation)] if hidden else []})
 
 
 def freeze(
@@ -136,49 +147,21 @@ def frozen_attack() -> FrozenGraph:
 # Ranking the later links
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The number of references, and the number of their draw; with `ALL`, all known pairs are references."""
-
-    shots: int
-    draw: int
-
-    @property
-    def chosen(self) -> str:
-        """The name of the references in records."""
-        return self.protocol.references if self.shots else "all"
-
-    @property
-    def protocol(self) -> Protocol:
-        return Protocol("test", self.shots or 1, "full", self.draw)
-
-    def references(self, task: Task) -> np.ndarray:
-        """A draw of the pairs known on the last day, or all of them."""
-        return task.split(self.shots, self.draw)[0] if self.shots else task.pairs
-
-
 def rank_later(scorer: Scorer, task: Task, references: np.ndarray, later: np.ndarray) -> tuple[TaskRanks, np.ndarray]:
     """Rank the tails of the later links (n, 2) of a relation; pairs known on the last day do not compete.
 
     Other later links do not compete for the ranks of figures; they do for those (n,) in the list that an analyst reads.
     """
-    heads = np.unique(later[:, 0]).astype(np.int32)
-    grid = np.asarray(scorer(Question(task.name, references, heads, task.range)))  # (heads, candidates)
-    ranks = []
-    listed = []
-    counts = []
-    for head, scores in zip(heads.tolist(), grid, strict=True):
-        new = later[later[:, 0] == head, 1]
-        unknown = ~np.isin(task.range, task.known_tails.get(head, ()))
-        every = scores[unknown]
-        others = scores[unknown & ~np.isin(task.range, new)]
-        for tail in new.tolist():
-            own = scores[task.range == tail][0]
-            ranks.append(realistic_rank((others > own).sum(), (others == own).sum()))
-            listed.append(realistic_rank((every > own).sum(), (every == own).sum() - 1))
-            counts.append(len(others) + 1)
-    tasks = TaskRanks(task.name, later, np.array(ranks, float), np.array(counts), len(task.range))
-    return tasks, np.array(listed, float)
+    pool = Candidates(task.range, np.ones(len(task.range), bool))
+    kept = CachedScorer(scorer)
+
+    def ranked(asked: np.ndarray, known_as_well: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        known = sorted_pairs(np.concatenate([task.known, known_as_well]))
+        return rank_queries(kept, replace(task, known=known), references, pool, asked)
+
+    ranks, counts = ranked(later, later)
+    listed = [float(ranked(link, link)[0][0]) for link in later[:, None]]
+    return TaskRanks(task.name, later, ranks, counts, len(task.range)), np.array(listed)
 
 
 def chances(linker: Linker, task: Task, references: np.ndarray, later: np.ndarray) -> dict[str, float]:
@@ -207,76 +190,82 @@ def chances(linker: Linker, task: Task, references: np.ndarray, later: np.ndarra
     return counts
 
 
-def scorer_of(
-    experiment: Experiment, name: str, model: str, setting: Setting, relation: str, frozen: FrozenGraph, weights: Any
-) -> Scorer:
-    """The scorer of a model for a relation. Those that get references read the graph without the relation."""
-    as_references = setting.shots or model in PUBLISHED
-    graph = frozen.hidden(relation) if as_references else frozen.graph
-    if model in PUBLISHED:
-        return PUBLISHED[model].scorer_on(name, weights.network(), graph, experiment.device)
-    if model != "complex":
-        return learning_free(model, graph)
-    if not setting.shots:
-        return link_complex(frozen, experiment.device)
-    settings = link_settings("complex", len(frozen.graph.entities), device=experiment.device)
-    benchmark = Benchmark(NAME, graph, {"train": [], "dev": [], "test": [frozen.task(relation)]})
-    few_shot = settings.replace(dim=COMPLEX_DIM, n3=COMPLEX_N3)
-    return train_baseline(benchmark, few_shot, shots=setting.shots, draw=setting.draw)
-
-
-@functools.cache
 def link_complex(frozen: FrozenGraph, device: str) -> Scorer:
-    """ComplEx trained on the whole graph, a twentieth of which chooses the epoch."""
+    """ComplEx trained on the whole graph; a twentieth of its triples chooses the epoch."""
     graph = frozen.graph
     triples = graph.triples()
     held = np.zeros(len(triples), bool)
     held[generator(0, "attack in time").permutation(len(triples))[: len(triples) // 20]] = True
     settings = link_settings("complex", len(graph.entities), device=device).replace(n3=COMPLEX_N3)
-    sizes = len(graph.entities), len(graph.relations)
-    vectors, _ = train_with_validation(triples[~held], triples[held], *sizes, settings)
-    return EmbeddingScorer(vectors, list(graph.relations), device)
+    trainer = EmbeddingTrainer(triples[~held], len(graph.entities), len(graph.relations), settings)
+    best: dict[str, Tensor] = {}
+    best_mrr = 0.0
+    while not trainer.finished:
+        trainer.epoch()
+        mrr = rank_links(trainer.result(), triples[held], triples, "valid").metrics()["micro"]["mrr"]
+        if mrr > best_mrr:
+            best_mrr = mrr
+            best = {name: table.clone() for name, table in trainer.vectors.items()}
+    trainer.vectors = best
+    return EmbeddingScorer(trainer.result(), list(graph.relations), device)
 
 
 def measure(
-    experiment: Experiment, name: str, model: str, setting: Setting, frozen: FrozenGraph, weights: Any
+    experiment: Experiment, name: str, model: str, shots: int, draw: int, frozen: FrozenGraph, file: Path | None = None
 ) -> tuple[Record, QueryRanks]:
-    """Evaluate a model; return its record and the ranks of its queries."""
+    """Evaluate a model with some references, or with all pairs; return its record and the ranks of its queries."""
     begin = time.monotonic()
-    answers: dict[str, tuple[TaskRanks, np.ndarray]] = {}
-    counted: dict[str, dict[str, float]] = {}
+    evaluated = []
+    relations: dict[str, dict[str, float]] = {}
+    lists = []
+    facts: dict[str, Any] = {}
+    on_whole = link_complex(frozen, experiment.device) if model == "complex" and not shots else None
     for relation, later in frozen.later.items():
         task = frozen.task(relation)
-        references = setting.references(task)
+        references = task.split(shots, draw)[0] if shots else task.pairs
+        counted = {}
         if model == "trail":
-            nothing: dict[str, list[Task]] = {"train": [], "dev": [], "test": []}
             # names are left out: they are today's, not those of the last day
-            linker = Linker.shipped(Benchmark(NAME, frozen.hidden(relation), nothing), names=False)
+            linker = Linker.shipped(frozen.benchmark(relation, hidden=True), names=False)
             scorer = linker.scorer
-            if setting.shots:
-                counted[relation] = chances(linker, task, references, later)
+            facts = {"weights": shipped().facts}
+            if shots:
+                counted = chances(linker, task, references, later)
+        elif on_whole is not None:
+            scorer = on_whole
         else:
-            scorer = scorer_of(experiment, name, model, setting, relation, frozen, weights)
-        answers[relation] = rank_later(scorer, task, references, later)
-    evaluation = Evaluation(setting.protocol, [tasks for tasks, _ in answers.values()], time.monotonic() - begin)
-    facts: dict[str, Any] = {}
-    if model == "trail":
-        facts = {"weights": shipped().facts}
-    elif model in PUBLISHED:
-        facts = {"checkpoint": weights.facts}
+            settings = link_settings("complex", len(frozen.graph.entities), device=experiment.device)
+            prepared = untrained(
+                model,
+                # models that get references read the graph without the relation
+                frozen.benchmark(relation, hidden=bool(shots) or file is not None),
+                experiment.device,
+                file=file,
+                settings=settings.replace(dim=COMPLEX_DIM, n3=COMPLEX_N3),
+                shots=shots or 1,
+                draw=draw,
+            )
+            scorer = prepared.scorer
+            facts = prepared.config if file else {}
+        ranked, listed = rank_later(scorer, task, references, later)
+        evaluated.append(ranked)
+        lists.append(listed)
+        relations[relation] = {RECALL: float((listed <= FIRST).mean()), **counted}
+    protocol = Protocol("test", shots or 1, "full", draw)
+    evaluation = Evaluation(protocol, evaluated, time.monotonic() - begin)
     record = make_record(evaluation, benchmark=NAME, data_sha256=frozen.fingerprint, model=name, config=facts)
-    relations: dict[str, Any] = {relation: dict(row) for relation, row in record.relations.items()}
-    for relation, (_, listed) in answers.items():
-        relations[relation][f"recall@{FIRST}"] = float((listed <= FIRST).mean())
-        relations[relation] |= counted.get(relation, {})
-    metrics: dict[str, Any] = {average: dict(row) for average, row in record.metrics.items()}
-    every = np.concatenate([listed for _, listed in answers.values()])
-    metrics["micro"][f"recall@{FIRST}"] = float((every <= FIRST).mean())
-    metrics["macro"][f"recall@{FIRST}"] = float(np.mean([row[f"recall@{FIRST}"] for row in relations.values()]))
-    changes: dict[str, Any] = {"metrics": metrics, "relations": relations}
-    if setting.shots == ALL:
-        changes |= {"shots": ALL, "references": setting.chosen}
-    return record.model_copy(update=changes), QueryRanks.of(evaluation)
+    for relation, more in relations.items():
+        record.relations[relation].update(more)
+    record.metrics["micro"][RECALL] = float((np.concatenate(lists) <= FIRST).mean())
+    record.metrics["macro"][RECALL] = float(np.mean([row[RECALL] for row in relations.values()]))
+    record.shots = shots
+    record.references = references_of(shots, draw)
+    return record, QueryRanks.of(evaluation)
+
+
+def references_of(shots: int, draw: int) -> str:
+    """The name of the references in records."""
+    return Protocol("test", shots, "full", draw).references if shots else "all"
 
 
 # Tables
@@ -295,8 +284,7 @@ def tables(store: RecordStore, shots: Sequence[int], frozen: FrozenGraph) -> lis
 
 def place_of(model: str) -> int:
     """The position of a model in tables; models that are not in ORDER come last."""
-    name = next((kind for kind in PUBLISHED if model.startswith(kind)), model)
-    return ORDER.index(name) if name in ORDER else len(ORDER)
+    return next((place for place, kind in enumerate(ORDER) if model.startswith(kind)), len(ORDER))
 
 
 def relations_table(records: Sequence[Record], shots: int, frozen: FrozenGraph) -> Table:
@@ -314,12 +302,12 @@ def relations_table(records: Sequence[Record], shots: int, frozen: FrozenGraph) 
         cells = []
         for relation in ["", *large]:
             draws = [r.relations[relation] if relation else r.metrics["micro"] for r in each]
-            means = [float(np.mean([draw[metric] for draw in draws])) for metric in ("mrr", f"recall@{FIRST}")]
+            means = [float(np.mean([draw[metric] for draw in draws])) for metric in ("mrr", RECALL)]
             cells.append(" · ".join(map(short, means)))
         rows.append([model, *cells])
     title = f"{shots} references, relation hidden" if shots else "All known pairs, relation in the graph"
     draw_count = max(map(len, groups.values()), default=0)
-    note = f"MRR · recall@{FIRST}"
+    note = f"MRR · {RECALL}"
     if draw_count > 1:
         note += f"; mean of {draw_count} draws of references"
     return Table(title, ["model", *columns], rows, note)
@@ -344,45 +332,43 @@ def probabilities_table(records: Sequence[Record]) -> Table:
     return Table("Probabilities", columns, cells, note)
 
 
-@dataclass(frozen=True)
-class FoundLink:
-    """A link that was added later, and its rank."""
+class FoundLink(NamedTuple):
+    """A link that was added later, and its rank, by which links are sorted."""
 
-    relation: str
+    rank: float
+    day: str
     head: str
     tail: str
-    day: str
-    rank: float
+    relation: str
 
 
 def found_links(store: RecordStore, model: str, frozen: FrozenGraph, shots: int = ALL) -> list[FoundLink]:
     """The later links with their ranks in a stored record with the first draw of references, best first."""
+    links = []
     for file, record in store.places:
-        same = (record.benchmark, record.model, record.shots) == (NAME, model, shots)
-        if not same or record.references not in ("draw-1", "all"):
-            continue
-        ranks = read_ranks(file, record)
+        wanted = (NAME, model, shots, references_of(shots, 1))
+        same = (record.benchmark, record.model, record.shots, record.references) == wanted
+        ranks = read_ranks(file, record) if same else None
         if ranks is None:
             continue
         split_ranks = np.split(ranks.ranks, np.cumsum(ranks.counts)[:-1])
-        links = []
         for relation, of_relation in zip(ranks.relations, split_ranks, strict=True):
             pairs = frozen.later[relation].tolist()
             for (head, tail), day, rank in zip(pairs, frozen.days[relation], of_relation.tolist(), strict=True):
-                links.append(FoundLink(relation, frozen.graph.name(head), frozen.graph.name(tail), day, rank))
-        return sorted(links, key=lambda link: (link.rank, link.day, link.head, link.tail))
-    return []
+                links.append(FoundLink(rank, day, frozen.graph.name(head), frozen.graph.name(tail), relation))
+    return sorted(links)
 
 
 def links_table(store: RecordStore, frozen: FrozenGraph) -> Table:
     """The best-ranked later links with their names, one for each head, of weights that never saw ATT&CK."""
     links = found_links(store, BUILT_IN, frozen)
-    heads: set[str] = set()
-    rows: list[list[str]] = []
+    best_of_head: dict[str, FoundLink] = {}
     for link in links:
-        if link.head not in heads and len(rows) < MAX_LINKS_SHOWN:
-            rows.append([link.day, link.head, link.relation.replace("_", " "), link.tail, f"{link.rank:g}"])
-            heads.add(link.head)
+        best_of_head.setdefault(link.head, link)
+    rows = [
+        [link.day, link.head, link.relation.replace("_", " "), link.tail, f"{link.rank:g}"]
+        for link in list(best_of_head.values())[:MAX_LINKS_SHOWN]
+    ]
     shares = ", ".join(f"{sum(link.rank <= k for link in links)} in the first {k}" for k in (5, 20, 100))
     first = sum(link.rank == 1 for link in links)
     note = f"of {len(links)} links: {first} first, {shares}" if links else ""
@@ -390,30 +376,26 @@ def links_table(store: RecordStore, frozen: FrozenGraph) -> Table:
     return Table(f"Links found by {BUILT_IN}, relation in the graph", columns, rows, note)
 
 
-def missing(
-    experiment: Experiment, models: Sequence[str], shots: Sequence[int], frozen: FrozenGraph, checkpoint: Path | None
-) -> Iterator[tuple[str, str, Setting]]:
-    """Yield each missing measurement: the model's name in records, the model, and its references."""
-    stored = {
-        (record.model, record.shots, record.references)
-        for record in experiment.store.records
-        if (record.benchmark, record.data_sha256) == (NAME, frozen.fingerprint)
-    }
-    names = {"trail": BUILT_IN}
-    if checkpoint is not None:
-        given = model_of(checkpoint)
-        names[given] = PUBLISHED[given].name_of(checkpoint)
-    draws = 1 if experiment.tiny else DRAWS
-    settings = [Setting(ALL, 0), *(Setting(count, draw) for count in shots for draw in range(1, draws + 1))]
-    for model in models:
-        if model in PUBLISHED and model not in names:
-            if not any(name.startswith(model) for name, _, _ in stored):
+def measure_missing(experiment: Experiment, shots: Sequence[int], frozen: FrozenGraph, file: Path | None) -> None:
+    """Store the records that are missing: of each model with all pairs, and with some draws of references."""
+    records = select(experiment.store.records, benchmark=NAME, data_sha256=frozen.fingerprint)
+    stored = {(record.model, record.shots, record.references) for record in records}
+    draws = range(1, 2 if experiment.tiny else DRAWS + 1)
+    settings = [(ALL, 0), *itertools.product(shots, draws)]
+    given = model_of(file) if file else ""
+    for model in experiment.chosen(TINY_MODELS if experiment.tiny else MODELS):
+        name = BUILT_IN if model == "trail" else model
+        if model in PUBLISHED:
+            if file is None or model != given:
                 tell(f"skipping {model}: give its weights with --checkpoint FILE")
-            continue
-        name = names.get(model, model)
-        for setting in settings:
-            if (name, setting.shots, setting.chosen) not in stored:
-                yield name, model, setting
+                continue
+            name = PUBLISHED[model].name_of(file)
+        for count, draw in settings:
+            if (name, count, references_of(count, draw)) not in stored:
+                tell(f"{name}, {f'K = {count}, draw {draw}' if count else 'all known pairs'}")
+                checkpoint = file if model in PUBLISHED else None
+                record, ranks = measure(experiment, name, model, count, draw, frozen, checkpoint)
+                experiment.store.add(record, ranks=ranks)
 
 
 def main() -> None:
@@ -423,13 +405,8 @@ def main() -> None:
     experiment = Experiment(given)
     frozen = frozen_attack().only(TINY_RELATIONS) if experiment.tiny else frozen_attack()
     shots = SHOTS[:1] if experiment.tiny else SHOTS
-    models = experiment.chosen(TINY_MODELS if experiment.tiny else MODELS)
-    planned = [] if experiment.show else list(missing(experiment, models, shots, frozen, given.checkpoint))
-    weights = PUBLISHED[model_of(given.checkpoint)].read(given.checkpoint) if given.checkpoint and planned else None
-    for name, model, setting in planned:
-        tell(f"{name}, {f'K = {setting.shots}, draw {setting.draw}' if setting.shots else 'all known pairs'}")
-        record, ranks = measure(experiment, name, model, setting, frozen, weights)
-        experiment.store.add(record, ranks=ranks)
+    if not experiment.show:
+        measure_missing(experiment, shots, frozen, given.checkpoint)
     print_tables(tables(experiment.store, shots, frozen))
 
 

@@ -12,12 +12,11 @@ follows from it. The inquiry is finished; its curves are in results/nell-one.
 
 from __future__ import annotations
 
-import json
 import statistics
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,7 +24,9 @@ from common import (
     COLUMNS,
     HERE,
     Experiment,
+    Result,
     Table,
+    figures,
     in_order,
     options,
     print_tables,
@@ -34,13 +35,11 @@ from common import (
     short,
     spread,
 )
-from fewlink import __version__
 from fewlink.core.errors import FewlinkError, choose
 from fewlink.core.files import read_json, write_json
-from fewlink.core.machine import command_line, hardware
 from fewlink.core.recipes import Vectors
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.evaluation.records import RecordStore, StoredResult, without_per_run_settings
+from fewlink.evaluation.records import RecordStore
 from fewlink.models import trained_family
 from fewlink.models.contract import Scorer
 from fewlink.models.settings import ModelSettings
@@ -49,7 +48,12 @@ GOAL = 0.30  # the MRR on test that the inquiry asked for
 SHOTS = 3
 STEPS = (6_000, 20_000, 40_000, 200_000)
 CHOICES = {"dev": "dev", "test": "test", "five": "mean of the five best"}  # what the step is chosen on
-SELECTIONS = {"chosen-on-dev": "dev", "chosen-on-test": "test", "best-of-each": "test, each metric by itself"}
+OF_EACH = {"five": 5, "each": 1}  # choices for each metric by itself: how many of its best evaluations
+SELECTIONS = {  # of learning curves: the choice, and what it is called
+    "chosen-on-dev": ("dev", "dev"),
+    "chosen-on-test": ("test", "test"),
+    "best-of-each": ("each", "test, each metric by itself"),
+}
 TINY = ("steps=20", "evaluate_every=10", "batch=8")
 CURVE = "curve.json"  # in a run folder: the curve so far
 
@@ -64,56 +68,34 @@ class CurvePoint(BaseModel):
     test: dict[str, float]
 
 
-class LearningCurve(StoredResult):
+class LearningCurve(Result):
     """The metrics of a run at each of its evaluations."""
 
     what = "a learning curve"
     suffix = ".curves.jsonl"
     figures = frozenset({"points"})
+    parts: ClassVar[tuple[str, ...]] = ("candidates",)
 
-    seed: int
-    shots: int
     candidates: str
-    settings: dict[str, Any]
     points: list[CurvePoint] = Field(min_length=1)
-    command: str = Field(default_factory=command_line)
-    version: str = __version__
-    data_sha256: str
-    hardware: str = Field(default_factory=hardware)
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        protocol = (self.shots, self.candidates, self.seed)
-        settings = json.dumps(without_per_run_settings(self.settings), sort_keys=True)
-        return (self.benchmark, self.model, *protocol, self.data_sha256, settings)
 
     def up_to(self, step: int) -> Self:
         """The curve as far as a step."""
         return self.model_copy(update={"points": [point for point in self.points if point.step <= step]})
 
-    def best(self, split: str) -> CurvePoint:
-        """The first point with the best MRR on a split."""
-        return max(self.points, key=lambda point: getattr(point, split)["mrr"])
-
-    def best_of_each(self, split: str, count: int = 1) -> dict[str, float]:
-        """The mean of the best `count` evaluations on a split, for each metric by itself."""
-        rows = [getattr(point, split) for point in self.points]
-        return {
-            metric: statistics.fmean(sorted((row[metric] for row in rows), reverse=True)[:count]) for metric in rows[0]
-        }
-
     def figures_of(self, split: str, choice: str) -> Mapping[str, float]:
-        """The figures on a split at the step that is best on `dev` or `test`, or of the `five` best steps."""
-        if choice == "five":
-            return self.best_of_each(split, 5)
-        figures: dict[str, float] = getattr(self.best(choice), split)
-        return figures
+        """The figures on a split at the first step that is best on `dev` or `test`, or of the `five` best steps, or of
+        the best of `each` metric."""
+        if choice in OF_EACH:
+            rows = [getattr(point, split) for point in self.points]
+            best = {metric: sorted((row[metric] for row in rows), reverse=True) for metric in rows[0]}
+            return {metric: statistics.fmean(values[: OF_EACH[choice]]) for metric, values in best.items()}
+        chosen = max(self.points, key=lambda point: getattr(point, choice)["mrr"])
+        return dict(getattr(chosen, split))
 
     def selected(self, selection: str) -> Mapping[str, float]:
         """The figures on test for one of `SELECTIONS`."""
-        if selection == "best-of-each":
-            return self.best_of_each("test")
-        return self.figures_of("test", SELECTIONS[selection])
+        return self.figures_of("test", SELECTIONS[selection][0])
 
 
 class ReadingCurve(LearningCurve):
@@ -121,14 +103,11 @@ class ReadingCurve(LearningCurve):
 
     what = "the curve of a reading"
     suffix = ".readings.jsonl"
+    parts = ("candidates", "references", "vectors")
 
     vectors: dict[str, Any]
     references: str  # of dev and test relations: the first ones, or drawn with the seed
     readings: dict[str, int]
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return (*super().key, self.references, json.dumps(self.vectors, sort_keys=True))
 
 
 def plan() -> dict[str, Any]:
@@ -157,32 +136,32 @@ def tables(store: RecordStore) -> list[Table]:
         for name in question["readings"]
         if (curves := curves_of(name, stored))
     ]
-    return [
-        *(by_reading(found, split) for split in ("test", "dev")),
-        *(by_choice(found, split) for split in ("test", "dev")),
-        by_steps(found),
-    ]
+    of_splits = [(make, split) for make in (by_reading, by_choice) for split in ("test", "dev")]
+    return [*(make(found, split) for make, split in of_splits), by_steps(found)]
 
 
 def by_reading(found: Found, split: str) -> Table:
-    """A row for each reading, at the step chosen on dev."""
-    rows = [
-        [title, name, str(len(curves)), f"{steps_of(name, curves):,}", *cells(curves, split, "dev")]
-        for title, name, curves in found
-    ]
-    rows += [["", *row] for row in published_rows(found, split, "", "")]
-    columns = ["question", "reading", "runs", "steps", *COLUMNS]
-    return Table(f"{split}, step chosen on dev", columns, rows, verdict(found, split))
+    """A row for each reading, at the step chosen on dev; and which readings reach the goal."""
+    rows = []
+    reached = []
+    for title, name, curves in found:
+        chosen = [curve.figures_of(split, "dev") for curve in curves]
+        rows.append([title, name, str(len(curves)), f"{steps_of(name, curves):,}", *figures(chosen)])
+        if statistics.fmean(row["mrr"] for row in chosen) >= GOAL:
+            reached.append(name)
+    rows += [["", *row] for row in published_rows(found, split)]
+    verdict = f"an MRR of {short(GOAL)} is reached by {', '.join(dict.fromkeys(reached)) or 'no reading'}"
+    return Table(f"{split}, step chosen on dev", ["question", "reading", "runs", "steps", *COLUMNS], rows, verdict)
 
 
 def by_choice(found: Found, split: str) -> Table:
     """A row for each reading and choice of the step."""
     rows = [
-        [name, label, str(len(curves)), *cells(curves, split, choice)]
+        [name, label, str(len(curves)), *figures([curve.figures_of(split, choice) for curve in curves])]
         for _, name, curves in found
         for choice, label in CHOICES.items()
     ]
-    rows += published_rows(found, split, "", "")
+    rows += published_rows(found, split)
     columns = ["reading", "step chosen on", "runs", *COLUMNS]
     note = "mean of the five best: of each metric's five best evaluations on this split, as the authors' script has it"
     return Table(f"{split}, by what the step is chosen on", columns, rows, note)
@@ -207,23 +186,10 @@ def steps_of(name: str, curves: Sequence[ReadingCurve]) -> int:
     return curves[0].readings[name]
 
 
-def cells(curves: Sequence[LearningCurve], split: str, choice: str) -> list[str]:
-    rows = [curve.figures_of(split, choice) for curve in curves]
-    return [spread([row[metric] for row in rows]) for metric in COLUMNS.values()]
-
-
-def published_rows(found: Found, split: str, *between: str) -> list[list[str]]:
+def published_rows(found: Found, split: str) -> list[list[str]]:
     """The paper's rows of the models that have curves."""
     models = dict.fromkeys(curves[0].model for _, _, curves in found)
-    rows = (published_row(model, split, *between) for model in models)
-    return [row for row in rows if row]
-
-
-def verdict(found: Found, split: str) -> str:
-    """Which readings reach the goal, with the step chosen on dev."""
-    means = {name: statistics.fmean(c.figures_of(split, "dev")["mrr"] for c in curves) for _, name, curves in found}
-    reached = [name for name, mean in means.items() if mean >= GOAL]
-    return f"an MRR of {short(GOAL)} is reached by {', '.join(reached) or 'no reading'}"
+    return [row for model in models if (row := published_row(model, split, "", ""))]
 
 
 def by_selection(curves: Sequence[LearningCurve]) -> Table:
@@ -231,10 +197,10 @@ def by_selection(curves: Sequence[LearningCurve]) -> Table:
     rows = []
     for model in in_order(curve.model for curve in curves):
         seeds = [curve for curve in curves if curve.model == model]
-        for selection, label in SELECTIONS.items():
-            chosen = [curve.selected(selection) for curve in seeds]
-            figures = [spread([row[metric] for row in chosen]) for metric in COLUMNS.values()]
-            rows.append([model, label, str(len(seeds)), *figures])
+        for choice, label in SELECTIONS.values():
+            rows.append(
+                [model, label, str(len(seeds)), *figures([curve.figures_of("test", choice) for curve in seeds])]
+            )
         if as_published := published_row(model, "test", "", ""):
             rows.append(as_published)
     protocols = ", ".join(dict.fromkeys(f"K = {curve.shots}, {curve.candidates}" for curve in curves))
@@ -272,17 +238,16 @@ class Reading:
 
     def point(self, experiment: Experiment, scorer: Scorer, step: int, seed: int) -> CurvePoint:
         """The figures of a scorer on dev and test."""
-        figures = {}
+        found = {}
         for split in ("dev", "test"):
             protocol = Protocol(split, SHOTS, self.candidates, int(self.references == "drawn"), seed)
             micro = evaluate(experiment.benchmark, scorer, protocol).metrics()["micro"]
-            figures[split] = {metric: round(micro[metric], 4) for metric in COLUMNS.values()}
-        return CurvePoint(step=step, **figures)
+            found[split] = {metric: round(micro[metric], 4) for metric in COLUMNS.values()}
+        return CurvePoint(step=step, **found)
 
 
 def repeat(reading: Reading, experiment: Experiment) -> list[ReadingCurve]:
     """Train the runs of a reading, evaluate each on dev and test as it goes, and store the curves."""
-    seeds = list(range(experiment.seeds))
 
     def watch(folder: Path, step: int, scorer: Scorer) -> None:
         seed = int(folder.name.removeprefix("seed-"))
@@ -290,9 +255,9 @@ def repeat(reading: Reading, experiment: Experiment) -> list[ReadingCurve]:
         kept = [point for point in before if point["step"] < step]  # of a run that continues from an earlier step
         write_json(folder / CURVE, [*kept, reading.point(experiment, scorer, step, seed).model_dump()])
 
-    runs = experiment.trained(reading.settings, SHOTS, seeds, reading.vectors, watch)
+    seeds = range(experiment.seeds)
     curves = []
-    for seed, prepared in runs.items():
+    for seed, prepared in experiment.trained(reading.settings, SHOTS, seeds, reading.vectors, watch).items():
         assert prepared.run is not None
         curve = ReadingCurve(
             benchmark=experiment.benchmark.name,
@@ -328,9 +293,9 @@ def main() -> None:
         raise FewlinkError("--repeat needs a folder of its own for the curves: give --results FOLDER")
     changes = list(TINY) if given.tiny else []
     changes += [f"{name}={value}" for name, value in (("steps", given.steps), ("evaluate_every", given.every)) if value]
-    curves_found = repeat(Reading(given.repeat or "paper", changes), Experiment(given))
-    name = given.repeat or "paper"
-    print_tables(by_choice([("", name, curves_found)], split) for split in ("test", "dev"))
+    reading = Reading(given.repeat or "paper", changes)
+    repeated = repeat(reading, Experiment(given))
+    print_tables(by_choice([("", reading.name, repeated)], split) for split in ("test", "dev"))
 
 
 if __name__ == "__main__":

@@ -39,16 +39,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import RESULTS, Point, Table, emphasise, line_chart, link_settings, moments, print_tables, run, spread
+from common import (
+    RESULTS,
+    Point,
+    Table,
+    emphasise,
+    line_chart,
+    link_settings,
+    moments,
+    print_tables,
+    run,
+    spread,
+    untrained,
+)
 from fewlink import __version__
-from fewlink.core.errors import FewlinkError, InputError, choose
+from fewlink.core.errors import FewlinkError, InputError, choose, read_file
 from fewlink.core.files import read_json, write_bytes
 from fewlink.core.machine import command_line, hardware, use_device
 from fewlink.core.progress import progress, tell
 from fewlink.core.seeds import generator
 from fewlink.evaluation.evaluator import rank_queries
 from fewlink.graph import Graph, compile_graph
-from fewlink.models.baselines import LEARNING_FREE, learning_free
+from fewlink.models.baselines import LEARNING_FREE
 from fewlink.models.checkpoints import load_best
 from fewlink.models.contract import Question, Scorer
 from fewlink.models.embeddings.family import EmbeddingScorer
@@ -62,11 +74,9 @@ from fewlink.models.trail.network import TrailNetwork
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import read_weights, shipped
-from fewlink.models.ultra.network import PublishedNetwork
-from fewlink.models.ultra.scorer import PublishedScorer
 from fewlink.models.weights import check_weights
 from fewlink.tasks import open_benchmark
-from fewlink.tasks.benchmark import Task, sorted_pairs
+from fewlink.tasks.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.tasks.candidates import candidates_of
 
 FORMAT = "fewlink-unseen-graphs/1"
@@ -116,24 +126,21 @@ ScorersOf = Callable[[Graph], Callable[[Any], Scorer]]  # makes, from a graph, t
 
 @dataclass(frozen=True)
 class Listed:
-    """A graph of the suite: its name, a function that reads it, and what the index says about it."""
+    """A graph of the suite: its name, a function that reads it, what the index says about it, and the file's size."""
 
     name: str
     graph: Callable[[], Graph]
     about: dict[str, str]
-    size: int  # of the file, by which small graphs come first
+    size: int = 0
 
 
 def suite(folder: Path, only: Sequence[str] = ()) -> list[Listed]:
     """The graphs of a folder that no model may be trained on, or some of them."""
     index = folder / "INDEX.tsv"
-    try:
-        with index.open(encoding="utf-8", newline="") as file:
-            rows = {row["name"]: row for row in csv.DictReader(file, delimiter="\t") if row["use"] == "never train"}
-    except OSError as error:
-        raise InputError(index, f"cannot be read ({error.strerror}): give a folder of graphs with an index") from None
-    except KeyError as error:
-        raise InputError(index, f"has no column {error}: it must have `name` and `use`") from None
+    lines = csv.DictReader(read_file(index).decode().splitlines(), delimiter="\t")
+    if not {"name", "use"} <= set(lines.fieldnames or ()):
+        raise InputError(index, "must have the columns `name` and `use`")
+    rows = {row["name"]: row for row in lines if row["use"] == "never train"}
     graphs = []
     for name in only or rows:
         about = choose("graph", name, rows)
@@ -274,8 +281,9 @@ def complex_model(seed: int, device: str) -> Model:
         torch.set_float32_matmul_precision("high")  # TF32 on a GPU
         settings = link_settings("complex", len(graph.entities), seed, device)
         settings = settings.replace(batch_size=max(BATCH, settings.batch_size))
+        groups = [hidden[first :: -(-len(hidden) // TOGETHER)] for first in range(-(-len(hidden) // TOGETHER))]
         found: dict[str, Rows] = {each.name: {} for each in hidden}
-        for group, size in [*itertools.product(groups_of(hidden), SIZES[:-1]), (hidden, ALL)]:
+        for group, size in [*itertools.product(groups, SIZES[:-1]), (hidden, ALL)]:
             triples = training_triples(graph, group, size)
             vectors = train(triples, len(graph.entities), len(graph.relations), settings)
             scorer = EmbeddingScorer(vectors, list(graph.relations), device)
@@ -285,12 +293,6 @@ def complex_model(seed: int, device: str) -> Model:
 
     settings = f"as fewlink links chooses by the number of entities, batch_size at least {BATCH}, TF32"
     return Model("complex", seed, {"settings": settings}, rows)
-
-
-def groups_of(hidden: Sequence[Hidden]) -> list[Sequence[Hidden]]:
-    """Relations that are hidden side by side: groups of nearly the same size, of at most `TOGETHER`."""
-    count = -(-len(hidden) // TOGETHER)
-    return [hidden[number::count] for number in range(count)]
 
 
 def training_triples(graph: Graph, group: Sequence[Hidden], size: str) -> np.ndarray:
@@ -323,31 +325,22 @@ def without_evidence(scorer: TrailScorer, without: Sequence[str]) -> TrailScorer
     return scorer
 
 
-def published_on(name: str, network: PublishedNetwork, device: str) -> ScorersOf:
-    """ULTRA or TRIX with published weights."""
-    network = network.to(device)
+def untrained_on(name: str, device: str, file: Path | None) -> ScorersOf:
+    """A scorer that learns nothing, or has published weights."""
 
     def on(graph: Graph) -> Callable[[Hidden], Scorer]:
-        read = ReadGraph.of(graph, names=False).to(device)
-        return lambda hidden: PublishedScorer(name, network, read.without(hidden.name))
+        def scorer_of(hidden: Hidden) -> Scorer:
+            known = Benchmark(name, graph.without(np.array([hidden.relation])), {"train": []})
+            return untrained(name, known, device, file=file).scorer
 
-    return on
-
-
-def learning_free_on(name: str) -> ScorersOf:
-    """A scorer that learns nothing."""
-
-    def on(graph: Graph) -> Callable[[Hidden], Scorer]:
-        return lambda hidden: learning_free(name, graph.without(np.array([hidden.relation])))
+        return scorer_of
 
     return on
 
 
 def trail_network(weights: Path | None) -> tuple[TrailNetwork, dict[str, Any]]:
     """The network with the built-in weights, those of a file or those of a run folder; and what is known of them."""
-    if weights is None:
-        return shipped().network(), shipped().facts
-    if weights.is_dir():
+    if weights is not None and weights.is_dir():
         settings = RunConfig.read(weights).settings
         if not isinstance(settings, TrailSettings):
             raise FewlinkError(f"{weights} is a run of {settings.model}: give a run of trail")
@@ -356,56 +349,36 @@ def trail_network(weights: Path | None) -> tuple[TrailNetwork, dict[str, Any]]:
         check_weights(network.state_dict(), tensors, weights)
         network.load_state_dict(tensors)
         return network, {"run": weights.name, "step": step}
-    try:
-        made = read_weights(weights.read_bytes(), str(weights))
-    except OSError as error:
-        raise InputError(weights, f"cannot be read ({error.strerror}): give weights of trail") from None
-    return made.network(), {**made.facts, "file": weights.name}
+    made = read_weights(read_file(weights), str(weights)) if weights else shipped()
+    return made.network(), {**made.facts, **({"file": weights.name} if weights else {})}
 
 
 def models(given: argparse.Namespace) -> Iterator[Model]:
     """The models to measure, under each seed: TRAIL's n-th weights are of seed n."""
     for name in given.models:
+        choose("model", name, dict.fromkeys(MODELS))
         if name in ("trail", "trail-no-names"):
-            names = name == "trail"
-            label = given.label if names else f"{given.label}-no-names"
             for seed, file in enumerate(given.weights or [None]):
                 network, weights = trail_network(file)
                 facts = {"weights": weights, **({"without": list(given.without)} if given.without else {})}
-                on = trail_on(network, given.device, names=names, without=given.without)
-                yield reader(label, seed, facts, on)
+                on = trail_on(network, given.device, names=name == "trail", without=given.without)
+                yield reader(given.label + name.removeprefix("trail"), seed, facts, on)
+        elif name == "complex":
+            yield from (complex_model(seed, given.device) for seed in range(given.seeds))
         elif name in PUBLISHED:
             if given.checkpoint is None:
                 raise FewlinkError(f"{name} needs its weights: give --checkpoint FILE, or choose other --models")
-            checkpoint = PUBLISHED[name].read(given.checkpoint)
-            label = PUBLISHED[name].name_of(given.checkpoint)
-            on = published_on(label, checkpoint.network(), given.device)
-            yield reader(label, 0, {"weights": checkpoint.facts}, on)
-        elif name == "complex":
-            for seed in range(given.seeds):
-                yield complex_model(seed, given.device)
+            on = untrained_on(name, given.device, given.checkpoint)
+            family = PUBLISHED[name]
+            yield reader(family.name_of(given.checkpoint), 0, {"weights": family.read(given.checkpoint).facts}, on)
         else:
-            choose("model", name, dict.fromkeys(MODELS))
-            yield reader(name, 0, {}, learning_free_on(name))
+            yield reader(name, 0, {}, untrained_on(name, given.device, None))
 
 
 # Records
 
 
-def record_path(results: Path, label: str, graph: str, seed: int) -> Path:
-    return results / label / f"{graph}.{seed}.json"
-
-
-def is_measured(path: Path, facts: dict[str, Any]) -> bool:
-    """Whether a record exists; raises if it is of other weights or settings."""
-    if not path.exists():
-        return False
-    if read_json(path)["config"] != json.loads(json.dumps(facts)):
-        raise InputError(path, "has figures of other weights or settings: remove it, or give --replace or --label")
-    return True
-
-
-def measure(model: Model, listed: Listed, results: Path, most: int = RELATIONS) -> Path:
+def measure(model: Model, listed: Listed, path: Path, most: int = RELATIONS) -> None:
     """Measure a model on a graph, and write the record: JSON with a line for each fact."""
     graph = listed.graph()
     begin = time.monotonic()
@@ -432,11 +405,9 @@ def measure(model: Model, listed: Listed, results: Path, most: int = RELATIONS) 
         "columns": COLUMNS,
         "relations": {own.name: {"pairs": len(own.task.pairs), "rows": rows[own.name]} for own in hidden},
     }
-    path = record_path(results, model.label, listed.name, model.seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in record.items()]
     write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
-    return path
 
 
 @dataclass(frozen=True)
@@ -451,14 +422,9 @@ class UnseenRecord:
     config: Mapping[str, Any]
     relations: Mapping[str, Mapping[str, Mapping[str, Figure]]]
 
-    def mean(self, of: str, column: str = "mrr") -> Figure:
-        """The mean of a column over the relations that have this set of references and a figure in the column."""
-        return mean_of(rows[of][column] for rows in self.relations.values() if of in rows)
-
-    def change(self, of: str, since: str) -> tuple[Figure, Figure]:
-        """The MRR of two sets over the relations that have the first."""
-        both = [rows for rows in self.relations.values() if of in rows]
-        return mean_of(rows[since]["mrr"] for rows in both), mean_of(rows[of]["mrr"] for rows in both)
+    def mean(self, of: str, column: str = "mrr", where: str = "") -> Figure:
+        """The mean of a column over the relations that have this set of references, and that of `where`."""
+        return mean_of(rows[of][column] for rows in self.relations.values() if of in rows and (where or of) in rows)
 
 
 def mean_of(figures: Iterable[Figure]) -> Figure:
@@ -468,21 +434,18 @@ def mean_of(figures: Iterable[Figure]) -> Figure:
 
 def read_unseen(folder: Path) -> list[UnseenRecord]:
     """The records in a folder, by model, graph and seed."""
-    return [read_record(path) for path in sorted(folder.glob("*/*.json"))]
-
-
-def read_record(path: Path) -> UnseenRecord:
-    """The record in a file."""
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(path, f"is not a record of {FORMAT}: measure it again")
-    columns = content["columns"]
-    relations = {
-        name: {of: dict(zip(columns, row, strict=True)) for of, row in own["rows"].items()}
-        for name, own in content["relations"].items()
-    }
-    facts = {key: content[key] for key in ("model", "seed", "graph", "about", "sizes", "config")}
-    return UnseenRecord(relations=relations, **facts)
+    records = []
+    for path in sorted(folder.glob("*/*.json")):
+        content = read_json(path)
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise InputError(path, f"is not a record of {FORMAT}: measure it again")
+        facts = {key: content[key] for key in ("model", "seed", "graph", "about", "sizes", "config")}
+        relations = {
+            name: {of: dict(zip(content["columns"], row, strict=True)) for of, row in own["rows"].items()}
+            for name, own in content["relations"].items()
+        }
+        records.append(UnseenRecord(relations=relations, **facts))
+    return records
 
 
 # Tables
@@ -521,9 +484,9 @@ def of_shared_relations(models: ByModel) -> ByModel:
     return {name: [[restricted(record) for record in seed] for seed in seeds] for name, seeds in models.items()}
 
 
-def over_graphs(seeds: Sequence[Sequence[UnseenRecord]], of: str, column: str = "mrr") -> list[float]:
+def over_graphs(seeds: Sequence[Sequence[UnseenRecord]], of: str, column: str = "mrr", where: str = "") -> list[float]:
     """The mean over graphs of a column, for each seed."""
-    means = [mean_of(record.mean(of, column) for record in seed) for seed in seeds]
+    means = [mean_of(record.mean(of, column, where) for record in seed) for seed in seeds]
     return [mean for mean in means if mean is not None]
 
 
@@ -543,15 +506,9 @@ def skewed_table(models: ByModel) -> Table:
     """MRR with three references → with skewed ones, over the relations that have them."""
     rows = []
     for model, seeds in models.items():
-        cells = []
-        for of, since in SKEWED.items():
-            changes = [[record.change(of, since) for record in seed] for seed in seeds]
-            means = [[mean_of(pair[i] for pair in seed) for seed in changes] for i in (0, 1)]
-            if any(figure is None for figures in means for figure in figures):
-                break
-            cells.append(" → ".join(spread([figure for figure in figures if figure is not None]) for figures in means))
-        if len(cells) == len(SKEWED):
-            rows.append([label(model), *cells])
+        means = [(over_graphs(seeds, since, where=of), over_graphs(seeds, of)) for of, since in SKEWED.items()]
+        if all(fewer and more for fewer, more in means):
+            rows.append([label(model), *(f"{spread(fewer)} → {spread(more)}" for fewer, more in means)])
     return Table("Skewed references: MRR with three, and with more", ["model", *(f"3 → {of}" for of in SKEWED)], rows)
 
 
@@ -560,13 +517,10 @@ def graph_table(models: ByModel, size: str) -> Table:
     graphs = sorted({record.graph for seeds in models.values() for record in seeds[0]})
     rows = []
     for model, seeds in models.items():
-        cells = []
-        for graph in graphs:
-            own = [record.mean(size) for seed in seeds for record in seed if record.graph == graph]
-            cells.append(spread([figure for figure in own if figure is not None]))
-        rows.append([label(model), *cells])
+        of_graph = ([[record for record in seed if record.graph == graph] for seed in seeds] for graph in graphs)
+        rows.append([label(model), *(spread(over_graphs(own, size)) for own in of_graph)])
     best = emphasise(rows, range(1, 1 + len(graphs)))
-    turned = [list(cells) for cells in zip(["graph", *graphs], *best, strict=True)]
+    turned = list(zip(["graph", *graphs], *best, strict=True))
     return Table(f"MRR on each graph, K = {size}", turned[0], turned[1:])
 
 
@@ -634,27 +588,34 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, help="file of the published weights of ultra or trix")
     parser.add_argument("--seeds", type=int, default=1, help="number of trainings of ComplEx")
     parser.add_argument("--results", type=Path, help="folder of records")
-    parser.add_argument("--replace", action="store_true", help="measure again what has a record")
     given = parser.parse_args()
     results = given.results or (Path("runs/tiny/unseen-graphs") if given.tiny else RESULTS / "unseen-graphs")
     if not given.show:
-        use_device(given.device)
-        if given.tiny:
-            graphs = [Listed("umls", lambda: open_benchmark("umls").graph, {}, 0)]
-            given.relations = TINY_RELATIONS
-        elif given.folder is None:
-            raise FewlinkError("no graphs to measure on: give a folder with an INDEX.tsv, or --show or --tiny")
-        else:
-            graphs = sorted(suite(given.folder, given.graphs), key=lambda graph: graph.size)
-        given.models = given.models or (TINY_MODELS if given.tiny else ("trail", "trail-no-names"))
-        planned = list(itertools.product(graphs, list(models(given))))
-        with progress("unseen graphs", len(planned)) as advance:
-            for number, (graph, each) in enumerate(planned):
-                advance(number, f"{each.label} on {graph.name}")
-                path = record_path(results, each.label, graph.name, each.seed)
-                if given.replace or not is_measured(path, each.facts):
-                    tell(f"written: {measure(each, graph, results, given.relations)}")
+        measure_missing(given, results)
     print_tables(tables_of(read_unseen(results)).values())
+
+
+def measure_missing(given: argparse.Namespace, results: Path) -> None:
+    """Measure the models on the graphs, small ones first, where they have no record."""
+    use_device(given.device)
+    if given.tiny:
+        graphs = [Listed("umls", lambda: open_benchmark("umls").graph, {})]
+        given.relations = TINY_RELATIONS
+    elif given.folder is None:
+        raise FewlinkError("no graphs to measure on: give a folder with an INDEX.tsv, or --show or --tiny")
+    else:
+        graphs = sorted(suite(given.folder, given.graphs), key=lambda graph: graph.size)
+    given.models = given.models or (TINY_MODELS if given.tiny else ("trail", "trail-no-names"))
+    planned = list(itertools.product(graphs, list(models(given))))
+    with progress("unseen graphs", len(planned)) as advance:
+        for number, (graph, each) in enumerate(planned):
+            advance(number, f"{each.label} on {graph.name}")
+            path = results / each.label / f"{graph.name}.{each.seed}.json"
+            if not path.exists():
+                measure(each, graph, path, given.relations)
+                tell(f"written: {path}")
+            elif read_json(path)["config"] != json.loads(json.dumps(each.facts)):
+                raise InputError(path, "has figures of other weights or settings: remove it, or give another --label")
 
 
 if __name__ == "__main__":

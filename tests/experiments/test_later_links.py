@@ -18,10 +18,8 @@ from fewlink.graph import Graph
 from fewlink.models.contract import Question
 from fewlink.tasks.benchmark import Task
 from later_links import (
-    ALL,
     BUILT_IN,
     FrozenGraph,
-    Setting,
     found_links,
     freeze,
     frozen_attack,
@@ -46,7 +44,7 @@ def test_a_graph_is_frozen_and_later_links_of_known_entities_are_asked_for() -> 
     assert {relation: names(frozen.graph, pairs) for relation, pairs in frozen.later.items()} == {"uses": ["h m"]}
     assert frozen.days == {"uses": ["2024-01-01"]}
     assert names(frozen.graph, frozen.task("uses").pairs) == ["g t", "g m", "h t"]
-    assert frozen.hidden("uses").triple_count == 1
+    assert frozen.benchmark("uses", hidden=True).graph.triple_count == 1
     assert freeze(graph, days, "2023-12-31", created=("on",), fewest=2).later == {}
     with pytest.raises(FewlinkError, match="2010-01-01"):
         freeze(graph, days, "2010-01-01")
@@ -90,21 +88,15 @@ def small_frozen() -> FrozenGraph:
     return freeze(graph_of(*lines), ["2020-01-01"] * 4 + ["2024-01-01"] * 2 + ["2020-01-01"] * 3, "2023-12-31")
 
 
-@pytest.mark.parametrize("model", ["rules", "complex"])
-def test_a_relation_that_is_asked_about_as_a_new_one_is_not_in_the_graph(
-    model: str, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    frozen, read = small_frozen(), list[Graph]()
-    monkeypatch.setattr(later_links, "learning_free", lambda name, graph: read.append(graph))
-    monkeypatch.setattr(later_links, "train_baseline", lambda benchmark, *_, **__: read.append(benchmark.graph))
-    later_links.scorer_of(experiment, model, model, Setting(3, 1), "uses", frozen, None)
-    (graph,) = read
-    assert not (graph.triples()[:, 1] == frozen.graph.relations.find("uses")).any()
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_relation_that_is_asked_about_as_a_new_one_is_not_in_the_graph(hidden: bool) -> None:
+    graph = small_frozen().benchmark("uses", hidden=hidden).graph
+    assert (graph.triples()[:, 1] == graph.relations.find("uses")).any() != hidden
 
 
 def test_tables_show_records_of_this_graph_and_the_worth_of_probabilities(experiment: Experiment) -> None:
     frozen = small_frozen()
-    record, ranks = measure(experiment, "popularity", "popularity", Setting(3, 1), frozen, None)
+    record, ranks = measure(experiment, "popularity", "popularity", 3, 1, frozen)
     assert (record.shots, record.references, record.data_sha256) == (3, "draw-1", frozen.fingerprint)
     assert 0 <= record.metrics["micro"]["recall@20"] <= 1 and len(ranks.ranks) == 2
     chances: dict[str, Any] = {"sure": 8, "sure_right": 6, "first": 10, "first_right": 4, "expected": 5.0}
@@ -116,17 +108,9 @@ def test_tables_show_records_of_this_graph_and_the_worth_of_probabilities(experi
     assert sure.rows == [["popularity", "3", "8", "6", "10", ".400", ".500"]]
 
 
-def test_references_are_drawn_from_what_was_known() -> None:
-    task = frozen_attack().task("group_uses_tool")
-    known = {(h, t) for h, t in task.pairs.tolist()}
-    drawn = Setting(3, 1).references(task)
-    assert len(drawn) == 3 and {(h, t) for h, t in drawn.tolist()} <= known
-    assert len(Setting(ALL, 0).references(task)) == len(known)
-
-
 @pytest.mark.slow
 def test_a_stored_record_is_measured_again(experiment: Experiment) -> None:
-    record, _ = measure(experiment, BUILT_IN, "trail", Setting(3, 1), frozen_attack(), None)
+    record, _ = measure(experiment, BUILT_IN, "trail", 3, 1, frozen_attack())
     (stored,) = (
         each
         for each in RecordStore(RESULTS / later_links.NAME).records
