@@ -49,7 +49,7 @@ HEADS = 4  # heads side by side on a CPU
 HEADS_ON_GPU = 16  # heads of one task side by side, for which one program of the kernels has room
 COPIES_ON_GPU = 4  # of a task side by side, each with other heads: few heads do not keep a GPU busy
 STATES_ON_GPU = 1 << 31  # bytes that the states of several copies may take
-CACHE_BYTES = 1 << 29  # bytes of all that is remembered
+CACHE_BYTES = 1 << 28  # bytes of all that is remembered, of the graph and of the graph without a relation
 MAX_WHOLE_EDGES = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART_EDGES = 100_000  # edges that are read around the references, and around each head, of a larger graph
 NEAR_EDGES = 10_000  # edges that are read near each head if there are many
@@ -136,6 +136,7 @@ class TrailScorer:
 
     def _forget(self) -> None:
         """Begin with nothing remembered."""
+        self._graph_key = object()  # in every key: models on views of a graph share the cache
         self._cache = Remembered(CACHE_BYTES)
         self._gpu = threading.Lock()  # one question at a time
 
@@ -178,11 +179,11 @@ class TrailScorer:
         other = copy.copy(self)
         other.graph = graph
         other.__dict__.pop("_on_cpu", None)
-        other._forget()
+        other._graph_key = object()
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_cache", "_gpu")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_graph_key", "_cache", "_gpu")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -275,9 +276,9 @@ class TrailScorer:
     def known_tasks(self, references: Sequence[np.ndarray]) -> list[KnownTask]:
         """The tasks with these references, whatever their order, new or remembered; new ones are read side by side."""
         distinct = [np.unique(np.asarray(pairs, np.int64), axis=0) for pairs in references]
-        by_key = {("task", pairs.tobytes()): pairs for pairs in distinct}
+        by_key = {(self._graph_key, "task", pairs.tobytes()): pairs for pairs in distinct}
         found = self._cache.get_all(by_key, self._new_tasks)
-        return [found["task", pairs.tobytes()] for pairs in distinct]
+        return [found[self._graph_key, "task", pairs.tobytes()] for pairs in distinct]
 
     def _new_tasks(self, references: Sequence[np.ndarray]) -> list[KnownTask]:
         alone = self.part_edges is not None or self.device.type != "cpu"
@@ -324,7 +325,7 @@ class TrailScorer:
             edges = MessageEdges(self.graph.edges, extra_edges(tasks))
             return Cone(rows_to(edges, ids(candidates), self.network.shape.layers, len(tasks)), edges.nodes)
 
-        return self._cache.get(("cone", *(task.key for task in tasks), candidates.tobytes()), make)
+        return self._cache.get((self._graph_key, "cone", *(task.key for task in tasks), candidates.tobytes()), make)
 
     def _bases(self, tasks: Sequence[KnownTask], candidates: Sequence[np.ndarray], cone: Cone | None) -> list[Tensor]:
         """For each task, what the references add to the hidden layer of each candidate's score: (C, 2W).
@@ -351,7 +352,7 @@ class TrailScorer:
     def _reference_states(self, tasks: Sequence[KnownTask], cone: Cone | None) -> dict[bytes, States]:
         """The states of tasks by their keys in the stream that begins at the references, remembered or new."""
         kind = "states" if cone is None else "states of a cone"
-        by_key = {(kind, task.key): task for task in tasks}
+        by_key = {(self._graph_key, kind, task.key): task for task in tasks}
         alone = self.device.type != "cpu" or self.part_edges is not None
 
         def make(new: Sequence[KnownTask]) -> list[States]:
@@ -359,7 +360,7 @@ class TrailScorer:
             return [states for group in groups for states in self._new_states(group, cone)]
 
         found = self._cache.get_all(by_key, make)
-        return {key: states for (_, key), states in found.items()}
+        return {key: states for (*_, key), states in found.items()}
 
     def _new_states(self, tasks: Sequence[KnownTask], cone: Cone | None) -> list[States]:
         """The states of tasks in the stream that begins at the references, computed side by side."""
@@ -472,7 +473,7 @@ class TrailScorer:
         (known,) = self.known_tasks([question.references])
         tails, which = np.unique(question.candidates, return_inverse=True)
         with torch_threads(1):
-            around = self._cache.get(("surroundings", known.key), lambda: self._surroundings(known))
+            around = self._cache.get((self._graph_key, "surroundings", known.key), lambda: self._surroundings(known))
             (base,) = self._bases([known], [tails], None)
 
         def scores(heads: np.ndarray) -> Tensor:
