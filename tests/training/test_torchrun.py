@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.training.runs import saved, timeless
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 # With the store of torchrun's first attempt, a process of the second may read the address of one that is gone.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 SETTINGS = ["steps=9", "evaluate_every=3", "relations=2", "queries=4", "candidates=20", "most_references=32"]
