@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from tests.conftest import quickly
 from tests.fitting.fits import graph_file, town_lines, written
 
@@ -12,6 +13,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.graph import compile_graph
 from fewlink.linker import Linker
 from fewlink.models import trained_family
+from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.trail.settings import TrailSettings
@@ -96,6 +98,15 @@ def test_the_memory_of_training_counts_all_graphs() -> None:
     one = family.training_memory(umls, NoVectors(), SMALL_TRAIL)
     two = family.training_memory(umls, NoVectors(), SMALL_TRAIL.adjusted([f"also={graph_file()}"]))
     assert two["edges"] > one["edges"] and two["relations"] > one["relations"] and two["states"] >= one["states"]
+
+
+def test_a_step_that_does_not_fit_in_memory_is_refused(tmp_path: Path) -> None:
+    umls = open_benchmark("umls")
+    vectors = Embeddings(
+        torch.zeros(len(umls.graph.entities), 8), torch.zeros(2 * len(umls.graph.relations), 8), "complex"
+    )
+    with pytest.raises(FewlinkError, match="GB for episodes"):
+        train(umls, out=tmp_path / "run", vectors=vectors, settings=FewShotSettings(batch=10**12))
 
 
 def test_several_graphs_that_cannot_be_learnt_from_raise(tmp_path: Path) -> None:

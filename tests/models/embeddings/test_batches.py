@@ -68,7 +68,9 @@ def test_loss_and_gradient_equal_a_literal_one(regime: str, model: dict[str, Any
     shapes = (ENTITIES, 4), (2 * RELATIONS, rule.relation_width(4))
     tables = [torch.randn(s, generator=random, dtype=torch.float64).requires_grad_() for s in shapes]
     columns = tables[0] if batch.negatives is None else tables[0][batch.negatives]
-    loss = batch_loss(rule, settings, batch, (tables[0][batch.heads], tables[0][batch.tails], columns), tables[1])
+    loss = batch_loss(
+        rule, settings, batch, (tables[0][batch.heads], tables[0][batch.tails], columns), tables[1], batch.relations
+    )
     literal = literal_loss(settings, batch, tables)
     torch.testing.assert_close(loss, literal)
     gradients = (torch.autograd.grad(value, tables) for value in (loss, literal))

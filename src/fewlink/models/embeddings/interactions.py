@@ -7,6 +7,7 @@ product. `dim` is the number of reals in an entity vector.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,9 +61,25 @@ class Interaction(ABC):
 
     def n3(self, rows: Tensor) -> Tensor:
         """Σ|z|³ of each row (n, w) of numbers z, which may be complex: (n,) (Lacroix et al. 2018)."""
-        squares = rows.square().unflatten(-1, (self.reals_per_number, -1)).sum(-2).clamp_min(1e-30)
-        total: Tensor = (squares * squares.sqrt()).sum(-1)
+        total: Tensor = Cubes.apply(rows, self.reals_per_number)  # type: ignore[no-untyped-call]
         return total
+
+
+class Cubes(torch.autograd.Function):
+    """Σ|z|³ of each row (n, w), with the gradient 3|z|z: torch's own takes several times as long."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, reals_per_number: int) -> Tensor:
+        numbers = rows.unflatten(-1, (reals_per_number, -1))  # (n, 1 or 2, w or w/2)
+        lengths = numbers.abs() if reals_per_number == 1 else numbers.square().sum(-2, keepdim=True).sqrt()
+        ctx.save_for_backward(numbers, lengths)
+        cubes: Tensor = lengths * lengths * lengths
+        return cubes.sum((-1, -2))
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        numbers, lengths = ctx.saved_tensors
+        return (numbers * lengths).mul_(3 * grad_outputs[0].view(-1, 1, 1)).flatten(-2), None
 
 
 class RESCAL(Interaction):
@@ -82,11 +99,9 @@ class RESCAL(Interaction):
             return super().query_by(h, table, relations)
         # one product per relation reads each W_r once; a copy for every example would move B·d² numbers
         d = h.shape[-1]
-        ascending, order = relations.sort(stable=True)
-        used, counts = ascending.unique_consecutive(return_counts=True)
-        heads = h.index_select(0, order).split(counts.tolist())
-        matrices = table.index_select(0, used).view(-1, d, d).unbind()
-        queries = torch.cat([own @ matrix for own, matrix in zip(heads, matrices, strict=True)])
+        order = relations.argsort(stable=True)
+        heads = h.index_select(0, order).split(relations.bincount(minlength=len(table)).tolist())
+        queries = torch.cat([own @ matrix for own, matrix in zip(heads, table.view(-1, d, d).unbind(), strict=True)])
         return queries.index_select(0, order.argsort())
 
     def inverse(self, r: Tensor) -> Tensor:

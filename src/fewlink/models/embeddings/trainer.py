@@ -164,16 +164,18 @@ def batch_loss(
     batch: EmbeddingBatch,
     vectors: tuple[Tensor, Tensor, Tensor],
     relations: Tensor,
+    kinds: Tensor,
 ) -> Tensor:
     """The mean loss of a batch with the N3 regulariser.
 
-    Shapes: vectors of heads (B, d), of tails (A, d), and of all entities or of the negatives (C, d); relations (2R, w).
+    Shapes: vectors of heads (B, d), of tails (A, d), and of all entities or of the negatives (C, d); relation rows
+    (V, w), and the row of each example among them (B,).
     """
     heads, tails, columns = vectors
-    queries = rule.query_by(heads, relations, batch.relations)  # (B, d)
+    queries = rule.query_by(heads, relations, kinds)  # (B, d)
     total: Tensor = SoftmaxLoss.apply(queries, tails, columns, batch, rule, settings.mixed_precision)  # type: ignore[no-untyped-call]
     if settings.n3:
-        of_queries = rule.n3(heads) + rule.n3(relations).index_select(0, batch.relations)  # (B,)
+        of_queries = rule.n3(heads) + rule.n3(relations).index_select(0, kinds)  # (B,)
         total = total + settings.n3 * (of_queries.index_select(0, batch.owners) + rule.n3(tails)).sum()
     return total / len(batch.tails)
 
@@ -309,7 +311,12 @@ class EmbeddingTrainer:
     def step(self, batch: EmbeddingBatch, rate: Rate) -> Tensor:
         """Update the tables by one batch, and return its loss with the regulariser, a scalar."""
         entities = self.vectors["entities"]
-        relations = self.vectors["relations"].detach().requires_grad_()
+        if self.device == "cpu":
+            used, kinds = batch.relations.unique(return_inverse=True)  # (V,), (B,)
+        else:  # all of them, because the shapes of a captured step are fixed
+            used = torch.arange(len(self.vectors["relations"]), device=self.device)
+            kinds = batch.relations
+        relations = self.vectors["relations"].index_select(0, used).requires_grad_()
         if batch.negatives is None:
             leaf = entities.detach().requires_grad_()
             vectors = leaf.index_select(0, batch.heads), leaf.index_select(0, batch.tails), leaf
@@ -317,33 +324,30 @@ class EmbeddingTrainer:
             ids = torch.cat([batch.heads, batch.tails, batch.negatives])  # (M,)
             leaf = entities.index_select(0, ids).requires_grad_()
             vectors = leaf.split([len(batch.heads), len(batch.tails), len(batch.negatives)])
-        loss = batch_loss(self.rule, self.settings, batch, vectors, relations)
+        loss = batch_loss(self.rule, self.settings, batch, vectors, relations, kinds)
         of_entities, of_relations = torch.autograd.grad(loss, [leaf, relations])
+        self._update("relations", of_relations, rate, used)
         if batch.negatives is None:
             self._update("entities", of_entities, rate)
+        elif len(ids) >= len(entities):  # then the whole table is fewer rows
+            self._update("entities", torch.zeros_like(entities).index_add_(0, ids, of_entities), rate)
         else:
-            self._update_rows(ids, of_entities, rate)
-        self._update("relations", of_relations, rate)
+            self.place.index_copy_(0, ids, torch.arange(len(ids), device=ids.device))
+            first = self.place.index_select(0, ids)  # a place of the same entity
+            merged = torch.zeros_like(of_entities).index_add_(0, first, of_entities)
+            self._update("entities", merged.index_select(0, first), rate, ids)
         return loss.detach()
 
-    def _update(self, name: str, gradient: Tensor, rate: Rate) -> None:
-        """Update a whole table by a gradient of its shape."""
-        squares = self.squares[name].addcmul_(gradient, gradient)
-        self.vectors[name].sub_((gradient / squares.sqrt().add_(EPSILON)).mul_(rate))
-
-    def _update_rows(self, ids: Tensor, gradient: Tensor, rate: Rate) -> None:
-        """Update entities (M,) by the gradient (M, d) of their rows; an entity that occurs twice has two rows."""
-        if len(ids) >= len(self.place):  # then the whole table is fewer rows
-            of_all = torch.zeros_like(self.vectors["entities"]).index_add_(0, ids, gradient)
-            self._update("entities", of_all, rate)
+    def _update(self, name: str, gradient: Tensor, rate: Rate, ids: Tensor | None = None) -> None:
+        """Update rows (M,) of a table, or all, by their gradient (M, w); a row that occurs twice has it twice."""
+        table = self.vectors[name]
+        if ids is None:
+            squares = self.squares[name].addcmul_(gradient, gradient)
+            table.sub_((gradient / squares.sqrt().add_(EPSILON)).mul_(rate))
             return
-        self.place.index_copy_(0, ids, torch.arange(len(ids), device=ids.device))
-        first = self.place.index_select(0, ids)  # a place of the same entity
-        merged = torch.zeros_like(gradient).index_add_(0, first, gradient).index_select(0, first)
-        squares = self.squares["entities"].index_select(0, ids).addcmul_(merged, merged)
-        self.squares["entities"].index_copy_(0, ids, squares)
-        move = merged.div_(squares.sqrt_().add_(EPSILON)).mul_(rate)
-        table = self.vectors["entities"]
+        squares = self.squares[name].index_select(0, ids).addcmul_(gradient, gradient)
+        self.squares[name].index_copy_(0, ids, squares)
+        move = torch.div(gradient, squares.sqrt_().add_(EPSILON), out=squares).mul_(rate)
         table.index_copy_(0, ids, table.index_select(0, ids).sub_(move))
 
     def _check(self, losses: Tensor) -> None:

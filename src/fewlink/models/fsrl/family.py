@@ -31,7 +31,7 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
     settings = FewShotSettings
     side_by_side = True
     knows_seen_references = True
-    memory_advice = "neighbours=10"
+    memory_advice = "batch=64 --set neighbours=10"
 
     @property
     def models(self) -> Mapping[str, str]:
@@ -53,10 +53,12 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
         table = 4.0 * len(graph.entities) * vectors.dim
         copied = settings.device != "cpu" or settings.standardise
         tuned = settings.embedding_rate > 0
+        pairs = runs * settings.relations * settings.batch * (1 + settings.negatives)
         return {
             "vectors": table * (copied + 4 * tuned * runs),  # tuned ones have a gradient and two moments
             "neighbours": runs * neighbour_bytes(graph, settings.neighbours),
             "edges": SORTED_EDGE_BYTES * 2.0 * graph.triple_count,
+            "episodes": pairs * pair_bytes(vectors.dim, settings.matching_steps) if training else 0.0,
             "the program": PROGRAM,
         }
 
@@ -80,6 +82,11 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
         around = inputs_of(benchmark.graph, vectors, settings).to(settings.device)
         load_weights(model, around, weights, run)
         return FewShotScorer(settings.model, model, around, references_seen(vectors))
+
+
+def pair_bytes(dim: int, steps: int) -> float:
+    """Bytes of a pair [h ; t] in training, measured: four of its size, and 18 in each matching step with its gates."""
+    return 4.0 * 2 * dim * (4 + 18 * steps)
 
 
 def neighbour_bytes(graph: Graph, max_neighbours: int) -> float:
