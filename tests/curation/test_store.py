@@ -307,7 +307,7 @@ def test_no_damage_to_a_file_or_its_journal_is_silent(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_processes_lose_nothing_that_they_had_stored(file: ProjectFile) -> None:
-    for kill in range(5):
+    for kill in range(2):
         curators = {f"{who}{kill}": curator(file.path, f"{who}{kill}", 100_000, 5) for who in ("ann", "bob")}
         stored = {}
         for process in curators.values():

@@ -133,7 +133,7 @@ KEYS += ("relationship_type", "source_ref", "target_ref", "x_mitre_shortname", "
     st.lists(st.dictionaries(st.sampled_from(KEYS), ANYTHING), max_size=3),
     st.lists(st.tuples(st.sampled_from(OBJECTS), st.sampled_from(KEYS), ANYTHING), max_size=3),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_whatever_a_bundle_holds_is_read_or_refused_with_a_reason(
     more: list[dict[str, Any]], changed: list[tuple[dict[str, Any], str, Any]]
 ) -> None:
