@@ -20,8 +20,8 @@ app = typer.Typer(
     help="Graphs and benchmarks: list, get, describe, check, compile, carve, append.", no_args_is_help=True
 )
 FILES = typer.Argument(..., metavar="FILE", help="Triples: a table of text, JSON lines, RDF or Parquet.")
-SMALLEST = 50  # triples of a relation that may become a task
-LARGEST = 500
+SMALLEST = 50  # triples of a relation that may become a task, and at most
+LARGEST = 500  # as in NELL-One
 MAX_GROUPS = 10  # of similar names
 
 

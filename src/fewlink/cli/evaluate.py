@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fewlink.models.family import BaselineFamily, Prepared
     from fewlink.tasks import Benchmark
 
-DEFAULT_SHOTS = 3
+DEFAULT_SHOTS = 3  # references of each relation, as embedding models learn from by default
 KEYS = {  # of a record, with the headings of their columns
     "benchmark": "benchmark",
     "model": "model",

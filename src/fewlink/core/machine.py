@@ -21,10 +21,10 @@ PROGRAM = 4e8  # bytes that Python and torch themselves occupy
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
 
-MMAP_THRESHOLD = -3
-TRIM_THRESHOLD = -1  # as numbered in malloc.h
+MMAP_THRESHOLD = -3  # as numbered in malloc.h
+TRIM_THRESHOLD = -1  # likewise
 MAX_HEAP_ARRAY_BYTES = 32 << 20  # the largest value that glibc accepts
-MAX_KEPT_BYTES = 512 << 20
+MAX_KEPT_BYTES = 512 << 20  # of freed memory, which the next step uses again
 
 Parts = Mapping[str, float]  # the bytes that each purpose needs
 

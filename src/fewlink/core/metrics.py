@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-HITS = (1, 5, 10)
+HITS = (1, 5, 10)  # the ranks up to which an answer is a hit, as in the paper's tables
 LABELS = {"mrr": "MRR", **{f"hits@{k}": f"Hits@{k}" for k in HITS}, "mr": "MR", "amri": "AMRI"}  # in tables, by key
 METRICS = tuple(LABELS)
 

@@ -26,10 +26,10 @@ from fewlink.graph.groups import spans
 from fewlink.models.contract import Question, Scorer, capabilities
 from fewlink.tasks.candidates import likely_tails
 
-ANY = 1.0
-SAME_HEAD = 1.0
-LIKE_HEAD = 0.25
-LIKE_PAIR = 4.0  # variances of what pairs share
+ANY = 1.0  # the variance of what all pairs share
+SAME_HEAD = 1.0  # of what pairs with one head share
+LIKE_HEAD = 0.25  # of what pairs with similar heads share
+LIKE_PAIR = 4.0  # of what pairs with similar heads and tails share
 TRUE_LOGIT = 1.0  # the prior logit of a true pair: references are good examples
 ANSWERED_LOGIT = -0.5  # added to the logit of a pair whose head already has a true tail
 TRAIL_SCALE = 2.0  # TRAIL's score per logit

@@ -25,7 +25,7 @@ from fewlink.core.errors import FewlinkError, InputError, UnknownName, check_fil
 from fewlink.core.files import replaced_file
 
 APPLICATION = 0x46574C4B  # "FWLK": marks the SQLite file as ours
-FORMAT = 4
+FORMAT = 4  # of the files that are written, as SQLite's user_version
 CHAINED = 3  # the format of fewlink 0.3, in which the hash of an event begins with that of the event before it
 LOCK_SECONDS = 30.0  # for writers to wait for each other
 MAX_CHARACTERS = 4_000  # of a name or a description

@@ -15,7 +15,7 @@ from fewlink.core.seeds import generator
 from fewlink.evaluation.records import QueryRanks, Record, RecordStore, read_ranks
 
 RESAMPLES = 10_000  # so that the ends of the interval hardly depend on chance
-INTERVAL = (0.025, 0.975)
+INTERVAL = (0.025, 0.975)  # the quantiles between which 95 % of the differences are
 METRICS = ("mrr", *(f"hits@{k}" for k in HITS))  # means over queries
 
 

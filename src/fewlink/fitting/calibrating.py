@@ -41,8 +41,8 @@ from fewlink.tasks import Benchmark, Task
 from fewlink.tasks.candidates import open_candidates
 
 TOP = 10  # collected tails of each head
-FOLDS = 10
-MAX_FOLDS = 50  # of cross-fitting: one for each relation, or FOLDS if that makes more than MAX_FOLDS
+MAX_FOLDS = 50  # of cross-fitting: one for each relation, if that does not make more
+FOLDS = 10  # otherwise
 RIDGE = 0.3  # penalty beside the loss, in which each relation has the weight of one row
 FIRST = 0.75  # share of the weight of a relation that its first answers have
 MIN_RELATIONS = 8  # with fewer, the built-in calibration is kept and low trust is not defined

@@ -39,12 +39,12 @@ MIN_NEW = 6  # relations that must be hidden entirely; if they are fewer, pairs 
 NEW_SHARE = 1 / 3  # of the relations, and of the triples, that are hidden entirely at most
 PAIRS_SHARE = 1 / 3  # of a relation's pairs that are hidden at most
 MAX_QUERIES = 60  # of a relation, for choosing and for what to expect together
-LARGE = 100
-MAX_LARGE = 24  # pairs of relations that an embedding model is weighed on, and their number
+LARGE = 100  # pairs of a relation that an embedding model is weighed on, at least
+MAX_LARGE = 24  # such relations
 LARGE_SHARE = 0.1  # of the pairs of such a relation that are hidden
 MAX_OF_LARGE = 200  # of the pairs of such a relation that are hidden at most
-CHOOSING = 0
-EXPECTING = 1  # halves of the queries
+CHOOSING = 0  # the first half of the queries
+EXPECTING = 1  # the second half
 Ranks = dict[str, list[float]]  # of a relation's queries, by the number of references
 
 

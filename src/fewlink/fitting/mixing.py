@@ -40,12 +40,12 @@ from fewlink.tasks.benchmark import sorted_pairs
 from fewlink.tasks.candidates import likely_tails, open_candidates
 
 WEIGHTS = (0.5, 1.0, 1.5, 2.0, 3.0)  # of the embedding model's scores, to choose from
-EPOCHS = 15
-MIN_EPOCHS = 8
-MAX_MODELS = 8
+EPOCHS = 15  # of each model, if the time allows
+MIN_EPOCHS = 8  # with fewer, none is trained
+MAX_MODELS = 8  # to average
 DENSE: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200}
 SAMPLED: dict[str, Any] = {"regime": "sampled", "batch_size": 1024, "negatives": 1024}
-LADDER = (
+LADDER = (  # settings from the best to the fastest
     {"dim": 1024, "n3": 0.03, **DENSE},
     {"dim": 512, "n3": 0.01, **DENSE},
     {"dim": 256, "n3": 0.01, **DENSE},
@@ -53,8 +53,8 @@ LADDER = (
     {"dim": 128, "n3": 0.01, **SAMPLED},
 )
 TIMED_STEPS = 3  # after the first, whose time is not typical
-FIRST_QUERIES = 50
-MIN_QUERIES = 10  # of the first relation that is measured, and of any
+FIRST_QUERIES = 50  # of the first relation, before the time of a query is known
+MIN_QUERIES = 10  # of any relation that is measured
 TELL_EVERY = 10.0  # seconds
 RIDGE = 1.0  # of the recalibration, towards none
 

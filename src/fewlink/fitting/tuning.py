@@ -31,9 +31,9 @@ TUNING = TrailSettings(relations=1, queries=4, candidates=512, learning_rate=3e-
 SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the built-in weights determine
 MIN_STEPS = 50  # fewer do not move the weights measurably
 MAX_WHOLE_EDGES = 30_000  # on a CPU, steps on a larger graph read neighbourhoods
-NEIGHBOURHOOD_EDGES = 15_000
+NEIGHBOURHOOD_EDGES = 15_000  # which they read then
 TIMED_BLOCKS = 3  # blocks of steps after which the pace is known
-SAVE_EVERY = 20.0
+SAVE_EVERY = 20.0  # seconds
 TELL_EVERY = 10.0  # seconds
 NO_VECTORS = NoVectors()
 Weights = Mapping[str, Tensor]

@@ -34,11 +34,11 @@ from fewlink.graph.tables import connect, first_line, side_rows, sql
 from fewlink.graph.types import RDF_TYPE, TypeTable, types_from_names
 from fewlink.graph.vocabulary import Interner, Vocabulary, load_array
 
-DEFAULT_BYTES = 4 << 30
+DEFAULT_BYTES = 4 << 30  # of memory that a compilation takes, about
 LEAST_BYTES = 256 << 20  # of memory that DuckDB needs
 ENGINE_SHARE = 0.3  # of the memory is for DuckDB: with more it is a tenth quicker and takes nearly twice as much
 BATCH = 1 << 22  # rows of the engine that are fetched at once
-MAX_TRIPLES = 2**31 - 1
+MAX_TRIPLES = 2**31 - 1  # positions of triples are int32
 SAMPLED_ROWS = 1_000  # of a side file, which are checked for being triples
 PROGRESS_SECONDS = 0.2  # between two looks at the running query
 VOCABULARIES = (

@@ -20,8 +20,8 @@ import numpy as np
 from fewlink.core import machine
 from fewlink.core.errors import InputError, check_file
 
-PEEKED_BYTES = 1 << 16
-PIECE_BYTES = 1 << 20
+PEEKED_BYTES = 1 << 16  # of the beginning of a file, which tells its format and encoding
+PIECE_BYTES = 1 << 20  # of a file that are read, decompressed or copied at once
 LINE_BYTES = 4 << 20  # of a line that is read at once, more than DuckDB takes
 WHOLE_FACTOR = 30  # bytes of memory for a byte of JSON that is read whole
 MIN_ALLOWED_BYTES = 64 << 20  # a document of this size is read however little memory is free
@@ -42,7 +42,8 @@ OTHER_FILES = {
     b"SQLite format 3\0": "is an SQLite database: export a table as CSV",
 }
 
-JSON_STEPS = np.zeros(256, np.int32)  # of depth, by byte
+# the steps of depth in JSON, by byte: a bracket opens or closes a level
+JSON_STEPS = np.zeros(256, np.int32)
 JSON_STEPS[list(b"[{")] = 1
 JSON_STEPS[list(b"]}")] = -1
 

@@ -30,7 +30,7 @@ LABELS = frozenset({"http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3
 RELATIVE = "relative:/"  # the base of IRIs that have none
 UNNAMED = re.compile(r"[0-9a-f]{20,32}")  # random names that the parser gives to unnamed blank nodes
 BLOCK_BYTES = 32 << 20  # of lines that are parsed together
-BLOCK_TRIPLES = 1 << 17
+BLOCK_TRIPLES = 1 << 17  # that are given to the engine together
 WHOLE_ONLY = "correct it; such a file is read whole or not at all, also with --on-error skip"
 MAX_ENTITY_BYTES = 2_000  # of an entity in XML, which stands for more text than is written
 PLAIN_IRI = rb"<(https?://[a-zA-Z0-9.-]{1,99}/[\w./?&=+,;@!~*()':-]{0,999}(?:#[\w./?&=+,;@!~*()':-]{0,999})?)>"

@@ -31,12 +31,12 @@ MIN_TRIPLES = 3  # of a relation that can be checked
 TYPICAL = 500  # triples of a relation of medium size
 MIN_RELATIONS = 12  # to fit the common weights to; if fewer are checked, others are added
 RELATION_RIDGE = 5.0  # penalty on the difference from the weights of all relations
-RIDGE = 1.0
-RELATION_ROWS = 100.0  # penalty on the weights of all relations, and the rows that a relation counts as
+RIDGE = 1.0  # penalty on the weights of all relations
+RELATION_ROWS = 100.0  # rows that a relation counts as when these are fitted
 MAX_DEVIATION = 5.0  # standard deviations from the mean; larger values are clipped
-TRUE = 0
-SAME_KIND = 1
-ANY_ENTITY = 2
+TRUE = 0  # the kind of a row: a triple of the graph
+SAME_KIND = 1  # one whose head or tail another of the relation's replaces
+ANY_ENTITY = 2  # one whose head or tail any entity replaces
 WORDS = {
     "tail by head": "entities like the head have other tails",
     "head by tail": "entities like the tail have other heads",

@@ -71,8 +71,8 @@ if TYPE_CHECKING:
 QUESTIONS_KEPT = 16  # whose candidates, constraints and trust are remembered
 MODELS_KEPT = 4  # each without another relation of the graph
 MANY_HEADS = 10  # of a question, from which it is noted if most have no known tail
-POOL_FACTOR = 100
-MIN_POOL = 10_000  # pairs kept for constraints between pairs: this multiple of k, and at least this
+POOL_FACTOR = 100  # times k: the pairs that are kept for constraints between pairs
+MIN_POOL = 10_000  # of them at least
 T = TypeVar("T")
 
 

@@ -320,7 +320,7 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
 
 # Answer sets
 
-LEVELS = (0.5, 0.8, 0.9)
+LEVELS = (0.5, 0.8, 0.9)  # probabilities that a set holds the answer
 LONGEST = 20  # answer set: a longer one helps no reader
 MIN_FIRST = 1e-4  # of a first answer; the log odds of smaller ones make no difference
 SHARES = {0.5: "half", 0.8: "8 of 10", 0.9: "9 of 10"}

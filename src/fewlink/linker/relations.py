@@ -38,7 +38,7 @@ GOOD_FIT = 0.5  # if no relation reaches it or is known, a note says so
 MAX_READ = 20  # relations whose evidence is read for a pair
 MAX_FITTED = 300  # triples of a relation to fit its weights to
 MAX_COMPARED_PAIRS = 1_000  # of a relation, to choose an example from
-NO_ENTITY = -1
+NO_ENTITY = -1  # equals no id
 HAS_RELATION = 4.0  # bonus if the head has the relation to other tails, or the tail from other heads
 
 

@@ -13,9 +13,9 @@ from fewlink.linker.ranking import score_questions
 from fewlink.models.contract import EvidenceScorer, Question, Scorer, realistic_rank
 from fewlink.tasks.candidates import open_candidates
 
-IN_TURN = 5
-MAX_IN_TURN = 2  # of up to five references, the first two are held out one after the other
-TOGETHER = 16  # of more, up to sixteen, evenly spaced, are held out at once
+IN_TURN = 5  # references at most, if they are held out one after the other
+MAX_IN_TURN = 2  # of these, which are the first
+TOGETHER = 16  # of more references, those that are held out at once, evenly spaced
 NO_PATH = "no path joins {} to the references"
 SINGLE = "there is a single candidate for {}"
 FOUND_RANK = 10  # the last rank at which a reference counts as found

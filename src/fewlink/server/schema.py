@@ -9,10 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from fewlink.linker.names import Entity
 
-MAX_REJECTED = 1_000
+MAX_REJECTED = 1_000  # pairs in one request
 MAX_HEADS = 5_000  # in one request; further ones are asked about with `first` and `count`
-MAX_CANDIDATES = 20_000
-MAX_K = 100
+MAX_CANDIDATES = 20_000  # in one request
+MAX_K = 100  # answers of each head
 MAX_NAME_LENGTH = 500  # characters
 MAX_RELATIONS = 100  # of an entity, in one answer
 MAX_NEIGHBOURS = 100  # of an entity in one relation, in one answer

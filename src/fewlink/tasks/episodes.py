@@ -18,7 +18,7 @@ from fewlink.core.seeds import derive
 from fewlink.tasks.benchmark import Task
 
 PURPOSES = ("pass", "pairs", "repeats", "negatives", "shared", "references")
-MAX_INT64 = 2**63 - 1
+MAX_INT64 = 2**63 - 1  # sorts after every hash
 MAX_ELEMENTS = 1 << 23  # of an array: 64 MB
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fewlink.graph import Graph
 
-WORD = (1 << 64) - 1
+WORD = (1 << 64) - 1  # the bits of a machine word, to which Python's hashes are cut
 SMALLEST_TABLE = 8  # slots, as in Python 2's sets
 MANY = 50_000  # members from which a table doubles instead of growing fourfold
 
