@@ -290,7 +290,8 @@ def leaderboards() -> str:
 
 def knowledge() -> str:
     """Where the models of the leaderboard are from, and what they have learnt from."""
-    rows = [[", ".join(each.models), each.source, each.learnt] for each in leaderboard.rivals() if each.learnt]
+    taught = [each for each in leaderboard.rivals() if each["learnt"]]
+    rows = [[", ".join(each["models"]), each["source"], each["learnt"]] for each in taught]
     return table(["models", "from", "learnt from"], rows)
 
 
@@ -298,9 +299,9 @@ def left_out() -> str:
     """Where the leaderboard has fewer than all protocols and five seeds, and why."""
     rows = []
     for each in leaderboard.rivals():
-        if each.why:
-            protocols = [", ".join(map(str, each.shots)), ", ".join(f"`{name}`" for name in each.candidates)]
-            rows.append([", ".join(each.models), ", ".join(each.benchmarks), *protocols, str(each.seeds), each.why])
+        if each["why"]:
+            lists = [each["models"], each["benchmarks"], each["shots"], [f"`{name}`" for name in each["candidates"]]]
+            rows.append([*(", ".join(map(str, values)) for values in lists), str(each["seeds"]), each["why"]])
     return table(["models", "benchmarks", "K", "candidates", "seeds", "why not more"], rows)
 
 

@@ -15,6 +15,7 @@ from common import (
     Experiment,
     Table,
     emphasise,
+    figures,
     in_order,
     options,
     print_tables,
@@ -22,7 +23,6 @@ from common import (
     run,
     select,
     short,
-    spread,
 )
 from fewlink.evaluation.records import Record
 
@@ -40,8 +40,7 @@ def table(records: Sequence[Record], models: Sequence[str], candidates: str = "f
             seeds = [r.relations[relation] for r in select(matching, model=model) if relation in r.relations]
             if seeds:
                 counts = [f"{seeds[0][key]:,.0f}" for key in ("queries", "candidates")]
-                figures = [spread([seed[metric] for seed in seeds]) for metric in COLUMNS.values()]
-                rows.append([relation, *counts, model, *figures])
+                rows.append([relation, *counts, model, *figures(seeds)])
     columns = ["relation", "queries", "candidates", "model", *COLUMNS]
     return Table(f"test by relation, K = {shots}, {candidates}", columns, emphasise(rows, range(4, 8), group=0))
 
@@ -49,8 +48,8 @@ def table(records: Sequence[Record], models: Sequence[str], candidates: str = "f
 def published_table() -> Table:
     """The paper's figures of each relation, by its number."""
     rows = [
-        [split.removeprefix("relation "), model, *(short(figures[metric]) for metric in COLUMNS.values())]
-        for (_, model, split), figures in published().items()
+        [split.removeprefix("relation "), model, *(short(row[metric]) for metric in COLUMNS.values())]
+        for (_, model, split), row in published().items()
         if split.startswith("relation ")
     ]
     return Table("as published, paper", ["relation", "model", *COLUMNS], sorted(rows, key=lambda row: int(row[0])))

@@ -407,12 +407,6 @@ def models_of(records: Iterable[Record]) -> list[str]:
     return in_order(record.model for record in records)
 
 
-def protocols_of(records: Iterable[Record]) -> list[str]:
-    """The kinds of candidates of records: paper, full, open, then others by name."""
-    names = {record.candidates for record in records}
-    return [*(p for p in PROTOCOLS if p in names), *sorted(names - set(PROTOCOLS))]
-
-
 def is_ablation(model: str) -> bool:
     """Whether a model is an ablation, also one that only records know (`MODEL-no-COMPONENT`)."""
     return "-no-" in model or model.startswith("fsrl-as")
@@ -496,12 +490,7 @@ def _drawn(title: str, draw: Callable[[Any], None], size: tuple[float, float] = 
 
 
 def line_chart(
-    title: str,
-    lines: Mapping[str, Sequence[Point]],
-    x_label: str,
-    y_label: str,
-    *,
-    x_names: Sequence[str] | None = None,
+    title: str, lines: Mapping[str, Sequence[Point]], x_label: str, y_label: str, x_names: Sequence[str] = ()
 ) -> str:
     """Lines with markers, and a band of ± one standard deviation around each; `x_names` stand in place of 0, 1, 2, …
 
@@ -512,16 +501,9 @@ def line_chart(
         for number, (name, points) in enumerate(lines.items()):
             x, mean, deviation = zip(*sorted(points), strict=True)
             colour = COLOURS[number % len(COLOURS)]
-            axes.plot(
-                x,
-                mean,
-                label=name,
-                color=colour,
-                marker=MARKERS[number % len(MARKERS)],
-                markersize=4,
-                markevery=max(1, len(points) // MAX_MARKERS),
-                linestyle=DASHES[number % len(DASHES)],
-            )
+            look = {"marker": MARKERS[number % len(MARKERS)], "linestyle": DASHES[number % len(DASHES)]}
+            every = max(1, len(points) // MAX_MARKERS)
+            axes.plot(x, mean, label=name, color=colour, markersize=4, markevery=every, **look)
             if any(deviation):
                 low = [m - d for m, d in zip(mean, deviation, strict=True)]
                 high = [m + d for m, d in zip(mean, deviation, strict=True)]

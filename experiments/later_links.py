@@ -24,7 +24,7 @@ import numpy as np
 from torch import Tensor
 
 from common import HERE, Experiment, Table, link_settings, options, print_tables, run, select, short, untrained
-from fewlink.core.errors import FewlinkError, choose
+from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import tell
 from fewlink.core.seeds import generator
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks, rank_queries
@@ -88,8 +88,7 @@ class FrozenGraph:
 
     def only(self, relations: Sequence[str]) -> FrozenGraph:
         """The later links of these relations."""
-        later = {name: choose("relation with later links", name, self.later) for name in relations}
-        return FrozenGraph(self.graph, later, {name: self.days[name] for name in relations})
+        return replace(self, later={name: self.later[name] for name in relations})
 
     def task(self, relation: str) -> Task:
         """A task of a relation's pairs on the last day; its range is given by the types of their tails."""

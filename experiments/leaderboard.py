@@ -8,12 +8,12 @@ leaderboard.toml says which models are on it, what each was trained on, and what
 
 from __future__ import annotations
 
+import functools
 import itertools
 import statistics
 import tomllib
 from collections.abc import Sequence
-
-from pydantic import BaseModel, ConfigDict
+from typing import Any
 
 from common import (
     HERE,
@@ -39,39 +39,25 @@ SHOTS = (1, 3, 5)
 TINY_MODELS = ("popularity", "rules")
 
 
-class Rivals(BaseModel):
-    """Models of the leaderboard with the same benchmarks, references, candidates and seeds.
+@functools.cache
+def rivals() -> list[dict[str, Any]]:
+    """The groups of leaderboard.toml: models with the same benchmarks, references, candidates and seeds.
 
-    source  the origin of the model
-    learnt  the data that it was trained on
-    why     the reason for omissions
+    `source` is the origin of the models, `learnt` the data that they were trained on, `why` the reason for omissions.
     """
-
-    model_config = ConfigDict(extra="forbid")
-
-    models: list[str]
-    benchmarks: list[str]
-    shots: list[int] = list(SHOTS)
-    candidates: list[str] = list(CANDIDATES)
-    seeds: int = 5
-    source: str = ""
-    learnt: str = ""
-    why: str = ""
-
-
-def rivals() -> list[Rivals]:
-    """The groups of models of leaderboard.toml."""
-    return [Rivals(**each) for each in tomllib.loads((HERE / "leaderboard.toml").read_text("utf-8"))["rivals"]]
+    given = tomllib.loads((HERE / "leaderboard.toml").read_text("utf-8"))["rivals"]
+    every = {"shots": SHOTS, "candidates": CANDIDATES, "seeds": 5, "source": "", "learnt": "", "why": ""}
+    return [{**every, **each} for each in given]
 
 
 def names() -> list[str]:
     """All models of the leaderboard."""
-    return list(dict.fromkeys(model for each in rivals() for model in each.models))
+    return list(dict.fromkeys(model for each in rivals() for model in each["models"]))
 
 
 def benchmarks() -> list[str]:
     """All benchmarks of the leaderboard."""
-    return list(dict.fromkeys(name for each in rivals() for name in each.benchmarks))
+    return list(dict.fromkeys(name for each in rivals() for name in each["benchmarks"]))
 
 
 def table(store: RecordStore, benchmark: str, models: Sequence[str] = ()) -> Table:

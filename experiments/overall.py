@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from common import (
     COLUMNS,
+    PROTOCOLS,
     Experiment,
     Table,
     cells,
@@ -23,7 +24,6 @@ from common import (
     models_of,
     options,
     print_tables,
-    protocols_of,
     published_row,
     run,
     select,
@@ -50,7 +50,8 @@ def tables(records: Sequence[Record], *, benchmark: str = "", shots: int = 3) ->
     shown = []
     for split in ("test", "dev"):
         in_split = select(matching, split=split)
-        protocols = protocols_of(in_split)
+        named = {record.candidates for record in in_split}
+        protocols = [*(p for p in PROTOCOLS if p in named), *sorted(named - set(PROTOCOLS))]
         rows = []
         for model in models_of(in_split):
             for protocol in protocols:

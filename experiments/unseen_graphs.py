@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -92,6 +92,7 @@ CURATED = 64
 FEWEST_CURATED = 20
 TOGETHER = 5  # relations that are hidden side by side from a model that is trained
 BATCH = 1000  # examples of a step of training
+COMPLEX = f"as fewlink links chooses by the number of entities, batch_size at least {BATCH}, TF32"
 ALL = "all"
 SIZES = ("1", "3", "10", "30", "100", ALL)  # of sets of references
 OTHERS = "3, other tails"  # three references, and the pairs that are asked for skewed ones
@@ -243,56 +244,49 @@ def own_best(scorer: Scorer, hidden: Hidden, references: np.ndarray, pairs: np.n
 # Models
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model to measure: the name and the seed of its records, what is known of it, and a function that measures it.
+class Job(NamedTuple):
+    """What to measure: the name and the seed of its records, and what is known of the model.
 
-    `rows` makes the rows of each hidden relation of a graph.
+    `on` makes, from a graph, the scorer of each hidden relation; None stands for ComplEx, which is trained.
     """
 
     label: str
     seed: int
     facts: dict[str, Any]
-    rows: Callable[[Graph, Sequence[Hidden]], dict[str, Rows]]
+    on: ScorersOf | None
 
 
-def reader(label: str, seed: int, facts: dict[str, Any], on: ScorersOf) -> Model:
-    """A model that reads the graph and the references, and is not trained on either."""
-
-    def rows(graph: Graph, hidden: Sequence[Hidden]) -> dict[str, Rows]:
-        scorer_of = on(graph)
-        found = {}
-        for each in hidden:
-            scorer = scorer_of(each)
-            found[each.name] = {**curve_of(graph, scorer, each), **skewed_rows(graph, scorer, each)}
-        return found
-
-    return Model(label, seed, facts, rows)
+def rows_of(job: Job, graph: Graph, hidden: Sequence[Hidden], device: str) -> dict[str, Rows]:
+    """The rows of each hidden relation."""
+    if job.on is None:
+        return complex_rows(graph, hidden, job.seed, device)
+    scorer_of = job.on(graph)
+    found = {}
+    for each in hidden:
+        scorer = scorer_of(each)
+        found[each.name] = {**curve_of(graph, scorer, each), **skewed_rows(graph, scorer, each)}
+    return found
 
 
-def complex_model(seed: int, device: str) -> Model:
-    """ComplEx, trained on the graph with the references as triples.
+def complex_rows(graph: Graph, hidden: Sequence[Hidden], seed: int, device: str) -> dict[str, Rows]:
+    """The rows of ComplEx, trained on the graph with the references as triples.
 
     It has the settings of ordinary link prediction for a graph of this size, with larger batches and, on a GPU,
     products in TF32, because there are many trainings.
     """
-
-    def rows(graph: Graph, hidden: Sequence[Hidden]) -> dict[str, Rows]:
-        torch.set_float32_matmul_precision("high")  # TF32 on a GPU
-        settings = link_settings("complex", len(graph.entities), seed, device)
-        settings = settings.replace(batch_size=max(BATCH, settings.batch_size))
-        groups = [hidden[first :: -(-len(hidden) // TOGETHER)] for first in range(-(-len(hidden) // TOGETHER))]
-        found: dict[str, Rows] = {each.name: {} for each in hidden}
-        for group, size in [*itertools.product(groups, SIZES[:-1]), (hidden, ALL)]:
-            triples = training_triples(graph, group, size)
-            vectors = train(triples, len(graph.entities), len(graph.relations), settings)
-            scorer = EmbeddingScorer(vectors, list(graph.relations), device)
-            for each in group:
-                found[each.name][size] = row_of(graph, scorer, each, each.references(size), each.asked)
-        return found
-
-    settings = f"as fewlink links chooses by the number of entities, batch_size at least {BATCH}, TF32"
-    return Model("complex", seed, {"settings": settings}, rows)
+    torch.set_float32_matmul_precision("high")  # TF32 on a GPU
+    settings = link_settings("complex", len(graph.entities), seed, device)
+    settings = settings.replace(batch_size=max(BATCH, settings.batch_size))
+    count = -(-len(hidden) // TOGETHER)
+    groups = [hidden[number::count] for number in range(count)]
+    found: dict[str, Rows] = {each.name: {} for each in hidden}
+    for group, size in [*itertools.product(groups, SIZES[:-1]), (hidden, ALL)]:
+        triples = training_triples(graph, group, size)
+        vectors = train(triples, len(graph.entities), len(graph.relations), settings)
+        scorer = EmbeddingScorer(vectors, list(graph.relations), device)
+        for each in group:
+            found[each.name][size] = row_of(graph, scorer, each, each.references(size), each.asked)
+    return found
 
 
 def training_triples(graph: Graph, group: Sequence[Hidden], size: str) -> np.ndarray:
@@ -353,7 +347,7 @@ def trail_network(weights: Path | None) -> tuple[TrailNetwork, dict[str, Any]]:
     return made.network(), {**made.facts, **({"file": weights.name} if weights else {})}
 
 
-def models(given: argparse.Namespace) -> Iterator[Model]:
+def jobs(given: argparse.Namespace) -> Iterator[Job]:
     """The models to measure, under each seed: TRAIL's n-th weights are of seed n."""
     for name in given.models:
         choose("model", name, dict.fromkeys(MODELS))
@@ -362,32 +356,32 @@ def models(given: argparse.Namespace) -> Iterator[Model]:
                 network, weights = trail_network(file)
                 facts = {"weights": weights, **({"without": list(given.without)} if given.without else {})}
                 on = trail_on(network, given.device, names=name == "trail", without=given.without)
-                yield reader(given.label + name.removeprefix("trail"), seed, facts, on)
+                yield Job(given.label + name.removeprefix("trail"), seed, facts, on)
         elif name == "complex":
-            yield from (complex_model(seed, given.device) for seed in range(given.seeds))
+            yield from (Job(name, seed, {"settings": COMPLEX}, None) for seed in range(given.seeds))
         elif name in PUBLISHED:
             if given.checkpoint is None:
                 raise FewlinkError(f"{name} needs its weights: give --checkpoint FILE, or choose other --models")
             on = untrained_on(name, given.device, given.checkpoint)
-            family = PUBLISHED[name]
-            yield reader(family.name_of(given.checkpoint), 0, {"weights": family.read(given.checkpoint).facts}, on)
+            facts = {"weights": PUBLISHED[name].read(given.checkpoint).facts}
+            yield Job(PUBLISHED[name].name_of(given.checkpoint), 0, facts, on)
         else:
-            yield reader(name, 0, {}, untrained_on(name, given.device, None))
+            yield Job(name, 0, {}, untrained_on(name, given.device, None))
 
 
 # Records
 
 
-def measure(model: Model, listed: Listed, path: Path, most: int = RELATIONS) -> None:
+def measure(job: Job, listed: Listed, path: Path, most: int, device: str) -> None:
     """Measure a model on a graph, and write the record: JSON with a line for each fact."""
     graph = listed.graph()
     begin = time.monotonic()
     hidden = hidden_relations(graph, listed.name, most)
-    rows = model.rows(graph, hidden)
+    rows = rows_of(job, graph, hidden, device)
     record = {
         "format": FORMAT,
-        "model": model.label,
-        "seed": model.seed,
+        "model": job.label,
+        "seed": job.seed,
         "graph": listed.name,
         "about": listed.about,
         "data_sha256": graph.fingerprint,
@@ -398,7 +392,7 @@ def measure(model: Model, listed: Listed, path: Path, most: int = RELATIONS) -> 
             "hidden": len(hidden),
         },
         "command": command_line(),
-        "config": model.facts,
+        "config": job.facts,
         "version": __version__,
         "hardware": hardware(),
         "seconds": round(time.monotonic() - begin, 1),
@@ -464,12 +458,6 @@ def complete(records: Sequence[UnseenRecord]) -> ByModel:
         if whole := [seed for seed in seeds if {record.graph for record in seed} == graphs]:
             found[model] = whole
     return found
-
-
-def of_all_relations(models: ByModel) -> ByModel:
-    """The models that were asked about every relation of the suite."""
-    counts = {name: sum(len(record.relations) for record in seeds[0]) for name, seeds in models.items()}
-    return {name: seeds for name, seeds in models.items() if counts[name] == max(counts.values())}
 
 
 def of_shared_relations(models: ByModel) -> ByModel:
@@ -545,7 +533,8 @@ def tables_of(records: Sequence[UnseenRecord]) -> dict[str, Table]:
     every = complete(records)
     if not every:
         raise FewlinkError("no model has a record of every graph: run without --show")
-    models = of_all_relations(every)
+    asked = {name: sum(len(record.relations) for record in seeds[0]) for name, seeds in every.items()}
+    models = {name: seeds for name, seeds in every.items() if asked[name] == max(asked.values())}
     shared = "MRR over the relations that all models were asked about"
     return {
         **{column: curve_table(models, title, column) for title, column in METRICS.items()},
@@ -606,13 +595,13 @@ def measure_missing(given: argparse.Namespace, results: Path) -> None:
     else:
         graphs = sorted(suite(given.folder, given.graphs), key=lambda graph: graph.size)
     given.models = given.models or (TINY_MODELS if given.tiny else ("trail", "trail-no-names"))
-    planned = list(itertools.product(graphs, list(models(given))))
+    planned = list(itertools.product(graphs, list(jobs(given))))
     with progress("unseen graphs", len(planned)) as advance:
         for number, (graph, each) in enumerate(planned):
             advance(number, f"{each.label} on {graph.name}")
             path = results / each.label / f"{graph.name}.{each.seed}.json"
             if not path.exists():
-                measure(each, graph, path, given.relations)
+                measure(each, graph, path, given.relations, given.device)
                 tell(f"written: {path}")
             elif read_json(path)["config"] != json.loads(json.dumps(each.facts)):
                 raise InputError(path, "has figures of other weights or settings: remove it, or give another --label")

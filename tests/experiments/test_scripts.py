@@ -13,7 +13,7 @@ from tests.conftest import Answer
 
 import readings
 import wiki_one
-from common import RESULTS, Experiment, options, published, run
+from common import RESULTS, published, run
 from fewlink.evaluation.records import RecordStore
 
 Script = Callable[..., Answer]
@@ -111,13 +111,6 @@ def test_every_row_of_the_papers_tables_is_there() -> None:
     assert sum(split.startswith("relation") for _, _, split in published()) == 22
     assert published()["nell-one", "fsrl", "test"] == {"mrr": 0.318, "hits@10": 0.507, "hits@5": 0.433, "hits@1": 0.211}
     assert len(wiki_one.not_measured().rows) == 32
-
-
-def test_settings_of_a_tiny_run_are_smaller() -> None:
-    whole, tiny = (Experiment(options("").parse_args(words)) for words in ([], ["--tiny"]))
-    assert whole.settings("fsrl").steps == 6000 and tiny.settings("fsrl").steps == 40  # type: ignore[union-attr]
-    assert whole.settings("rules") is None
-    assert (whole.name, tiny.name, tiny.seeds) == ("nell-one", "umls", 1)
 
 
 def test_the_scripts_that_documents_name_exist() -> None:
