@@ -63,11 +63,27 @@ class State:
         return self.step == self.best_step and not self.since
 
 
+def write_checkpoint(
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    facts: dict[str, Any],
+) -> None:
+    """Replace a checkpoint atomically: what training continues from. Its manifest states the facts."""
+    with new_folder(folder, FORMAT, facts) as draft:
+        save_tensors(weights, draft / WEIGHTS)
+        save_tensors(optimizer, draft / OPTIMIZER)
+        write_json(draft / STATE, state)
+
+
+def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], Any]:
+    """The weights, the optimizer's tensors and the state of a checkpoint. Raise if it is damaged."""
+    return read_folder(folder, FORMAT, lambda place, _: _load_checkpoint(place))
+
+
 def save_last(run: Path, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: State) -> None:
-    with new_folder(run / LAST, FORMAT, _manifest(run, LAST, state.step)) as folder:
-        save_tensors(weights, folder / WEIGHTS)
-        save_tensors(optimizer, folder / OPTIMIZER)
-        write_json(folder / STATE, asdict(state))
+    write_checkpoint(run / LAST, weights, optimizer, asdict(state), _manifest(run, LAST, state.step))
 
 
 def save_best(run: Path, weights: Mapping[str, Tensor], step: int) -> None:
@@ -113,12 +129,7 @@ def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] |
     if not has_checkpoint(run):
         return None
 
-    def load(folder: Path, _: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor], State]:
-        weights = _load_tensors(folder / WEIGHTS)
-        optimizer = _load_tensors(folder / OPTIMIZER)
-        return weights, optimizer, _load_state(folder)
-
-    return _read(run, LAST, load)
+    return _read(run, LAST, lambda folder, _: (*_load_checkpoint(folder)[:2], _load_state(folder)))
 
 
 def load_state(run: Path) -> State:
@@ -196,6 +207,10 @@ def _load_if_best(folder: Path, has_best: bool) -> tuple[State, dict[str, Tensor
     state = _load_state(folder)
     only_weights = not has_best and not state.best_step
     return state, _load_tensors(folder / WEIGHTS) if state.is_best or only_weights else None
+
+
+def _load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], Any]:
+    return _load_tensors(folder / WEIGHTS), _load_tensors(folder / OPTIMIZER), read_json(folder / STATE)
 
 
 def _load_state(folder: Path) -> State:

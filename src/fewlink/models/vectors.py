@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.files import exists, locked
+from fewlink.core.files import exists, locked, remove
 from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors, recipe
 from fewlink.graph import Graph
 from fewlink.models.embeddings import Embeddings, EmbeddingSettings
@@ -120,12 +120,12 @@ def pretrain(
     facts = {"benchmark": benchmark.fingerprint, "source": benchmark.source, "with_train_tasks": with_train_tasks}
     if with_references:
         facts["with_references"] = with_references
-    state = folder.with_name(f".{folder.name}.state.safetensors")
+    state = folder.with_name(f".{folder.name}.state")
     busy = f"{folder} is being trained by another process: wait for it, or choose another folder"
     if exists(folder):
         vectors = Embeddings.open(folder, benchmark.graph.fingerprint)
         _check_trained_so(folder, vectors, settings, facts, any_seed)
-        state.unlink(missing_ok=True)  # left by a process that was killed after saving
+        remove(state)  # left by a process that was killed after saving
         return vectors
     with locked(folder, busy):
         data = training_triples(benchmark, with_train_tasks=with_train_tasks, shots=with_references)
@@ -133,7 +133,7 @@ def pretrain(
         vectors = train(data.triples, *sizes, settings, resume=state, on_epoch=on_epoch)
         vectors.facts.update(facts)
         vectors.save(folder, benchmark.graph.fingerprint, graph=benchmark.name, relation_names=data.relations)
-        state.unlink(missing_ok=True)
+        remove(state)
     return vectors
 
 

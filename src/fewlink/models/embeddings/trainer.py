@@ -9,7 +9,6 @@ small products depends on the number of threads).
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -18,18 +17,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from fewlink.core import machine
-from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
+from fewlink.core.errors import FewlinkError, reading
+from fewlink.core.files import exists
 from fewlink.core.machine import use_device
 from fewlink.core.threads import prefetch
 from fewlink.models.captured import CapturedStep
+from fewlink.models.checkpoints import read_checkpoint, write_checkpoint
 from fewlink.models.embeddings.batches import Batches, EmbeddingBatch, torch_generator
 from fewlink.models.embeddings.interactions import Interaction, interaction
 from fewlink.models.embeddings.settings import SCORES_BYTES, EmbeddingSettings
-from fewlink.models.embeddings.table import Embeddings, save_tensors
+from fewlink.models.embeddings.table import Embeddings
 
 EPSILON = 1e-10  # of Adagrad, as in torch
 EXCLUDED = -1e9  # added to the score of a negative that is the true tail, which gets no weight
@@ -37,8 +37,6 @@ CACHE_BYTES = 16 << 20  # a slice of scores that fits the processor's cache
 FAST_ROWS = 256  # make a product fast on the CPU, if their scores take at most this memory:
 FAST_BYTES = 256 << 20
 STEPS_ON_GPU = 64  # steps whose negatives are drawn together, and whose losses are checked together
-FORMAT = "fewlink-embedding-state/1"
-REMEDY = "remove it to start again"
 ADVICE = "train with a smaller learning_rate; the last saved state is intact"
 
 Rate = float | Tensor  # of learning; a tensor on the device in a captured step
@@ -55,11 +53,12 @@ def train(
 ) -> Embeddings:
     """Train vectors for all entities and relations on triples (n, 3) of ids (head, relation, tail).
 
-    `resume` is the state file: training writes it after each epoch, and resumes from it if it exists. `on_epoch`
-    receives epoch, epochs, loss, learning_rate, triples_per_second (per direction), seconds (sampling, step, saving).
+    `resume` is the folder of a checkpoint: training writes it after each epoch, and continues from it if it exists.
+    `on_epoch` receives epoch, epochs, loss, learning_rate, triples_per_second (per direction), seconds (sampling, step,
+    saving).
     """
     trainer = EmbeddingTrainer(triples, entities, relations, settings)
-    if resume is not None and resume.exists():
+    if resume is not None and exists(resume):
         trainer.load(resume)
     while not trainer.finished:
         trace = trainer.epoch()
@@ -357,10 +356,8 @@ class EmbeddingTrainer:
             where = f"epoch {self.done + 1}, batch {int(bad[0]) + 1}"
             raise FewlinkError(f"the loss is {float(losses[bad[0]])} in {where}: {ADVICE}")
 
-    def save(self, path: Path) -> None:
+    def save(self, folder: Path) -> None:
         """Replace the state of the run: a process killed at any moment leaves the old state or the new one."""
-        tensors = {name: table.cpu() for name, table in self.vectors.items()}
-        tensors |= {f"{name}.squares": squares.cpu() for name, squares in self.squares.items()}
         facts = {
             "settings": self.settings.as_dict(),
             "triples": self.trained_on,
@@ -368,27 +365,16 @@ class EmbeddingTrainer:
             "seconds": self.seconds,
             "trace": self.trace,
         }
-        text = json.dumps(facts)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_tensors(tensors, path, {"format": FORMAT, "facts": text, "sha256": _sha256(text, tensors)})
-        except (OSError, FewlinkError) as error:
-            raise FewlinkError(f"{path.parent} cannot be written ({error}): choose another folder") from None
+        write_checkpoint(folder, self.vectors, self.squares, facts, {})
 
-    def load(self, path: Path) -> None:
+    def load(self, folder: Path) -> None:
         """Continue from the state that `save` wrote. Raise if it is damaged, or has other settings or triples."""
-        with reading(path, REMEDY), safe_open(path, framework="pt") as file:
-            meta = file.metadata() or {}
-            if meta.get("format") != FORMAT:
-                raise wrong_format(path, meta.get("format"), FORMAT, REMEDY)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            if meta.get("sha256") != _sha256(meta["facts"], tensors):
-                raise InputError(path, f"was changed or damaged since it was written: {REMEDY}")
-            facts: dict[str, Any] = json.loads(meta["facts"])
-            self._check_same(path, facts)
+        vectors, squares, facts = read_checkpoint(folder)
+        with reading(folder, "remove it to start again"):
+            self._check_same(folder, facts)
             for name, table in self.vectors.items():
-                table.copy_(tensors[name])
-                self.squares[name].copy_(tensors[f"{name}.squares"])
+                table.copy_(vectors[name])
+                self.squares[name].copy_(squares[name])
             self.done = facts["done"]
             self.seconds = facts["seconds"]
             self.trace = facts["trace"]
@@ -405,7 +391,7 @@ class EmbeddingTrainer:
             if name not in may_change and value != before:
                 raise FewlinkError(
                     f"{path} was trained with {name} = {before!r}, not {value!r}: "
-                    "give the same settings, or remove the file to start again"
+                    "give the same settings, or remove it to start again"
                 )
 
     def result(self) -> Embeddings:
@@ -426,15 +412,6 @@ def triples_digest(triples: np.ndarray, entities: int, relations: int) -> str:
     digest = hashlib.sha256(f"{entities} {relations} {len(triples)}".encode())
     for piece in np.array_split(triples, len(triples) // (1 << 16) + 1):  # copied as 64-bit numbers one at a time
         digest.update(np.ascontiguousarray(piece, dtype="<i8").data)
-    return digest.hexdigest()
-
-
-def _sha256(facts: str, tensors: dict[str, Tensor]) -> str:
-    """The sha256 of the facts and of all tensors by name."""
-    digest = hashlib.sha256(facts.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape[1:])}".encode())
-        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
