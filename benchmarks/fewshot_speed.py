@@ -29,12 +29,11 @@ from fewlink.core.machine import hardware
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.models.contract import Question
 from fewlink.models.embeddings import Embeddings
-from fewlink.models.fsrl.assembly import initial_model, inputs_of
 from fewlink.models.fsrl.learner import STEPS_AT_ONCE, FewShotLearner
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.reference import FSRL, Background, ReferenceScorer, episodes, train
-from fewlink.models.fsrl.scorer import FewShotScorer, encode_all
+from fewlink.models.fsrl.scorer import FewShotScorer, encode_all, initial_model, inputs_of
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.tasks import Benchmark, Task, candidates_of, open_benchmark
 from fewlink.training.trainer import deterministic

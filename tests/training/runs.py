@@ -13,9 +13,9 @@ import torch
 from tests.conftest import quickly
 
 from fewlink.models.embeddings import Embeddings
-from fewlink.models.fsrl.assembly import initial_model, inputs_of
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
+from fewlink.models.fsrl.scorer import initial_model, inputs_of
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.training.trainer import Trainer

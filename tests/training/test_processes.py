@@ -22,8 +22,7 @@ from tests.training.runs import quick as quick
 
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.models.baselines import learning_free
-from fewlink.models.fsrl.assembly import initial_model, inputs_of
-from fewlink.models.fsrl.scorer import FewShotScorer
+from fewlink.models.fsrl.scorer import FewShotScorer, initial_model, inputs_of
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.tasks import Benchmark
 from fewlink.training import RunConfig

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,8 +102,14 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     path = run / METRICS
     with reading(path, "remove it, and training starts a new one"):
         texts = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
-    lines = (metrics_line(text) for text in texts)
-    return list(itertools.takewhile(lambda line: line is not None, lines))  # type: ignore[arg-type]
+    lines: list[dict[str, Any]] = []
+    with contextlib.suppress(ValueError, RecursionError):
+        for text in texts:
+            line = json.loads(text)
+            if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+                break
+            lines.append(line)
+    return lines
 
 
 def truncate_metrics(run: Path, last: dict[str, Any]) -> None:
@@ -113,14 +118,6 @@ def truncate_metrics(run: Path, last: dict[str, Any]) -> None:
     if last and (not lines or lines[-1]["step"] != last["step"]):
         lines.append(last)
     write_bytes(run / METRICS, "".join(json.dumps(line) + "\n" for line in lines).encode())
-
-
-def metrics_line(text: str) -> dict[str, Any] | None:
-    """A line of metrics.jsonl; None if it is incomplete or damaged."""
-    with contextlib.suppress(ValueError, RecursionError):
-        line = json.loads(text)
-        return line if isinstance(line, dict) and isinstance(line.get("step"), int) else None
-    return None
 
 
 class MetricsLog:

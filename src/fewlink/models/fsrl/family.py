@@ -13,9 +13,8 @@ from fewlink.core.machine import PROGRAM, Parts
 from fewlink.graph import Graph
 from fewlink.models.embeddings import Embeddings
 from fewlink.models.family import Learner
-from fewlink.models.fsrl.assembly import initial_model, inputs_of, load_weights
 from fewlink.models.fsrl.model import COMPOSITIONS
-from fewlink.models.fsrl.scorer import FewShotScorer
+from fewlink.models.fsrl.scorer import FewShotScorer, initial_model, inputs_of, load_weights
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.vectors import OneTableFamily, references_seen
 from fewlink.tasks.benchmark import Benchmark

@@ -19,10 +19,9 @@ from fewlink.graph import neighbour_table
 from fewlink.models.captured import CapturedStep
 from fewlink.models.embeddings.table import Embeddings
 from fewlink.models.family import RunState, StepResult
-from fewlink.models.fsrl.assembly import TUNED, initial_model, inputs_of
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
-from fewlink.models.fsrl.scorer import FewShotScorer
+from fewlink.models.fsrl.scorer import TUNED, FewShotScorer, initial_model, inputs_of
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.vectors import references_seen
 from fewlink.tasks.benchmark import Benchmark
