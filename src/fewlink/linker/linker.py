@@ -13,7 +13,7 @@ import numpy as np
 
 from fewlink.core.engine import Engine
 from fewlink.core.errors import FewlinkError, shown
-from fewlink.core.machine import use_device
+from fewlink.core.machine import keep_freed, use_device
 from fewlink.core.words import listed
 from fewlink.graph.source import GraphSource
 from fewlink.linker import saving
@@ -929,6 +929,7 @@ def load(
     text_model    the folder of a sentence-transformers or model2vec model whose vectors of the names are evidence too
     descriptions  a file for the text model to read: an id, a tab and a text per line
     """
+    keep_freed()
     source = GraphSource.of(
         file, columns=columns, types=types, names=names, literals=literals, on_error=on_error, bench=bench
     )
