@@ -62,48 +62,48 @@ def results(engine: Engine, work: Callable[[Any], Any], batches: Sequence[Sequen
 
 
 @pytest.fixture(params=["processes", "cluster"])
-def three_workers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+def two_workers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     if request.param == "processes":
-        yield processes(3)
+        yield processes(2)
         return
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=3, threads_per_worker=1, dashboard_address=None, local_directory=str(tmp_path / "dask")
+        n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=str(tmp_path / "dask")
     ) as cluster:
         yield Engine(cluster.scheduler_address)
 
 
 @pytest.mark.slow
-def test_the_batch_of_a_killed_worker_goes_to_another(three_workers: Engine, tmp_path: Path) -> None:
-    assert results(three_workers, Doubling(tmp_path, fatal=3)) == DOUBLED
+def test_the_batch_of_a_killed_worker_goes_to_another(two_workers: Engine, tmp_path: Path) -> None:
+    assert results(two_workers, Doubling(tmp_path, fatal=3)) == DOUBLED
     assert len(list(tmp_path.glob("death-*"))) == 1 and len(list(tmp_path.glob("process-*"))) > 1
 
 
 @pytest.mark.slow
-def test_a_batch_that_ends_its_workers_is_named(three_workers: Engine, tmp_path: Path) -> None:
+def test_a_batch_that_ends_its_workers_is_named(two_workers: Engine, tmp_path: Path) -> None:
     work = Doubling(tmp_path, fatal=7, deaths=99)
     with pytest.raises(FewlinkError, match="the batch with 7"):
-        list(three_workers.run(work, BATCHES, lambda number: f"the batch with {BATCHES[number][0]}"))
+        list(two_workers.run(work, BATCHES, lambda number: f"the batch with {BATCHES[number][0]}"))
 
 
 @pytest.mark.slow
-def test_an_error_of_a_worker_is_raised_here(three_workers: Engine, tmp_path: Path) -> None:
+def test_an_error_of_a_worker_is_raised_here(two_workers: Engine, tmp_path: Path) -> None:
     with pytest.raises(InputError) as raised:
-        results(three_workers, Doubling(tmp_path), [[1], [-1]])
+        results(two_workers, Doubling(tmp_path), [[1], [-1]])
     assert (raised.value.path, raised.value.line) == (Path("numbers.txt"), 3)
     with pytest.raises(FileNotFoundError):
-        results(three_workers, Doubling(tmp_path), [[1], [-2]])
+        results(two_workers, Doubling(tmp_path), [[1], [-2]])
 
 
 @pytest.mark.slow
-def test_mapped_arrays_are_opened_from_their_path(three_workers: Engine, tmp_path: Path) -> None:
+def test_mapped_arrays_are_opened_from_their_path(two_workers: Engine, tmp_path: Path) -> None:
     path = tmp_path / "array.npy"
     np.save(path, np.arange(100_000).reshape(1000, 100))
     work = Table(np.load(path, mmap_mode="r"))
-    assert results(three_workers, work) == [(True, int(work.array[rows].sum())) for rows in BATCHES]
+    assert results(two_workers, work) == [(True, int(work.array[rows].sum())) for rows in BATCHES]
     path.unlink()
     with pytest.raises(InputError, match=r"array\.npy"):
-        results(three_workers, work)
+        results(two_workers, work)
 
 
 def test_short_work_stays_in_this_process(tmp_path: Path) -> None:

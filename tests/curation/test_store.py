@@ -145,13 +145,14 @@ def test_threads_share_a_file(file: ProjectFile) -> None:
 
 
 CURATOR = textwrap.dedent("""
-    import sys
+    import sys, time
     from fewlink.curation.store import ProjectFile
     path, who, batches, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     file = ProjectFile(path)
     for batch in range(batches):
         file.decide("cures", [("accepted", f"{who} {batch}", str(i)) for i in range(size)], who)
         print(batch, flush=True)  # only what was said to be stored must be there
+        time.sleep(0.002)  # so that the other curator gets a turn
 """)
 
 

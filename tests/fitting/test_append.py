@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +19,6 @@ from fewlink.evaluation import Protocol, evaluate
 from fewlink.fitting.append import append
 from fewlink.linker import Linker
 from fewlink.models.embeddings import Embeddings
-from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.run import Deployed
 from fewlink.tasks import open_benchmark
@@ -81,10 +80,10 @@ def test_known_triples_change_nothing_and_a_crash_keeps_the_old_folder(
     appended = append(run, [written(town_lines(), tmp_path / "same.tsv")])
     assert not appended.growth and appended.growth.duplicates == len(town_lines())
 
-    def fail(*_: Any, **__: Any) -> None:
+    def fail(handle: int) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(NoVectors, "save", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(FewlinkError, match=run.name):
         append(run, [written([("a", "b", "c")], tmp_path / "new.tsv")])
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == files

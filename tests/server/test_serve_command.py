@@ -65,25 +65,17 @@ def test_sources_addresses_and_tokens_that_cannot_be_used_raise(tmp_path: Path) 
 
 def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    started: list[str] = []
-
-    def load(source: str, **options: object) -> None:
-        started.append(source)
-        raise FewlinkError("started")
-
-    monkeypatch.setattr("fewlink.server.process.load", load)
     graph = tmp_path / "graph.tsv"
-    graph.write_text("a\tr\tb\n")
+    graph.write_text("no triples\n")  # which is told when the graph is read
     for host in ("0.0.0.0", "::"):
         with pytest.raises(FewlinkError, match=f"{host}.*--allow-anyone"):
             serve(graph, "--port", "0", "--host", host)
-    assert not started
     for words in (
         ["--host", "127.0.0.1"],
         ["--host", "0.0.0.0", "--token", "t"],
         ["--host", "0.0.0.0", "--allow-anyone"],
     ):
-        with pytest.raises(FewlinkError, match="started"):
+        with pytest.raises(FewlinkError, match=r"graph\.tsv"):
             serve(graph, "--port", "0", *words)
     with pytest.raises(FewlinkError, match="access log"):
         serve(graph, "--port", "0", "--access-log", tmp_path / "none" / "log")

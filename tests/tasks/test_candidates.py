@@ -11,10 +11,9 @@ from tests.conftest import ENTITIES, RELATIONS, compiled, graph_of, id_graph, id
 from fewlink.core.errors import UnknownName
 from fewlink.core.seeds import scramble
 from fewlink.graph import Graph
-from fewlink.graph.groups import spans
 from fewlink.graph.types import RDF_TYPE, TypeTable
 from fewlink.tasks import PROTOCOLS, candidates_of, competing_tails, likely_tails
-from fewlink.tasks.candidates import PAPER_SIZE, SameTypeSampler, by_similarity, open_candidates
+from fewlink.tasks.candidates import PAPER_SIZE, SameTypeSampler, by_similarity
 from fewlink.tasks.set_order import in_set_order
 
 GRAPH = graph_of("ann lives oslo", "bob lives rome", "oslo in norway", "cy works norway")  # ann is 0, oslo 1, bob 2, …
@@ -79,20 +78,6 @@ def test_full_is_the_whole_range() -> None:
     assert candidates.ids.tolist() == [1, 3, 4]
     assert candidates.counted.all()
     assert candidates.outside == 0
-
-
-def test_the_edges_of_a_tail_are_read_once_however_many_references_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[np.ndarray] = []
-
-    def noted(graph: Graph, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        read.append(entities)
-        return spans(graph.offsets[entities], graph.offsets[entities + 1])
-
-    monkeypatch.setattr(Graph, "edges_of", noted)
-    rome = GRAPH.entities.id("rome")
-    references = np.array([[0, rome]] * 50, np.int32)
-    np.testing.assert_array_equal(open_candidates(GRAPH, references), open_candidates(GRAPH, references[:1]))
-    assert {ids.tolist() == [rome] for ids in read} == {True}
 
 
 def test_open_uses_only_the_references_and_the_background() -> None:

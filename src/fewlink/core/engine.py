@@ -45,9 +45,16 @@ Submit = Callable[[Batch], "Future[Any]"]
 class Engine:
     """The workers that an address names: `processes`, one for each core, `processes:N`, or `tcp://HOST:PORT`."""
 
-    def __init__(self, address: str = "processes:1", *, seconds_here: float = SECONDS_HERE) -> None:
+    def __init__(
+        self,
+        address: str = "processes:1",
+        *,
+        seconds_here: float = SECONDS_HERE,
+        connect_seconds: float = CONNECT_SECONDS,
+    ) -> None:
         self.address = address
         self.seconds_here = seconds_here
+        self.connect_seconds = connect_seconds
         kind, _, number = address.partition(":")
         self.is_cluster = kind in ("tcp", "tls")
         if self.is_cluster:
@@ -148,7 +155,7 @@ class Engine:
             raise MissingExtra("a Dask cluster", "cluster") from None
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # our own errors say what happened
         try:
-            client = Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False)
+            client = Client(self.address, timeout=self.connect_seconds, set_as_default=False)
         except (OSError, ValueError) as error:
             raise FewlinkError(
                 f"no Dask scheduler answers at {self.address} ({error}): check the address, or start it again; the "
