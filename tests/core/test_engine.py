@@ -144,7 +144,7 @@ def test_a_killed_scheduler_is_told(tmp_path: Path) -> None:
     ) as cluster:
         assert cluster.stdout is not None
         address = cluster.stdout.readline().strip()
-        found = Engine(address).run(slowly, [[number] for number in range(50)])
+        found = Engine(address, connect_seconds=3).run(slowly, [[number] for number in range(50)])
         with pytest.raises(FewlinkError, match=f"{address}.*the same command") as raised:
             for _ in found:
                 cluster.kill()
