@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import graph_of
+from tests.models.ultra.test_network import network_of as ultra_network
 
 import unseen_graphs
 from common import run
@@ -37,6 +38,7 @@ from unseen_graphs import (
     trail_network,
     trail_on,
     training_triples,
+    untrained_on,
 )
 
 Main = Callable[..., tuple[int, str]]
@@ -282,3 +284,13 @@ def test_skewed_sets_are_compared_on_the_relations_that_have_them(tmp_path: Path
     path.write_text("{}")
     with pytest.raises(FewlinkError, match="towns"):
         read_unseen(tmp_path)
+
+
+def test_published_weights_do_not_read_the_hidden_relation(towns: Graph, tmp_path: Path) -> None:
+    file = tmp_path / "ultra.pth"
+    torch.save(ultra_network().state_dict(), file)
+    first = hidden_relations(towns, "towns")[0]
+    without = towns.without(np.array([first.relation]))
+    question = Question("", first.references("3"), first.asked[:4, 0], np.arange(len(towns.entities)))
+    given, expected = (untrained_on("ultra", "cpu", file)(graph)(first)(question) for graph in (towns, without))
+    assert torch.equal(torch.as_tensor(given), torch.as_tensor(expected))
