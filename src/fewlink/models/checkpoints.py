@@ -83,11 +83,11 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor],
 
 
 def save_last(run: Path, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: State) -> None:
-    write_checkpoint(run / LAST, weights, optimizer, asdict(state), _manifest(run, LAST, state.step))
+    write_checkpoint(run / LAST, weights, optimizer, asdict(state), _manifest(run, state.step))
 
 
 def save_best(run: Path, weights: Mapping[str, Tensor], step: int) -> None:
-    manifest = _manifest(run, BEST, step)
+    manifest = _manifest(run, step)
     if exists(run / LAST):
         manifest["last"] = True
     with new_folder(run / BEST, FORMAT, manifest) as folder:
@@ -101,7 +101,7 @@ def add_best(run: Path, weights: Mapping[str, Tensor], step: int) -> str:
     configuration.
     """
     former = load_best(run) if config_content(run).get("weights") else None
-    manifest = _manifest(run, BEST, step)
+    manifest = _manifest(run, step)
     if former:
         manifest["former"] = former[1]
     with new_folder(run / BEST, FORMAT, manifest) as folder:
@@ -111,9 +111,9 @@ def add_best(run: Path, weights: Mapping[str, Tensor], step: int) -> str:
     return str(open_folder(run / BEST, FORMAT)["files"][WEIGHTS]["sha256"])
 
 
-def _manifest(run: Path, name: str, step: int) -> dict[str, Any]:
+def _manifest(run: Path, step: int) -> dict[str, Any]:
     """The facts in the manifest of a checkpoint."""
-    return {"step": step, "checkpoint": name, "run": run_id(run)}
+    return {"step": step, "run": run_id(run)}
 
 
 def has_checkpoint(run: Path) -> bool:
@@ -162,7 +162,7 @@ def _load_best(run: Path) -> tuple[dict[str, Tensor], int]:
         if state.best_step:
             raise InputError(run / BEST, "is missing: restore the folder, or train again in another folder")
         raise InputError(run, "has no checkpoint yet: train it for a minute")
-    weights, step = _read(run, BEST, lambda folder, manifest: (_load_tensors(folder / WEIGHTS), int(manifest["step"])))
+    weights, step = _read(run, BEST, lambda folder, manifest: (_load_tensors(folder / WEIGHTS), manifest["step"]))
     if state.best_step not in (0, step):
         raise InputError(run / BEST, f"is of step {step}, but the best step is {state.best_step}: restore the folder")
     return weights, step
@@ -174,7 +174,7 @@ def recover(run: Path) -> None:
         with locked(run / name):
             pass  # a lock removes leftovers
     state = load_state(run)
-    saved_step = _read(run, BEST, lambda _, manifest: int(manifest["step"])) if exists(run / BEST) else 0
+    saved_step = _read(run, BEST, lambda _, manifest: manifest["step"]) if exists(run / BEST) else 0
     if state.is_best and saved_step != state.step:
         save_best(run, _load_tensors(run / LAST / WEIGHTS), state.step)
 
@@ -183,12 +183,7 @@ def _read(run: Path, name: str, load: Callable[[Path, dict[str, Any]], T]) -> T:
     """Read a checkpoint with `load`, which receives its folder and its manifest."""
 
     def load_checked(folder: Path, manifest: dict[str, Any]) -> T:
-        if type(manifest.get("step")) is not int:
-            raise InputError(run / name, f"has no step in its manifest: {REMEDY}")
         check_belongs(manifest, run, run / name)
-        kind = manifest.get("checkpoint")
-        if kind is not None and kind != name:
-            raise InputError(run / name, f"holds the checkpoint '{kind}': restore the folder of this run")
         return load(folder, manifest)
 
     return read_folder(run / name, FORMAT, load_checked)
@@ -197,7 +192,7 @@ def _read(run: Path, name: str, load: Callable[[Path, dict[str, Any]], T]) -> T:
 def _load_named(folder: Path, manifest: Mapping[str, Any], digest: str) -> tuple[dict[str, Tensor], int]:
     """The weights with this sha256 and their step."""
     for file, step in ((WEIGHTS, "step"), (FORMER, "former")):
-        if manifest["files"].get(file, {}).get("sha256") == digest and type(manifest.get(step)) is int:
+        if manifest["files"].get(file, {}).get("sha256") == digest:
             return _load_tensors(folder / file), manifest[step]
     raise InputError(folder, f"holds other weights than {CONFIG} names: restore the folder of this run")
 
@@ -215,10 +210,7 @@ def _load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]
 
 def _load_state(folder: Path) -> State:
     with reading(folder / STATE, REMEDY):
-        state = State(**read_json(folder / STATE))
-        if not (type(state.step) is type(state.best_step) is int and isinstance(state.since, dict)):
-            raise TypeError("steps are whole numbers")
-        return state
+        return State(**read_json(folder / STATE))
 
 
 def _load_tensors(path: Path) -> dict[str, Tensor]:

@@ -154,7 +154,7 @@ class RunConfig:
 
     def check_continues(self, run: Path, wanted: RunConfig) -> None:
         """Raise unless `wanted` continues this run; more steps or patience and another device are allowed."""
-        self.check_same_benchmark(run, wanted.benchmark["fingerprint"])
+        self.check_same(run, wanted.benchmark["fingerprint"], wanted.settings)
         before = {"embeddings": self.embeddings["sha256"], **self.parts}
         after = {"embeddings": wanted.embeddings["sha256"], **json.loads(json.dumps(wanted.parts))}  # lists for tuples
         for name, value in after.items():
@@ -163,19 +163,15 @@ class RunConfig:
                     f"{run} was trained with {name} {before.get(name)}, not {value}: use the same, or choose another "
                     "folder"
                 )
-        self.check_same_settings(run, wanted.settings)
 
-    def check_same_benchmark(self, run: Path, fingerprint: str) -> None:
-        """Raise if this run was trained on another benchmark."""
+    def check_same(self, run: Path, fingerprint: str, wanted: ModelSettings) -> None:
+        """Raise unless this run was trained on the benchmark, and these settings continue it."""
         own = self.benchmark["fingerprint"]
         if own != fingerprint:
             raise FewlinkError(
                 f"{run} was trained on another benchmark ({self.benchmark['name']}, {own[:12]}…, not "
                 f"{fingerprint[:12]}…): use the same, or choose another folder"
             )
-
-    def check_same_settings(self, run: Path, wanted: ModelSettings) -> None:
-        """Raise unless these settings continue this run."""
         before = self.settings.as_dict()
         after = wanted.as_dict()
         if before["model"] != after["model"]:

@@ -92,9 +92,7 @@ def check_may_train(run: Path, benchmark: Benchmark, settings: ModelSettings) ->
     """Raise if a run with these settings cannot start or continue in a folder."""
     check_folder(run)
     if (run / CONFIG).exists() and has_checkpoint(run):
-        config = RunConfig.read(run)
-        config.check_same_benchmark(run, benchmark.fingerprint)
-        config.check_same_settings(run, settings)
+        RunConfig.read(run).check_same(run, benchmark.fingerprint, settings)
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
