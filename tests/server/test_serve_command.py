@@ -12,15 +12,13 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.server.servers import small, trail_run
+from tests.server.servers import trail_run
 from typer.testing import CliRunner
 
 from fewlink.cli import app
 from fewlink.core.errors import FewlinkError, MissingExtra
-from fewlink.server import ServerSettings
 from fewlink.server.process import TOKEN_VARIABLE
 
 
@@ -28,9 +26,19 @@ def serve(*words: str | Path) -> None:
     CliRunner().invoke(app, ["serve", *map(str, words)], catch_exceptions=False)
 
 
+def code_of(asked: urllib.request.Request) -> int:
+    try:
+        with urllib.request.urlopen(asked, timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 @pytest.mark.slow
-def test_the_server_starts_answers_and_stops() -> None:
+def test_the_server_starts_answers_and_stops(tmp_path: Path) -> None:
+    log = tmp_path / "log"
     command = [sys.executable, "-m", "fewlink", "serve", str(trail_run()), "--port", "0", "--device", "cpu"]
+    command += ["--public-name", "Graph.Example", "--access-log", str(log), "--project", str(tmp_path / "project")]
     environment = {**os.environ, TOKEN_VARIABLE: "s3cret"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr
@@ -42,6 +50,12 @@ def test_the_server_starts_answers_and_stops() -> None:
             assert json.load(answer)["status"] == "ok"
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"{match[1]}/about", timeout=20)
+        for host, code in (("graph.example", 200), ("other.example", 421)):
+            asked = urllib.request.Request(f"{match[1]}/about")
+            asked.add_header("Host", host)
+            asked.add_header("Authorization", "Bearer s3cret")
+            assert code_of(asked) == code
+        assert "/about" in log.read_text()
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == -signal.SIGTERM and process.stderr.read() == ""
     finally:
@@ -79,24 +93,6 @@ def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, monkeypatch:
             serve(graph, "--port", "0", *words)
     with pytest.raises(FewlinkError, match="access log"):
         serve(graph, "--port", "0", "--access-log", tmp_path / "none" / "log")
-
-
-def test_options_of_the_command_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    passed: dict[str, Any] = {}
-    monkeypatch.setattr("fewlink.server.process.load", lambda source, **options: small())
-
-    def make(linker: object, settings: ServerSettings, project: Path, **more: object) -> None:
-        passed.update(settings=settings, project=project, **more)
-        raise FewlinkError("made")
-
-    monkeypatch.setattr("fewlink.server.process.make_app", make)
-    graph = tmp_path / "graph.tsv"
-    graph.write_text("a\tr\tb\n")
-    words = ["--public-name", "Graph.Example", "--access-log", str(tmp_path / "log")]
-    with pytest.raises(FewlinkError, match="made"):
-        serve(graph, "--port", "0", *words)
-    assert passed["settings"].hosts == {"localhost", "127.0.0.1", "[::1]", "graph.example"}
-    assert passed["project"] == tmp_path / "graph.tsv.decisions" and (tmp_path / "log").exists()
 
 
 def test_a_missing_extra_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
