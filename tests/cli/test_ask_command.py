@@ -132,8 +132,8 @@ def test_a_measured_run_shows_probabilities_unless_they_are_misleading(run: Path
     ("words", "message"),
     [
         (["--head", "alga"], "no references"),
-        ([*PAIRS], "--head NAME"),
-        ([*PAIRS, "--head", "alga", "--of-type", "x"], "give --head or --of-type, not both"),
+        ([*PAIRS], "--head or"),
+        ([*PAIRS, "--head", "alga", "--of-type", "x"], "--of-type"),
         ([*PAIRS, "--head", "alg"], "did you mean 'alga'"),
         ([*PAIRS, "--head", "alga", "-k", "0"], "--top must be"),
         ([*PAIRS, "--head", "alga", "--json", "--tsv"], "choose one"),
@@ -223,9 +223,9 @@ def test_heads_are_asked_for_with_tails(tmp_path: Path) -> None:
     header = next(line for line in shown.splitlines() if "score" in line).split()
     assert "of your 2 references" in shown and header[:3] == ["tail", "rank", "head"]
     for both, problem in (
-        (["--tail", "cell", "--head", "alga"], "give --head or --tail, not both"),
-        (["--tail", "cell", "--of-type", "x"], "give --tail or --of-type, not both"),
-        ([], "give --head NAME"),
+        (["--tail", "cell", "--head", "alga"], "give one of"),
+        (["--tail", "cell", "--of-type", "x"], "give one of"),
+        ([], "give one of"),
     ):
         with pytest.raises(FewlinkError, match=problem):
             run_command("ask", "umls", *PAIRS, *both)

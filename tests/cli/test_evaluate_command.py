@@ -111,7 +111,7 @@ def measured(fewlink: Fewlink) -> Fewlink:
 
 
 def test_compare_prints_means_difference_and_interval(measured: Fewlink) -> None:
-    out = measured("compare", "rules", "popularity").out
+    out = measured("compare", "rules", "popularity", "--benchmark", "umls").out
     assert "umls, test, 6 relations: MRR" in out
     assert "95 % interval" in out and "rules ahead" in out
     row = next(line for line in out.splitlines() if "micro" in line).split()
@@ -121,7 +121,9 @@ def test_compare_prints_means_difference_and_interval(measured: Fewlink) -> None
 
 
 def test_compare_as_json(measured: Fewlink) -> None:
-    found = json.loads(measured("compare", "rules", "popularity", "--metric", "hits@10", "--json").out)
+    found = json.loads(
+        measured("compare", "rules", "popularity", "--benchmark", "umls", "--metric", "hits@10", "--json").out
+    )
     assert (found["models"], found["metric"]) == (["rules", "popularity"], "hits@10")
     assert found["micro"]["low"] <= found["micro"]["difference"] <= found["micro"]["high"]
 
@@ -129,11 +131,11 @@ def test_compare_as_json(measured: Fewlink) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("rulez popularity", "'rules'"),
+        ("rulez popularity --benchmark umls", "'rules'"),
         ("rules popularity --benchmark umlz", "'umls'"),
-        ("rules popularity -k 2", "2-shot"),
-        ("rules popularity --metric mr", "'mr'"),
-        ("rules popularity --results empty", "empty"),
+        ("rules popularity -k 2 --benchmark umls", "2-shot"),
+        ("rules popularity --metric mr --benchmark umls", "'mr'"),
+        ("rules popularity --results empty --benchmark umls", "empty"),
     ],
 )
 def test_mistakes_are_one_line(arguments: str, problem: str, measured: Fewlink) -> None:
@@ -143,14 +145,6 @@ def test_mistakes_are_one_line(arguments: str, problem: str, measured: Fewlink) 
     assert problem in answer.err
 
 
-def test_a_benchmark_has_to_be_named_if_there_are_several(measured: Fewlink) -> None:
-    store = RecordStore(Path("fewlink-results"))
-    for record in [r for r in store.records if r.split == "test"]:
-        store.add(record.model_copy(update={"benchmark": "other"}))
-    error = measured("compare", "rules", "popularity").err
-    assert "--benchmark" in error and "other, umls" in error
-
-
 @pytest.mark.parametrize("where", ["own", "own.py", "./own.py"])
 def test_a_scorer_of_ones_own_is_evaluated_and_compared(where: str, fewlink: Fewlink) -> None:
     Path("own.py").write_text(OWN.format(name="unpopular"))
@@ -158,7 +152,7 @@ def test_a_scorer_of_ones_own_is_evaluated_and_compared(where: str, fewlink: Few
     assert answer.code == 0, answer.err
     (record,) = [r for r in RecordStore(Path("fewlink-results")).records if r.model == "unpopular"]
     assert record.config == {"scorer": "own:Own"}
-    assert "unpopular ahead" in fewlink("compare", "unpopular", "popularity").out
+    assert "unpopular ahead" in fewlink("compare", "unpopular", "popularity", "--benchmark", "umls").out
 
 
 @pytest.mark.parametrize(

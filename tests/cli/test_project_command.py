@@ -84,8 +84,7 @@ def test_an_export_of_a_graph_without_names_says_how_to_get_them(path: Path, tmp
     (tmp_path / "a").write_text("a\tknows\tb\nc\tknows\td\nc\tknows\te\n")
     (tmp_path / "names.tsv").write_text("a\tAnna\nb\tBob\n")
     export = ("project", "export", path, "--out")
-    note = "note: ids stand in place of names: add --names FILE if you gave it to fewlink serve"
-    assert note in call(*export, tmp_path / "x.csv")
+    assert "--names FILE" in call(*export, tmp_path / "x.csv")
     assert "note:" not in call(*export, tmp_path / "y.csv", "--names", tmp_path / "names.tsv")
     assert "note:" not in call(*export, tmp_path / "x.nt")
 
@@ -134,9 +133,7 @@ def test_decisions_on_another_relation_go_into_a_project_only_if_it_is_named(
     call("project", "export", path, "--out", out)
     with ProjectFile(other) as file:
         file.add_project("lives in")
-    refused = (
-        r"x\.\w+: has decisions on 'cures', but the project in .*b\.decisions is 'lives in': give --project 'cures'"
-    )
+    refused = r"x\.\w+: has decisions on 'cures', but the project in .*b\.decisions is 'lives in': give --project"
     with pytest.raises(FewlinkError, match=refused):
         call("project", "import", other, out)
     with ProjectFile(other) as file:

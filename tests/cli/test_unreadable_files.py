@@ -37,7 +37,7 @@ COMMANDS = [
     ("evaluate", "umls", "--scorer", "PATH.py:f"),
     ("evaluate", "umls", "--scorer", "ultra", "--checkpoint", "PATH"),
     ("evaluate", "umls", "--scorer", "complex", "--recipe", "PATH.toml"),
-    ("compare", "a", "b", "--results", "PATH"),
+    ("compare", "a", "b", "--benchmark", "umls", "--results", "PATH"),
     ("train", "PATH", "--out", "o"),
     ("train", "umls", "--model", "fsrl", "--embeddings", "PATH", "--out", "o"),
     ("train", "--resume", "PATH"),

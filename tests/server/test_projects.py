@@ -23,11 +23,10 @@ from tests.server.servers import PAIRS, asking, small
 from fewlink.core.errors import InputError
 from fewlink.curation.exports import COLUMNS, FORMATS
 from fewlink.curation.store import ProjectFile
-from fewlink.graph.source import GraphSource
 from fewlink.linker import Linker
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
-from fewlink.server.process import ServeOptions
+from fewlink.server.process import project_file
 
 
 @pytest.fixture(scope="module")
@@ -228,13 +227,12 @@ def test_a_file_that_is_no_project_is_refused_at_the_start(tmp_path: Path) -> No
 def test_the_default_file_is_beside_the_graph_or_run(tmp_path: Path) -> None:
     graph = tmp_path / "graph.tsv"
     graph.touch()
-    for source, project, expected in (
-        (str(graph), None, tmp_path / "graph.tsv.decisions"),
-        ("umls", None, Path("umls.decisions")),
-        ("hub:me/model", None, Path("model.decisions")),
-        ("umls", Path("mine"), Path("mine")),
+    for source, expected in (
+        (str(graph), tmp_path / "graph.tsv.decisions"),
+        ("umls", Path("umls.decisions")),
+        ("hub:me/model", Path("model.decisions")),
     ):
-        assert ServeOptions(GraphSource.of(source), project=project).project_file == expected
+        assert project_file(source) == expected
 
 
 def test_a_server_that_stops_leaves_one_file(linker: Linker, tmp_path: Path) -> None:

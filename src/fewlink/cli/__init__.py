@@ -5,7 +5,6 @@ Subcommands import heavy packages in their bodies, so that help pages appear at 
 
 from __future__ import annotations
 
-import errno
 import functools
 import importlib
 import os
@@ -142,19 +141,6 @@ def common_options(
     context.call_on_close(functools.partial(set_quiet, False))
 
 
-ADVICE = {  # for errors of the operating system that no command handles
-    errno.ENOSPC: "free some space, or choose another disk",
-    errno.EDQUOT: "free some space, or choose another disk",
-    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or choose another disk",
-    errno.EROFS: "choose another folder",
-    errno.EACCES: "check its permissions",
-    errno.EPERM: "check its permissions",
-    errno.EIO: "check the disk",
-    errno.ENAMETOOLONG: "choose a shorter name",
-    errno.EMFILE: "allow more open files (ulimit -n)",
-}
-
-
 @terminal.escaped_output()
 def main() -> None:
     """Run the command. An error that the user can correct becomes one line on standard error and exit code 2."""
@@ -172,12 +158,10 @@ def main() -> None:
         if isinstance(error, BrokenPipeError):
             sys.stderr.close()
             sys.exit(0)
-        if error.errno not in ADVICE:
-            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # drop the text that could not be printed
         where = f"{shown(error.filename)}: " if error.filename else ""
-        print(f"error: {where}{error.strerror}: {ADVICE[error.errno]}", file=sys.stderr)
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        print("stopped: complete, fit and train continue if they are repeated", file=sys.stderr)
         sys.exit(130)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +12,6 @@ from fewlink.cli.options import AskedGraph, AskedRelation, OutputOptions, SomeGr
 from fewlink.core.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fewlink.linker import Linker, Prediction, Predictions
 
 FIT_NOTE = "fit, from 0 to 1, is how well a relation suits the two entities by everything else that the graph says"
@@ -113,13 +109,8 @@ def _check_asked(asked: dict[str, bool]) -> None:
     """Raise unless exactly one of the ways to ask is used."""
     from fewlink.core.errors import FewlinkError
 
-    given = [option for option, is_given in asked.items() if is_given]
-    if not given:
-        raise FewlinkError(
-            "give --head NAME, --heads FILE or --of-type TYPE; to find heads, give --tail NAME or --tails FILE"
-        )
-    if len(given) > 1:
-        raise FewlinkError(f"give {given[0]} or {given[1]}, not both")
+    if sum(asked.values()) != 1:
+        raise FewlinkError("give one of --head or --heads, --of-type, and, to find heads, --tail or --tails")
 
 
 def _print_predictions(linker: Linker, predictions: Predictions, full: bool) -> None:
@@ -188,7 +179,7 @@ def complete(
     pairs = asked.pairs()
     check_out(out)
     linker, relation = asked.with_project(graph.open())
-    with _telling_what_stays(out), progress("heads", 1.0) as advance:
+    with progress("heads", 1.0) as advance:
 
         def on_heads(done: int, count: int) -> None:
             advance(done / max(count, 1), f"{done:,} of {plural(count, 'head')}")
@@ -208,19 +199,6 @@ def complete(
         )
     terminal.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
     print(f"{plural(len(found), 'pair')} written to {out}")
-
-
-@contextlib.contextmanager
-def _telling_what_stays(out: Path) -> Iterator[None]:
-    """If the work is interrupted, name the file that keeps its finished part."""
-    from fewlink.linker.complete import unfinished
-
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept = f"{unfinished(out)} keeps the finished heads, and " if unfinished(out).exists() else ""
-        print(f"stopped; {kept}the same command continues", file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 def relations(
@@ -275,13 +253,13 @@ def check(
     from fewlink.core.progress import progress
 
     output.check()
-    source = graph.opened_source()
-    workers = options.open_engine(engine, "cpu")
     from fewlink.linker.check import check as find_odd_triples
     from fewlink.linker.saving import answered_graph
 
     with progress("relations", None) as advance:
-        found = find_odd_triples(answered_graph(source), relation, top, advance, workers)
+        found = find_odd_triples(
+            answered_graph(graph.source(graph.graph)), relation, top, advance, options.open_engine(engine, "cpu")
+        )
     terminal.print_notes(found.notes)
     if not output.print(found):
         rows = [[row.oddness, row.head_name, row.relation_name, row.tail_name, row.reason] for row in found]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from fewlink.cli.options import Neo4jOptions, ReadingOptions
 from fewlink.core.words import plural
 
 if TYPE_CHECKING:
+    from fewlink.graph import Graph
     from fewlink.tasks import Benchmark
 
 app = typer.Typer(
@@ -41,26 +43,22 @@ def list_(json: bool = options.JSON) -> None:
     from fewlink.core.files import exists
     from fewlink.tasks.catalogue import CATALOGUE, data_home
 
-    rows = []
-    for name, entry in CATALOGUE.items():
-        here = entry.address is None or exists(data_home() / name)
-        rows.append(
-            {
-                "name": name,
-                "here": here,
-                "about": entry.about,
-                "licence": entry.licence,
-                "from": entry.address or "built in",
-            }
-        )
+    rows = [
+        {
+            "name": name,
+            "here": entry.address is None or exists(data_home() / name),
+            "about": entry.about,
+            "licence": entry.licence,
+            "from": entry.address or "built in",
+        }
+        for name, entry in CATALOGUE.items()
+    ]
     if json:
         terminal.print_json(rows)
-    else:
-        terminal.print_table(
-            ["name", "here", "about", "licence"],
-            [[r["name"], "yes" if r["here"] else "no", r["about"], r["licence"]] for r in rows],
-        )
-        print(f"fetched benchmarks are stored in {data_home()} (set FEWLINK_DATA to change this)")
+        return
+    columns = ["name", "here", "about", "licence"]
+    terminal.print_table(columns, [[row[column] for column in columns] for row in rows])
+    print(f"fetched benchmarks are stored in {data_home()} (set FEWLINK_DATA to change this)")
 
 
 @app.command()
@@ -89,9 +87,7 @@ def get(
             raise FewlinkError("attack is built in: leave out --from")
         folder = out or data_home() / name
         benchmark = write_attack(folder)
-        others = "attack.names.tsv, attack.types.tsv, attack.dates.tsv and MITRE's LICENSE.txt"
-        print(f"{folder / 'attack.tsv'} is the graph, with {others}")
-        print(f"{folder / benchmark.name} is the benchmark {benchmark.name}, carved out of it")
+        print(f"{folder / 'attack.tsv'} is the graph, {folder / benchmark.name} a benchmark carved out of it")
         _print_info(benchmark, json=False)
         return
     if out is not None:
@@ -123,48 +119,53 @@ def compile_(
 
     Example: `fewlink data compile wiki --out wiki-one`
     """
-    from fewlink.core.files import locked
-    from fewlink.tasks.catalogue import is_benchmark
-
-    options.check_files(*files)
-    _check_new(out)
-    if len(files) == 1 and (files[0].is_dir() or is_benchmark(files[0])):
-        from fewlink.tasks.nell_layout import read_layout
-
-        benchmark, remarks = read_layout(files[0], out.name)
-        with locked(out):
-            _check_new(out)  # another process may have written it meanwhile
-            benchmark.save(out)
-        terminal.print_notes(remarks)
-        print(f"{out} is a benchmark")
-        _print_info(benchmark, json=False)
-        return
-    options.check_triples(*files)
     from fewlink.core.machine import size_in_bytes
     from fewlink.graph import CompileReport
     from fewlink.graph.compile import compile_to_folder
+    from fewlink.tasks.catalogue import is_benchmark
 
+    options.check_files(*files)
+    if len(files) == 1 and is_benchmark(files[0]):
+        from fewlink.tasks.nell_layout import read_layout
+
+        benchmark, remarks = read_layout(files[0], out.name)
+        _save(benchmark, out, remarks)
+        return
+    options.check_triples(*files)
     report = CompileReport()
     limit = size_in_bytes(memory, "--memory")
-    source = reading.source(*files)
-    with locked(out):
-        _check_new(out)
-        graph = compile_to_folder(source, out, memory=limit, report=report)
+    with _new(out):
+        graph = compile_to_folder(reading.source(*files), out, memory=limit, report=report)
     terminal.print_notes(report.remarks())
-    counts = {"entities": len(graph.entities), "relations": len(graph.relations), "triples": graph.triple_count}
-    terminal.print_table(["what", "count"], list(counts.items()), title=out.name)
+    terminal.print_table(["what", "count"], list(_counts(graph).items()), title=out.name)
     print(f"{out} is a graph: fewlink ask {out} --reference … --head …")
 
 
-def _check_new(folder: Path) -> None:
-    """Raise if a folder exists already."""
+def _counts(graph: Graph) -> dict[str, int]:
+    return {"entities": len(graph.entities), "relations": len(graph.relations), "triples": graph.triple_count}
+
+
+@contextlib.contextmanager
+def _new(folder: Path) -> Iterator[None]:
+    """Lock a folder to write; raise if it exists already."""
     from fewlink.core.errors import InputError
-    from fewlink.core.files import exists
+    from fewlink.core.files import exists, locked
     from fewlink.graph.compile import forget_work
 
-    if exists(folder):
-        forget_work(folder)
-        raise InputError(folder, "exists already: remove it, or choose another folder")
+    with locked(folder):
+        if exists(folder):
+            forget_work(folder)
+            raise InputError(folder, "exists already: remove it, or choose another folder")
+        yield
+
+
+def _save(benchmark: Benchmark, out: Path, remarks: Iterable[str]) -> None:
+    """Write a benchmark to a new folder, and describe it."""
+    with _new(out):
+        benchmark.save(out)
+    terminal.print_notes(remarks)
+    print(f"{benchmark.name} is in {out}")
+    _print_info(benchmark, json=False)
 
 
 @app.command()
@@ -203,9 +204,8 @@ def check(
     _print_preview(report)
     terminal.print_table(["what", "count"], list(report["counts"].items()), title="Counts")
     terminal.print_table(["degree", "entities"], [d.values() for d in report["degrees"]], title="Degrees")
-    largest_relations = report["largest_relations"]
-    rows = [relation.values() for relation in largest_relations]
-    terminal.print_table(list(largest_relations[0]), rows, title="Largest relations")
+    largest = report["largest_relations"]
+    terminal.print_table(list(largest[0]), [relation.values() for relation in largest], title="Largest relations")
     if report["similar_names"]:
         _print_similar(report["similar_names"])
     tasks = report["possible_tasks"]
@@ -237,9 +237,7 @@ def _print_preview(report: Mapping[str, Any]) -> None:
 
 def _print_similar(groups: Sequence[Mapping[str, Any]]) -> None:
     """Groups of names that differ little, each name with its number of triples."""
-    title = "Names that differ only in case, accents or spaces, with their triples"
-    if len(groups) > MAX_GROUPS:
-        title += f": {MAX_GROUPS} of {len(groups):,} groups"
+    title = f"Names that differ only in case, accents or spaces, with their triples ({len(groups):,} groups)"
     rows = [
         [group["what"], ", ".join(f"{name!r} {count:,}" for name, count in group["names"].items())]
         for group in groups[:MAX_GROUPS]
@@ -260,23 +258,16 @@ def carve(
 
     Example: `fewlink data carve my-graph.tsv --out my-benchmark`
     """
-    from fewlink.core.files import locked
     from fewlink.graph import CompileReport, compile_graph
     from fewlink.tasks import CarveSettings
     from fewlink.tasks import carve as carve_graph
 
     options.check_triples(*files)
-    _check_new(out)
     report = CompileReport()
     graph = compile_graph(reading.source(*files), report=report)
     settings = CarveSettings(smallest, largest, seed=seed)
     benchmark, left_out = carve_graph(graph, out.resolve().name, settings)
-    with locked(out):
-        _check_new(out)  # another process may have written it meanwhile
-        benchmark.save(out)
-    terminal.print_notes([*report.remarks(), *left_out.remarks()])
-    print(f"{benchmark.name} is in {out}")
-    _print_info(benchmark, json=False)
+    _save(benchmark, out, [*report.remarks(), *left_out.remarks()])
 
 
 @app.command()
@@ -295,14 +286,13 @@ def append(
     """
     import dataclasses
 
-    options.check_files(*files)
     options.check_benchmarks(where)
-    source = reading.source(*files)
+    options.check_files(*files)
     from fewlink.fitting.append import append as append_to
     from fewlink.graph import CompileReport
 
     report = CompileReport()
-    appended = append_to(where, source, report=report)
+    appended = append_to(where, reading.source(*files), report=report)
     growth = appended.growth
     graph = appended.benchmark.graph
     terminal.print_notes([*report.remarks(), *growth.remarks()])
@@ -310,14 +300,10 @@ def append(
         facts = {"place": str(appended.place), "sha256": appended.benchmark.fingerprint}
         terminal.print_json({**facts, **dataclasses.asdict(growth)})
         return
-    pairs = f", {plural(growth.pairs, 'pair')} of task relations" if growth.pairs else ""
-    new = f"{plural(growth.entities, 'new entity', 'new entities')}, {plural(growth.relations, 'new relation')}"
-    added = f"{plural(growth.triples, 'triple')} added{pairs}"
-    print(f"{appended.place}: {added}, {new}; {plural(growth.duplicates, 'duplicate')}")
-    print(
-        f"{plural(len(graph.entities), 'entity', 'entities')}, {plural(len(graph.relations), 'relation')}, "
-        f"{plural(graph.triple_count, 'triple')}"
-    )
+    total = _counts(graph)
+    added = dataclasses.asdict(growth)
+    rows = [[what, added[what], total.get(what, "")] for what in (*total, "pairs", "duplicates")]
+    terminal.print_table(["what", "added", "in all"], rows, title=str(appended.place))
 
 
 @app.command("from-neo4j")
@@ -340,12 +326,10 @@ def from_neo4j(
     """
     from fewlink.bridges.neo4j_graph import connected, read_graph
 
-    _check_new(out)
-    with connected(server.uri) as driver:
+    with _new(out), connected(server.uri) as driver:
         graph = read_graph(driver, query, id_=server.node_id, name=name, database=server.database)
-    graph.save(out)
-    counts = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {graph.triple_count:,} triples"
-    print(f"{out}: {counts}")
+        graph.save(out)
+    print(f"{out} is a graph of {graph.triple_count:,} triples")
 
 
 @app.command("to-neo4j")

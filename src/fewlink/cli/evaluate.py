@@ -17,7 +17,6 @@ import typer
 
 from fewlink.cli import options, terminal
 from fewlink.core.metrics import LABELS, labelled
-from fewlink.models.registry import ready_model_names
 
 if TYPE_CHECKING:
     from fewlink.core.engine import Engine
@@ -39,18 +38,6 @@ KEYS = {  # of a record, with the headings of their columns
 }
 METRICS_SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # --json has all
 RESULTS = typer.Option(options.FOLDER, metavar="FOLDER", help="Folder of result records.")
-SHOTS = typer.Option(
-    [],
-    "--shots",
-    "-k",
-    metavar="NUMBER",
-    help="References of each relation; by default 3, or as many as the RUN was trained with; repeatable.",
-)
-CANDIDATES = typer.Option(
-    ["full"],
-    metavar="PROTOCOL",
-    help="paper (at most 1000), full (all of the right type) or open (the type is not known); repeatable.",
-)
 
 
 @dataclass(frozen=True)
@@ -82,12 +69,6 @@ class ScorerOptions:
     change: list[str] = options.SET
 
     def check(self) -> None:
-        """Raise for a file that is missing and a scorer that is unknown."""
-        options.check_files(self.checkpoint, *(Path(each.rpartition(":")[0]) for each in self.scorer if ".py:" in each))
-        options.check_model("scorer", [each for each in self.scorer if ":" not in each], ready_model_names())
-        options.check_changes(self.change)
-
-    def check_models(self) -> None:
         """Raise for an unknown scorer, and for options that a scorer does not have."""
         from fewlink.core.errors import FewlinkError, choose
         from fewlink.models import checkpoint_models, shipped_models
@@ -101,10 +82,6 @@ class ScorerOptions:
                 raise FewlinkError(f"{name} has no settings to choose: leave out --recipe and --set")
             if name in published and self.checkpoint is None:
                 raise FewlinkError(f"{name} needs the weights that its authors publish: give --checkpoint FILE")
-        if self.checkpoint is not None and not {*self.scorer} & {*published}:
-            raise FewlinkError(
-                f"--checkpoint is for --scorer {' or '.join(published)}: leave it out, or add the scorer"
-            )
 
 
 def evaluate(
@@ -120,8 +97,18 @@ def evaluate(
     split: list[str] = typer.Option(
         ["dev"], metavar="SPLIT", help="train, dev or test; repeatable. Choose on dev; evaluate test once."
     ),
-    shots: list[int] = SHOTS,
-    candidates: list[str] = CANDIDATES,
+    shots: list[int] = typer.Option(
+        [],
+        "--shots",
+        "-k",
+        metavar="NUMBER",
+        help="References of each relation; by default 3, or as many as the RUN was trained with; repeatable.",
+    ),
+    candidates: list[str] = typer.Option(
+        ["full"],
+        metavar="PROTOCOL",
+        help="paper (at most 1000), full (all of the right type) or open (the type is not known); repeatable.",
+    ),
     draws: int = typer.Option(
         0,
         metavar="NUMBER",
@@ -144,8 +131,7 @@ def evaluate(
     Example: `fewlink evaluate runs/umls-fsrl --split test`
     """
     options.check_benchmarks(what, bench)
-    scorers.check()
-    options.check_device(device)
+    options.check_files(scorers.checkpoint)
     device = options.resolve_device(device)
     from fewlink.core import distributed
     from fewlink.core.errors import choose
@@ -175,6 +161,7 @@ def evaluate(
         cases = iter([Case(trained.scorer, trained.config, trained.shots, 0, trained.seed)])
     else:
         benchmark = open_benchmark(what)
+        scorers.check()
         cases = _scorer_cases(scorers, benchmark, shots, seed, draw_numbers, device)
     store = RecordStore(results)
     store.check_writable()
@@ -291,7 +278,6 @@ def _scorer_cases(
     device: str,
 ) -> Iterator[Case]:
     """Each scorer with each number of shots, seed and draw; embedding models are trained for each of these."""
-    wanted.check_models()
     ready: dict[tuple[str, int], Prepared] = {}
     for name, k, seed, draw in itertools.product(wanted.scorer, shots or [DEFAULT_SHOTS], seeds, draws):
         if name in _baselines():
@@ -352,7 +338,6 @@ def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
     The working folder is searched for modules, too. Errors in the user's code are raised unchanged.
     """
     from fewlink.core.errors import FewlinkError, choose
-    from fewlink.models import checkpoint_models, families, shipped_models
 
     path, _, function = name.rpartition(":")
     folder, module_name = os.path.split(path.removesuffix(".py")) if path.endswith(".py") else ("", path)
@@ -367,13 +352,9 @@ def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
     functions = {key: value for key, value in vars(module).items() if callable(value)}
     scorer = choose(f"function of {path}", function, functions)(benchmark, seed)
     if not callable(scorer) or not isinstance(getattr(scorer, "name", None), str):
-        raise FewlinkError(
-            f"--scorer {name} returned {type(scorer).__name__}, not a scorer: return a callable with a `name` "
-            "(docs/tutorials/own-model.md has an example)"
-        )
-    taken = {model for family in families().values() for model in family.models}
-    taken |= {f"{model}-built-in" for model in shipped_models()}
-    if scorer.name in taken or scorer.name.startswith(tuple(f"{model}-" for model in checkpoint_models())):
+        kind = type(scorer).__name__
+        raise FewlinkError(f"--scorer {name} returned {kind}, not a scorer: return a callable with a `name`")
+    if scorer.name in _baselines():
         raise FewlinkError(f"--scorer {name}: '{scorer.name}' is the name of a built-in model: choose another `name`")
     return scorer  # type: ignore[no-any-return]
 
@@ -381,9 +362,7 @@ def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
 def compare(
     first: str = typer.Argument(..., metavar="A", help="A model that has records, such as trail."),
     second: str = typer.Argument(..., metavar="B", help="The model to compare it with, such as rules."),
-    benchmark: str = typer.Option(
-        None, metavar="NAME", help="The benchmark; required if both models have records on several."
-    ),
+    benchmark: str = typer.Option(..., metavar="NAME", help="The benchmark that both were evaluated on."),
     split: str = typer.Option("test", metavar="SPLIT", help="train, dev or test."),
     shots: int = typer.Option(DEFAULT_SHOTS, "--shots", "-k", metavar="NUMBER", help="References of each relation."),
     candidates: str = typer.Option("full", metavar="PROTOCOL", help="paper, full or open, as in fewlink evaluate."),
@@ -397,20 +376,13 @@ def compare(
 
     Example: `fewlink compare rules popularity --benchmark umls`
     """
-    from fewlink.core.errors import FewlinkError, choose
-    from fewlink.evaluation.comparison import METRICS
+    from fewlink.core.errors import FewlinkError
     from fewlink.evaluation.comparison import compare as compared
     from fewlink.evaluation.records import RecordStore
 
-    choose("metric", metric, dict.fromkeys(METRICS))
-    if not results.is_dir():
-        problem = "is a file" if results.exists() else "does not exist"
-        raise FewlinkError(f"{results} {problem}: give a folder of records, which fewlink evaluate creates")
     store = RecordStore(results)
     if not store.records:
         raise FewlinkError(f"no record in {store.folder}: create some with fewlink evaluate")
-    if benchmark is None:
-        benchmark = _shared_benchmark(store.records, first, second)
     found = compared(store, first, second, benchmark, split=split, shots=shots, candidates=candidates, metric=metric)
     if json:
         terminal.print_json({**vars(found), "micro": found.micro._asdict(), "macro": found.macro._asdict()})
@@ -432,23 +404,6 @@ def compare(
     columns = ["K", "candidates", "queries", "mean", first, second, "difference", "95 % interval", f"{first} ahead"]
     title = f"{found.benchmark}, {found.split}, {found.relations} relations: {LABELS[found.metric]}"
     terminal.print_table(columns, rows, title=title)
-    seeds = ", ".join(f"{model} {count}" for model, count in zip(found.models, found.seeds, strict=True))
     resampled = "relations" if found.relations > 1 else "queries, because there is one relation"
     print(f"micro: mean over queries; macro: mean over relations; the interval resamples {resampled}")
-    print(f"seeds averaged: {seeds}")
-
-
-def _shared_benchmark(records: list[Record], first: str, second: str) -> str:
-    """The only benchmark on which both models have records."""
-    from fewlink.core.errors import FewlinkError, choose
-
-    benchmarks = []
-    for model in (first, second):
-        choose("model with records", model, dict.fromkeys(sorted({r.model for r in records})))
-        benchmarks.append({r.benchmark for r in records if r.model == model})
-    shared = sorted(set.intersection(*benchmarks))
-    if not shared:
-        raise FewlinkError(f"{first} and {second} have records on no common benchmark: evaluate both on one")
-    if len(shared) > 1:
-        raise FewlinkError(f"both models have records on {', '.join(shared)}: give --benchmark")
-    return shared[0]
+    print(f"seeds averaged: {first} {found.seeds[0]}, {second} {found.seeds[1]}")

@@ -125,12 +125,6 @@ class SomeGraph(ReadingOptions):
 
     graph: str = SOURCE
 
-    def opened_source(self) -> GraphSource:
-        """The graph or run and how to read it; raises if it does not exist."""
-        source = self.source(self.graph)
-        check_graph_or_run(self.graph)
-        return source
-
 
 @dataclass
 class AskedGraph(SomeGraph):
@@ -144,20 +138,13 @@ class AskedGraph(SomeGraph):
         """The graph or run and how to read it."""
         return super().source(*files, bench=self.bench, **more)
 
-    def check(self) -> GraphSource:
-        """The graph or run; raises for a wrong option or a missing file, before anything heavy is imported."""
-        source = self.opened_source()
-        check_benchmarks(self.bench)
-        check_device(self.device)
-        return source
-
     def open(self) -> Linker:
         """The linker of the graph or run."""
-        source = self.check()
-        device = resolve_device(self.device)
         from fewlink.linker import load
 
-        return load(source, read_names=not self.no_names, device=device)
+        check_benchmarks(self.bench)
+
+        return load(self.source(self.graph), read_names=not self.no_names, device=resolve_device(self.device))
 
 
 @dataclass
@@ -197,7 +184,6 @@ class AskedRelation:
         """The given references; raises if nothing says which relation is meant."""
         from fewlink.core.errors import FewlinkError
 
-        check_files(self.project)
         if self.project_name is not None and self.project is None:
             raise FewlinkError("--project-name needs --project FILE")
         if not self.reference and self.relation is None and self.project is None:
@@ -346,15 +332,14 @@ def open_engine(engine: str | None, device: str) -> Engine:
     return Engine(engine or ("processes:1" if device.startswith("cuda") else "processes"))
 
 
-def check_model(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise for an unknown model; do nothing if other packages provide models."""
-    from fewlink.core.errors import choose
-    from fewlink.models.registry import has_plugins
+def check_files(*paths: Path | None) -> None:
+    """Raise if one of these is neither a file nor a folder; None is ignored."""
+    from fewlink.core.errors import check_file
+    from fewlink.core.files import place_of
 
-    if has_plugins():
-        return
-    for name in names:
-        choose(kind, name, dict.fromkeys(known))
+    for path in paths:
+        if path is not None and not place_of(path).is_dir():
+            check_file(path)
 
 
 def check_benchmarks(*benches: str | None) -> None:
@@ -366,52 +351,14 @@ def check_benchmarks(*benches: str | None) -> None:
             check_benchmark(bench)
 
 
-def check_graph_or_run(source: str) -> None:
-    """Raise if a graph or run does not exist; models on the hub are not checked."""
-    from fewlink.tasks.catalogue import check_source
-
-    if not source.startswith("hub:"):
-        check_source(source)
-
-
-def check_files(*paths: Path | None) -> None:
-    """Raise if one of these is neither a file nor a folder; None is ignored."""
-    from fewlink.core.errors import check_file
-    from fewlink.core.files import place_of
-
-    for path in paths:
-        if path is not None and not place_of(path).is_dir():
-            check_file(path)
-
-
 def check_triples(*paths: Path) -> None:
-    """Raise if a file of triples does not exist; for `attack`, explain how to export the built-in graph."""
+    """Raise if a file of triples does not exist; for `attack`, say how to export the built-in graph."""
     from fewlink.core.errors import FewlinkError
 
     if Path("attack") in paths and not os.path.exists("attack"):
         remedy = "export it with fewlink data get attack --out FOLDER"
         raise FewlinkError(f"this command reads a file, and attack is a built-in graph: {remedy}")
     check_files(*paths)
-
-
-def check_device(device: str) -> None:
-    """Raise for an invalid device name."""
-    from fewlink.core.errors import FewlinkError
-    from fewlink.core.machine import DEVICES, is_device
-
-    if device != "auto" and not is_device(device):
-        raise FewlinkError(f"unknown device '{device}': choose auto, {DEVICES}")
-
-
-def check_changes(changes: Iterable[str]) -> None:
-    """Raise for `--set seed=…` and `--set device=…`, which have their own options."""
-    from fewlink.core.errors import FewlinkError
-    from fewlink.core.recipes import PER_RUN_SETTINGS
-
-    for change in changes:
-        name = change.partition("=")[0]
-        if name in PER_RUN_SETTINGS:
-            raise FewlinkError(f"--set {change} is not possible: use --{name}")
 
 
 def reject_options(context: typer.Context, names: Iterable[str], reason: str) -> None:

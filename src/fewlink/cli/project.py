@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,15 +39,12 @@ class GraphOfProject(TableOptions):
         """The graph or run of a project file; None if there is none."""
         from fewlink.tasks.catalogue import CATALOGUE
 
-        if self.graph is not None:
-            options.check_graph_or_run(self.graph)
-            return self.graph
         beside = file.with_suffix("")  # `fewlink serve` names the file after the graph
-        if file.suffix != ".decisions":
-            return None
+        if self.graph is not None or file.suffix != ".decisions":
+            return self.graph
         if beside.exists():
             return str(beside)
-        return beside.name if beside.name in CATALOGUE and CATALOGUE[beside.name].address is None else None
+        return beside.name if beside.name in CATALOGUE else None
 
     def open(self, graph: str) -> Linker:
         """The linker of the graph or run."""
@@ -61,8 +59,6 @@ def list_projects(file: Path = FILE, json: bool = options.JSON) -> None:
 
     Example: `fewlink project list my-graph.tsv.decisions`
     """
-    import dataclasses
-
     from fewlink.curation.store import ProjectFile
 
     with ProjectFile(file, write=False) as opened:
@@ -82,8 +78,6 @@ def show_project(file: Path = FILE, project: str = PROJECT, json: bool = options
 
     Example: `fewlink project show my-graph.tsv.decisions --project cures`
     """
-    import dataclasses
-
     from fewlink.curation.store import ProjectFile
 
     with ProjectFile(file, write=False) as opened:
@@ -109,8 +103,6 @@ def show_log(file: Path = FILE, project: str = PROJECT, json: bool = options.JSO
 
     Example: `fewlink project log my-graph.tsv.decisions --project cures`
     """
-    import dataclasses
-
     from fewlink.curation.store import ProjectFile
 
     with ProjectFile(file, write=False) as opened:
@@ -156,18 +148,16 @@ def export_project(
     wants_graph = FORMATS[chosen].described
     if out.exists():
         raise InputError(out, "exists already: remove it, or choose another file")
-    source = graph.name(file)
+    source = graph.name(file) if wants_graph else None
     described = Described()
     with ProjectFile(file, write=False) as opened:
         name = opened.only(project)
-        if source and wants_graph:
+        if source:
             linker = graph.open(source)
             described = Described(linker.graph, linker.benchmark.source)
         print(write_export(opened, name, out, chosen, relation=relation, described=described))
-    if wants_graph and source is None:
-        terminal.print_notes(["ids stand in place of names: add --graph GRAPH for readable names"])
-    elif source and described.graph is not None and described.graph.labels is None and Path(source).is_file():
-        terminal.print_notes(["ids stand in place of names: add --names FILE if you gave it to fewlink serve"])
+    if wants_graph and (described.graph is None or described.graph.labels is None):
+        terminal.print_notes(["ids stand in place of names: add --graph GRAPH or --names FILE for readable names"])
 
 
 @app.command("import")
@@ -188,15 +178,10 @@ def import_project(
 
     Example: `fewlink project import my-graph.tsv.decisions cures.json --project cures`
     """
-    from fewlink.core.errors import FewlinkError, InputError
+    from fewlink.core.errors import InputError
     from fewlink.curation.imports import add_decisions, read_decisions
     from fewlink.curation.store import ProjectFile
 
-    options.check_files(source)
-    if graph.graph is not None:
-        options.check_graph_or_run(graph.graph)
-    elif graph.names is not None:
-        raise FewlinkError("--names gives names to the entities of a graph: add --graph GRAPH")
     decisions = read_decisions(source, who=who)
     find = None if graph.graph is None else graph.open(graph.graph).names.id_of
     with ProjectFile(file) as opened:
@@ -205,8 +190,7 @@ def import_project(
         if project is None and relation not in ("", name):
             raise InputError(
                 source,
-                f"has decisions on '{relation}', but the project in {file} is '{name}': give --project '{relation}' "
-                f"for a project of its own, or --project '{name}' to add them there",
+                f"has decisions on '{relation}', but the project in {file} is '{name}': give --project",
             )
         done = add_decisions(opened, name, decisions, find)
     if done.unknown:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import typer
 
-from fewlink.cli import options
 from fewlink.cli.options import AskedGraph
 
 
@@ -56,10 +55,7 @@ def serve(
     from fewlink.core.errors import FewlinkError, MissingExtra
 
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise FewlinkError(
-            "--token is empty, begins or ends with a space, or is not printable ASCII: use letters and digits"
-        )
-    graph.check()
+        raise FewlinkError("--token must be letters and digits")
     try:
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
@@ -67,23 +63,21 @@ def serve(
         raise MissingExtra("fewlink serve", "serve") from None
     from fewlink.bridges import openrefine
     from fewlink.server import ServerSettings
-    from fewlink.server.process import ServeOptions
+    from fewlink.server.process import project_file
     from fewlink.server.process import serve as run
 
-    served = ServeOptions(
-        graph.opened_source(),
-        read_names=not graph.no_names,
-        device=options.resolve_device(graph.device),
+    run(
+        graph.open,
+        ServerSettings(token=token),
+        project or project_file(graph.graph),
         host=host,
         port=port,
-        project=project,
         extensions=(openrefine.install,),
         access_log=access_log,
         allow_anyone=allow_anyone,
         public_name=public_name,
         proxy=proxy,
     )
-    run(served, ServerSettings(token=token))
 
 
 def mcp(graph: AskedGraph) -> None:
@@ -95,7 +89,6 @@ def mcp(graph: AskedGraph) -> None:
     """
     from fewlink.core.errors import MissingExtra
 
-    graph.check()
     try:
         import mcp.server.mcpserver  # noqa: F401
     except ImportError:

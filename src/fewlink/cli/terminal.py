@@ -116,7 +116,7 @@ def format_cell(value: Any) -> str:
 
 
 def print_json(value: Any) -> None:
-    print(json_shown(json.dumps(value, indent=1, ensure_ascii=False)))
+    print(json_shown(json.dumps(value, indent=1, ensure_ascii=False, default=str)))
 
 
 def print_notes(lines: Iterable[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,10 +14,8 @@ from fewlink.cli import options, terminal
 from fewlink.cli.options import ReadingOptions
 from fewlink.core.metrics import labelled
 from fewlink.core.progress import tell
-from fewlink.models.registry import model_names, trained_model_names
 
 if TYPE_CHECKING:
-    from fewlink.core.recipes import Recipe
     from fewlink.training import RunResult
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
@@ -83,13 +80,10 @@ def train(
     """
     from fewlink.core.errors import FewlinkError
 
-    options.check_changes(change)
     if resume is None and (not bench or out is None):
         raise FewlinkError("give a BENCH and --out FOLDER to train, or --resume RUN to continue")
-    options.check_model("model", [model] if model else [], trained_model_names())
     options.check_benchmarks(*(bench or []))
     options.check_files(resume, embeddings, checkpoint)
-    options.check_device(device)
     if resume is not None:
         fixed = ("out", "model", "recipe", "checkpoint", "embeddings", "shots", "seed")
         options.reject_options(context, fixed, "cannot be changed with --resume: leave it out")
@@ -105,28 +99,23 @@ def train(
     with distributed.processes(device) as own_device:
         first = distributed.rank() == 0
         reporter = terminal.report_step if first else None
-        try:
-            if resume is not None:
-                moved = bench[0] if bench else None
-                results = [resume_run(resume, bench=moved, change=change, device=own_device, on_event=reporter)]
-            else:
-                results = train_seeds(
-                    bench,
-                    model,
-                    out=out,
-                    vectors=embeddings,
-                    recipe=recipe,
-                    change=change,
-                    shots=shots,
-                    seeds=seed,
-                    device=own_device,
-                    on_epoch=terminal.epoch_reporter,
-                    on_event=reporter,
-                )
-        except KeyboardInterrupt:
-            if first:
-                print("stopped; the same command continues", file=sys.stderr)
-            raise typer.Exit(130) from None
+        if resume is not None:
+            moved = bench[0] if bench else None
+            results = [resume_run(resume, bench=moved, change=change, device=own_device, on_event=reporter)]
+        else:
+            results = train_seeds(
+                bench,
+                model,
+                out=out,
+                vectors=embeddings,
+                recipe=recipe,
+                change=change,
+                shots=shots,
+                seeds=seed,
+                device=own_device,
+                on_epoch=terminal.epoch_reporter,
+                on_event=reporter,
+            )
     if first:
         cards = [_card(result.run, device) for result in results]
         _print_runs(results, cards, json)
@@ -149,10 +138,8 @@ def _card(run: Path, device: str) -> Path | None:
 
 def _print_runs(results: Sequence[RunResult], cards: Sequence[Path | None], json: bool) -> None:
     if json:
-        paths = [
-            {"run": str(result.run), "card": card and str(card)} for result, card in zip(results, cards, strict=True)
-        ]
-        terminal.print_json([{**dataclasses.asdict(r), **own} for r, own in zip(results, paths, strict=True)])
+        found = zip(results, cards, strict=True)
+        terminal.print_json([{**dataclasses.asdict(result), "card": card} for result, card in found])
         return
     columns = ["run", "steps", "stopped", "best step", *DEV_METRICS, "seconds"]
     rows = [
@@ -204,35 +191,24 @@ def fit(
     Example: `fewlink fit my-graph.tsv --out runs/mine`, then `fewlink ask runs/mine --reference 'A => B' --head C`
     """
     begin = time.monotonic()  # the time to import torch counts
-    options.check_changes(change)
     options.check_triples(graph)
-    source = reading.source(graph)
-    options.check_device(device)
-    device = options.resolve_device(device)
     from fewlink.fitting.fit import fit as run
-    from fewlink.models.run import is_run
 
-    try:
-        fitted = run(
-            source,
-            out,
-            read_names=not no_names,
-            minutes=minutes,
-            tune=not no_tune,
-            mix=not no_mix,
-            seed=seed,
-            change=change,
-            device=device,
-            tell=tell,
-            begin=begin,
-        )
-    except KeyboardInterrupt:
-        usable = f"fewlink ask {out} works already, and " if is_run(out) else ""
-        print(f"stopped; {usable}the same command continues", file=sys.stderr)
-        raise typer.Exit(130) from None
+    fitted = run(
+        reading.source(graph),
+        out,
+        read_names=not no_names,
+        minutes=minutes,
+        tune=not no_tune,
+        mix=not no_mix,
+        seed=seed,
+        change=change,
+        device=options.resolve_device(device),
+        tell=tell,
+        begin=begin,
+    )
     if json:
-        paths = {"run": str(fitted.run), "card": str(fitted.card) if fitted.card else None}
-        terminal.print_json({**dataclasses.asdict(fitted), **paths})
+        terminal.print_json(dataclasses.asdict(fitted))
         return
     if fitted.held_out:
         rows = [
@@ -272,26 +248,20 @@ def models(
 
     Example: `fewlink models fsrl`
     """
-    options.check_model("model", [model] if model else [], model_names())
     if model is not None:
         _print_model(model, json)
         return
     from fewlink.models import families
 
+    rows = [
+        {"name": name, "family": family.name, "about": about}
+        for family in families().values()
+        for name, about in family.models.items()
+    ]
     if json:
-        terminal.print_json(
-            [
-                {"name": name, "family": family.name, "about": about}
-                for family in families().values()
-                for name, about in family.models.items()
-            ]
-        )
+        terminal.print_json(rows)
         return
-    for family in families().values():
-        if not family.models:
-            continue
-        rows = [[name, about] for name, about in family.models.items()]
-        terminal.print_table(["model", "description"], rows, title=family.name)
+    terminal.print_table(["model", "family", "description"], [row.values() for row in rows])
 
 
 def _print_model(model: str, json: bool) -> None:
@@ -307,26 +277,18 @@ def _print_model(model: str, json: bool) -> None:
             {"name": name, "default": defaults[name], "about": field.description or ""}
             for name, field in family.settings.model_fields.items()
         ]
-    names = [name for name in recipe_texts() if model_of(name) == model]
-    recipes = [_described(family.recipe(model, name), measured().get(name, {})) for name in names]
+    recipes = []
+    for name in recipe_texts():
+        if model_of(name) == model:
+            chosen = family.recipe(model, name)
+            facts = {"settings": chosen.settings.as_dict(), "vectors": chosen.vectors.as_dict()}
+            recipes.append({**vars(chosen), **facts, "measured": measured().get(name, {})})
     if json:
         terminal.print_json({"name": model, "settings": settings, "recipes": recipes})
         return
     rows = [[each["name"], str(each["default"]), each["about"]] for each in settings]
-    if rows:
-        terminal.print_table(["setting", "default", "description"], rows, title=model)
+    terminal.print_table(["setting", "default", "description"], rows, title=model)
     for each in recipes:
         print(f"recipe {each['name']}: {each['about']}\n  chosen: {each['chosen']}")
         for measurement, figure in each["measured"].items():
             print(f"  {measurement}: {figure}")
-
-
-def _described(recipe: Recipe[Any], measured: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "name": recipe.name,
-        "about": recipe.about,
-        "chosen": recipe.chosen,
-        "measured": dict(measured),
-        "settings": recipe.settings.as_dict(),
-        "vectors": recipe.vectors.as_dict(),
-    }

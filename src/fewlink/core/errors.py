@@ -84,13 +84,7 @@ def check_file(path: str | Path) -> None:
     if stat.S_ISDIR(mode):
         raise InputError(path, "cannot be read (Is a directory)")
     if not stat.S_ISREG(mode) and not str(path).startswith(OPEN_PIPES):
-        if stat.S_ISFIFO(mode):
-            kind = "a FIFO"
-        elif stat.S_ISSOCK(mode):
-            kind = "a socket"
-        else:
-            kind = "a device"
-        raise InputError(path, f"cannot be read (it is {kind}, not a file)")
+        raise InputError(path, "cannot be read (it is a FIFO, a socket or a device, not a file)")
 
 
 def read_file(path: str | Path) -> bytes:

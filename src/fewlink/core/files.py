@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fewlink.core.errors import FewlinkError, InputError, check_file, read_file, unique_keys, writing, wrong_format
-from fewlink.core.progress import progress
+from fewlink.core.progress import tell
 
 MANIFEST = "manifest.json"
 CHANGED = "was changed or damaged since it was written: make the folder again"
 ALWAYS_HASHED_BYTES = 64 << 20  # folders up to this size are hashed whenever they are opened, which takes 0.1 s
-BLOCK_BYTES = 4 << 20  # hashed at a time
 SILENT_WAIT_SECONDS = 1.0  # after this time a waiting writer prints a line
 MAX_READ_SECONDS = 30.0  # a reader gives up on something that is still being replaced after this time
 RETRY_SECONDS = 0.01  # before something that was replaced is read again
@@ -58,7 +57,7 @@ def exists(path: str | Path) -> bool:
 
 def cache_home() -> Path:
     """fewlink's folder in the user's cache folder. Everything in it can be made again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fewlink"
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "fewlink"
 
 
 @contextmanager
@@ -140,18 +139,14 @@ def read_json(path: Path) -> Any:
     return content
 
 
-def sha256_file(path: Path, advance: Callable[[int], None] = lambda size: None) -> str:
-    """The sha256 of a file. Calls `advance` with the number of bytes of each block that is read."""
+def sha256_file(path: Path) -> str:
+    """The sha256 of a file."""
     check_file(path)
-    digest = hashlib.sha256()
     try:
-        with path.open("rb", buffering=0) as file:
-            while block := file.read(BLOCK_BYTES):
-                digest.update(block)
-                advance(len(block))
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(path, f"cannot be read ({error.strerror})") from None
-    return digest.hexdigest()
 
 
 def sha256_json(content: Any) -> str:
@@ -318,7 +313,6 @@ def _checked(folder: Path, format: str) -> dict[str, Any]:
         listed = {str(name): (file["bytes"], file["sha256"]) for name, file in manifest["files"].items()}
     except (AttributeError, KeyError, TypeError):
         raise InputError(folder / MANIFEST, CHANGED) from None
-    expected = {}
     seen = {}
     for name, (size, digest) in listed.items():
         _check_inside(folder, name)
@@ -329,17 +323,19 @@ def _checked(folder: Path, format: str) -> dict[str, Any]:
         check_file(file)
         if found[1] != size:
             raise InputError(file, CHANGED)
-        expected[file] = digest
         seen[name] = (digest, found)
-    total = sum(size for size, _ in listed.values())
-    if total <= ALWAYS_HASHED_BYTES:
-        _check_hashes(expected, lambda done: None)
+    if sum(size for size, _ in listed.values()) <= ALWAYS_HASHED_BYTES:
+        _check_hashes(folder, listed)
         return manifest
-    place = str(real(folder))
-    if not _is_remembered(place, sha256_json(seen)):
-        with progress(f"checking {folder} for damage", total) as advance:
-            _check_hashes(expected, advance)
-        _remember(place, sha256_json(seen))
+    cache = cache_home() / "checked" / hashlib.sha256(os.fsencode(real(folder))).hexdigest()[:32]
+    with suppress(OSError):
+        if cache.read_text() == sha256_json(seen):  # the files are those that were hashed before
+            return manifest
+    tell(f"checking {folder} for damage")
+    _check_hashes(folder, listed)
+    with suppress(OSError):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.write_text(sha256_json(seen))  # a file that is cut off never matches
     return manifest
 
 
@@ -354,34 +350,8 @@ def _check_inside(folder: Path, name: str) -> None:
     raise InputError(folder / MANIFEST, f"names a file outside its folder ('{name}'): make the folder again")
 
 
-def _check_hashes(expected: Mapping[Path, str], advance: Callable[[int], None]) -> None:
-    """Raise if the sha256 of a file is not the expected one. Calls `advance` with the number of bytes read so far."""
-    done = 0
-
-    def advance_by(size: int) -> None:
-        nonlocal done
-        done += size
-        advance(done)
-
-    for file, digest in expected.items():
-        if sha256_file(file, advance_by) != digest:
-            raise InputError(file, CHANGED)
-
-
-def _is_remembered(place: str, seen: str) -> bool:
-    """Whether this is what `_remember` last stored about a folder."""
-    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
-        return _cache_file(place).read_bytes() == seen.encode()
-    return False
-
-
-def _remember(place: str, seen: str) -> None:
-    """Store what a folder that was checked looked like. A file that is cut off never matches."""
-    with suppress(OSError, RuntimeError):
-        file = _cache_file(place)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(seen.encode())
-
-
-def _cache_file(place: str) -> Path:
-    return cache_home() / "checked" / hashlib.sha256(os.fsencode(place)).hexdigest()[:32]
+def _check_hashes(folder: Path, listed: Mapping[str, tuple[int, str]]) -> None:
+    """Raise if the sha256 of a file is not the listed one."""
+    for name, (_, digest) in listed.items():
+        if sha256_file(folder / name) != digest:
+            raise InputError(folder / name, CHANGED)

@@ -34,7 +34,6 @@ from fewlink.server.schema import (
     Example,
     ExplainAnswer,
     ExplainRequest,
-    Health,
     PredictAnswer,
     PredictRequest,
     RelationList,
@@ -114,7 +113,7 @@ def make_app(
     install_pages(app)
     install_projects(app, projects, service)
 
-    @app.get("/health", response_model=Health)
+    @app.get("/health")
     async def health() -> Response:
         """Check that the server is running. Needs no token."""
         return as_json({"status": "ok", "version": fewlink.__version__})

@@ -60,7 +60,7 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, ScoreError):
         return ApiError(500, "score", str(error))
     if isinstance(error, UnknownName):
-        return ApiError(404, "unknown-name", str(error))
+        return ApiError(404, "unknown-name", str(error), error.field or None)
     if isinstance(error, FewlinkError):
         return ApiError(422, "refused", str(error))
     if isinstance(error, RequestValidationError):

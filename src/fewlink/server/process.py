@@ -7,16 +7,15 @@ import logging
 import logging.handlers
 import socket
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 
 from fewlink.core.errors import FewlinkError
-from fewlink.graph.source import GraphSource
-from fewlink.linker import Linker, load
+from fewlink.linker import Linker
 from fewlink.server.app import Extension, make_app
 from fewlink.server.schema import ServerSettings
 from fewlink.server.security import loopback_hosts
@@ -37,72 +36,53 @@ UVICORN_OPTIONS: dict[str, Any] = {
 SWITCH_SECONDS = 0.001  # a thread that runs Python code yields to the event loop after this time
 
 
-@dataclass(frozen=True)
-class ServeOptions:
-    """The graph or model to serve, and where and how."""
-
-    source: GraphSource
-    read_names: bool = True  # whether the names of entities are evidence
-    device: str = "cpu"
-    host: str = "127.0.0.1"
-    port: int = 8000
-    project: Path | None = None
-    extensions: tuple[Extension, ...] = ()
-    access_log: str | None = None  # a file, or "-" for standard output
-    allow_anyone: bool = False  # serve other machines without a token
-    public_name: str | None = None  # the name that a proxy passes on in the Host header
-    proxy: str | None = None  # the address of a proxy, whose X-Forwarded-For header names the client
-
-    @property
-    def project_file(self) -> Path:
-        """The file for decisions: by default beside the graph or run, else in the working folder."""
-        if self.project is not None:
-            return self.project
-        source = Path(self.source.file)
-        return (source.parent if source.exists() else Path()) / f"{source.name.replace(':', '-')}.decisions"
+def project_file(graph: str) -> Path:
+    """The file for decisions on a graph or run: beside it or, if it has no place, in the working folder."""
+    source = Path(graph)
+    return (source.parent if source.exists() else Path()) / f"{source.name.replace(':', '-')}.decisions"
 
 
-def serve(options: ServeOptions, settings: ServerSettings) -> None:
-    """Load a linker and answer requests until a signal stops the process."""
-    hosts = loopback_hosts(options.host)
-    if hosts is None and settings.token is None and not options.allow_anyone:
+def serve(
+    open_linker: Callable[[], Linker],
+    settings: ServerSettings,
+    project: Path,
+    *,
+    host: str,
+    port: int,
+    extensions: Sequence[Extension] = (),
+    access_log: str | None = None,
+    allow_anyone: bool = False,
+    public_name: str | None = None,
+    proxy: str | None = None,
+) -> None:
+    """Listen, open a linker and answer requests until a signal stops the process.
+
+    access_log    a file, or "-" for standard output
+    allow_anyone  serve other machines without a token
+    public_name   the name that a proxy passes on in the Host header
+    proxy         the address of a proxy, whose X-Forwarded-For header names the client
+    """
+    hosts = loopback_hosts(host)
+    if hosts is None and settings.token is None and not allow_anyone:
         raise FewlinkError(
-            f"--host {options.host} serves other machines: set a token with --token or {TOKEN_VARIABLE}, or serve them "
+            f"--host {host} serves other machines: set a token with --token or {TOKEN_VARIABLE}, or serve them "
             "without one with --allow-anyone"
         )
-    if hosts is not None and options.public_name:
-        hosts |= {options.public_name.lower()}
-    settings = replace(settings, hosts=hosts)
-    listener = listen(options.host, options.port)
-    log = open_log(options.access_log)
-    linker = load(options.source, read_names=options.read_names, device=options.device)
+    if hosts is not None and public_name:
+        hosts |= {public_name.lower()}
+    listener = listen(host, port)
+    log = open_log(access_log)
+    linker = open_linker()
     linker.names.complete("a", 1)  # builds the search index before the first request
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    title = f"{linker.scorer.name} on {linker.benchmark.name}: http://{host}:{listener.getsockname()[1]}/"
-    own: dict[str, Any] = {
-        **UVICORN_OPTIONS,
-        "proxy_headers": options.proxy is not None,
-        "forwarded_allow_ips": options.proxy,
-    }
-    print(f"{title} (Ctrl-C stops)", file=sys.stderr, flush=True)
-    uvicorn.Server(uvicorn.Config(process_app(linker, options, settings, log), **own)).run(sockets=[listener])
-
-
-def process_app(
-    linker: Linker, options: ServeOptions, settings: ServerSettings, log: logging.Handler | None
-) -> FastAPI:
-    """The app of a process that runs nothing else. Its event loop stays responsive while threads compute."""
-    app = make_app(
-        linker,
-        settings,
-        options.project_file,
-        extensions=options.extensions,
-        access_log=log,
-    )
+    app = make_app(linker, replace(settings, hosts=hosts), project, extensions=extensions, access_log=log)
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()  # else each full collection would look at the whole graph, and stop all threads for tenths of a second
-    return app
+    shown_host = f"[{host}]" if ":" in host else host
+    address = f"http://{shown_host}:{listener.getsockname()[1]}/"
+    print(f"{linker.scorer.name} on {linker.benchmark.name}: {address} (Ctrl-C stops)", file=sys.stderr, flush=True)
+    proxied: dict[str, Any] = {"proxy_headers": proxy is not None, "forwarded_allow_ips": proxy}
+    uvicorn.Server(uvicorn.Config(app, **UVICORN_OPTIONS, **proxied)).run(sockets=[listener])
 
 
 def open_log(place: str | None) -> logging.Handler | None:

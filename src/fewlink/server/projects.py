@@ -26,19 +26,11 @@ from fewlink.linker.ranking import Constraints, RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.server.errors import ApiError, as_json
 from fewlink.server.schema import (
-    DecisionList,
-    EventList,
-    FormatList,
-    ImportAnswer,
     ImportRequest,
     NewDecisions,
     NewProject,
-    NextAnswer,
     NextRequest,
     PredictRequest,
-    ProjectFacts,
-    ProjectList,
-    Undone,
     UndoRequest,
 )
 from fewlink.server.service import Service, adjusted, adjustment_facts, shared_names
@@ -141,8 +133,8 @@ class Projects:
         """The graph of the server, for exports."""
         return Described(self.linker.graph, self.linker.benchmark.source)
 
-    def id_of(self, name: str, what: str) -> str:
-        return self.linker.graph.entities[self.linker.names.find(name, what)]
+    def id_of(self, name: str) -> str:
+        return self.linker.graph.entities[self.linker.names.find(name)]
 
     def events(self, events: Sequence[Event]) -> list[dict[str, Any]]:
         """Events with readable names, where the graph has them."""
@@ -179,8 +171,7 @@ class Projects:
     def decide(self, number: int, body: NewDecisions) -> list[Decision]:
         """Store decisions, and return the state of their pairs."""
         decisions = [
-            (made.decision, self.id_of(made.head, "head"), self.id_of(made.tail, "tail"), made.probability)
-            for made in body.decisions
+            (made.decision, self.id_of(made.head), self.id_of(made.tail), made.probability) for made in body.decisions
         ]
         return self.file.decide(number, decisions, body.who)
 
@@ -252,9 +243,8 @@ class Projects:
         )
         query, in_all = service.resolver.query(request)
         decided = Counter(head for head, _ in known.decided())
-        more = (
-            max((decided[head] for head in query.heads), default=0) // SUGGESTED_TAILS * SUGGESTED_TAILS
-        )  # in place of decided ones
+        most = max((decided[head] for head in query.heads), default=0)
+        more = most // SUGGESTED_TAILS * SUGGESTED_TAILS  # in place of decided ones
         used = self._constraints(body, known)
         kinds = ["none"] if body.constraints == ["none"] else sorted(used.kinds & {"types"})
         query = replace(query, k=SUGGESTED_TAILS + more, across_heads=False, constraints=tuple(kinds))
@@ -331,42 +321,39 @@ class Projects:
 def install_projects(app: FastAPI, projects: Projects, service: Service) -> None:
     """Add the endpoints of projects to an app."""
 
-    @app.get("/projects", response_model=ProjectList)
+    @app.get("/projects")
     def list_projects() -> Response:
         """All projects of the server, with the number of decided pairs."""
         return as_json({"projects": projects.all_facts()})
 
-    @app.get("/formats", response_model=FormatList)
+    @app.get("/formats")
     def formats() -> Response:
         """The formats of exports."""
         return as_json({"formats": FORMAT_FACTS})
 
-    @app.post("/projects", response_model=ProjectFacts, status_code=201)
+    @app.post("/projects", status_code=201)
     def add_project(body: NewProject) -> Response:
         """Create a project: a relation to complete."""
-        pairs = [
-            (projects.id_of(head, "head of a reference"), projects.id_of(tail, "tail of a reference"))
-            for head, tail in body.references
-        ]
+        pairs = [(projects.id_of(head), projects.id_of(tail)) for head, tail in body.references]
         made = projects.file.add_project(body.name, pairs, description=body.description, who=body.who)
         return as_json(projects.facts(made.number), 201)
 
-    @app.get("/projects/{number}", response_model=ProjectFacts)
+    @app.get("/projects/{number}")
     def project(number: int) -> Response:
         """One project."""
         return as_json(projects.facts(number))
 
-    @app.get("/projects/{number}/decisions", response_model=DecisionList)
+    @app.get("/projects/{number}/decisions")
     def decisions(number: int, kind: Literal["reference", "accepted", "rejected"] | None = None) -> Response:
         """The current decision about each pair, oldest first, with conflicts."""
         return as_json(projects.listed(number, projects.file.decisions(number, kind)))
 
-    @app.post("/projects/{number}/decisions", response_model=DecisionList)
+    @app.post("/projects/{number}/decisions")
     def decide(number: int, body: NewDecisions) -> Response:
         """Store decisions. The answer has the state of each pair, with any conflicting decision of another curator."""
         return as_json(projects.listed(number, projects.decide(number, body)))
 
-    @app.post("/projects/{number}/undo", response_model=Undone)
+    @app.post("/projects/{number}/undo")
     def undo(number: int, body: UndoRequest) -> Response:
         """Undo an event, by default the curator's last decision. Both stay in the log."""
         numbers: list[int | None] = [*body.events] if body.events else [body.event]
@@ -374,7 +361,7 @@ def install_projects(app: FastAPI, projects: Projects, service: Service) -> None
         facts = {"project": projects.facts(number), "count": len(undone)}
         return as_json({**facts, "undone": projects.events(undone[-1:])[0]})
 
-    @app.get("/projects/{number}/log", response_model=EventList)
+    @app.get("/projects/{number}/log")
     def log(number: int) -> Response:
         """All events, oldest first."""
         events = projects.events(projects.file.log(number))
@@ -395,7 +382,7 @@ def install_projects(app: FastAPI, projects: Projects, service: Service) -> None
         content = text.encode("utf-8", "surrogatepass")
         return Response(content, headers={"Content-Disposition": disposition}, media_type=chosen.media_type)
 
-    @app.post("/projects/{number}/import", response_model=ImportAnswer)
+    @app.post("/projects/{number}/import")
     def import_project(number: int, body: ImportRequest) -> Response:
         """Import decisions from an export. Decisions that the project already has are skipped."""
         name = projects.file.project(number).name
@@ -404,7 +391,7 @@ def install_projects(app: FastAPI, projects: Projects, service: Service) -> None
         notes = [lacking_note(done.unknown)] if done.unknown else []
         return as_json({"project": projects.facts(number), "added": done.added, "read": done.read, "notes": notes})
 
-    @app.post("/projects/{number}/next", response_model=NextAnswer)
+    @app.post("/projects/{number}/next")
     async def next_pairs(number: int, body: NextRequest) -> Response:
         """The pairs to decide next: the most probable ones, or the ones that teach the model most."""
         return as_json(await projects.next(number, body, service))

@@ -222,12 +222,6 @@ class ExplainAnswer(BaseModel):
     lines: list[str] = Field(description="The reasons as text, the best path first.")
 
 
-BASE: Any = Field(
-    description="The probability before decisions of a project adjust it. Send it as the `probability` of a decision. "
-    "null: the model is not calibrated."
-)
-
-
 class AdjustmentFacts(BaseModel):
     """The decisions that adjusted the probabilities."""
 
@@ -238,133 +232,25 @@ class AdjustmentFacts(BaseModel):
 SHARED: Any = Field(description="Whether another entity of the graph has this name: show the id, too.")
 
 
-class NamedPair(BaseModel):
+class Row(BaseModel):
     head: str
     head_name: str
     head_name_shared: bool = SHARED
     tail: str
     tail_name: str
     tail_name_shared: bool = SHARED
-
-
-class Row(NamedPair):
     rank: float
     score: float
     probability: float | None = Field(description="null: probabilities are not reliable enough; `trust` says why.")
-    base_probability: float | None = BASE
+    base_probability: float | None = Field(
+        description="The probability before decisions of a project adjust it, to send as the `probability` of a "
+        "decision. null: the model is not calibrated."
+    )
     known: bool
     in_set: bool | None = Field(
         default=None, description="Whether the row belongs to the answer set of its head (`sets`)."
     )
     reasons: ExplainAnswer | None
-
-
-class TailFacts(BaseModel):
-    tail: str
-    tail_name: str
-    tail_name_shared: bool = SHARED
-    accepted: int = Field(description="The number of accepted pairs with this tail.")
-
-
-class ProgressFacts(BaseModel):
-    decided: int = Field(description="Accepted and rejected pairs; references are not counted.")
-    right: float | None = Field(
-        description="Right so far: the share of the decided pairs that were accepted. null: no pair is decided."
-    )
-    tails: list[TailFacts] = Field(description="The tails of the accepted pairs, the most frequent first; 20 at most.")
-    distinct_tails: int = Field(description="The number of different tails of the accepted pairs.")
-    warning: str | None = Field(
-        description="A sentence if one tail crowds out the rest: more than two thirds of at least 8 accepted pairs "
-        "have it. null otherwise."
-    )
-
-
-class ProjectFacts(BaseModel):
-    number: int
-    name: str
-    description: str
-    made: str
-    references: int
-    accepted: int
-    rejected: int
-    conflicts: int
-    events: int
-    progress: ProgressFacts
-
-
-class ExportFormat(BaseModel):
-    """A format of exports; new files get the first of its suffixes."""
-
-    name: str
-    title: str
-    about: str
-    suffixes: list[str]
-
-
-class FormatList(BaseModel):
-    formats: list[ExportFormat]
-
-
-class ProjectList(BaseModel):
-    projects: list[ProjectFacts]
-
-
-class EventFacts(NamedPair):
-    number: int
-    kind: Literal["reference", "accepted", "rejected", "undo"]
-    undoes: int | None
-    who: str
-    time: str
-    probability: float | None = Field(description="The model's probability at the time of the decision, not adjusted.")
-    known: bool = Field(description="Whether the graph has both entities. Other pairs are not used.")
-
-
-class DecisionFacts(EventFacts):
-    conflict: EventFacts | None = Field(description="A conflicting decision of another curator.")
-
-
-class DecisionList(BaseModel):
-    project: ProjectFacts
-    decisions: list[DecisionFacts]
-    notes: list[str] = Field(description="Notes on pairs with entities that the graph lacks.")
-
-
-class EventList(BaseModel):
-    project: ProjectFacts
-    log: list[EventFacts]
-
-
-class Undone(BaseModel):
-    project: ProjectFacts
-    undone: EventFacts
-    count: int = Field(description="The number of events undone.")
-
-
-class Suggestion(NamedPair):
-    score: float = Field(description="The score, corrected by the decisions.")
-    rank: float = Field(description="The tail's rank for its head before the correction.")
-    probability: float | None = Field(description="null: probabilities are not reliable enough.")
-    base_probability: float | None = BASE
-
-
-class ImportAnswer(BaseModel):
-    project: ProjectFacts
-    added: int
-    read: int
-    notes: list[str] = Field(description="Notes on pairs with entities that the graph lacks.")
-
-
-class NextAnswer(BaseModel):
-    project: ProjectFacts
-    heads: int
-    heads_in_all: int
-    references: int = Field(description="The number of references, known pairs of `relation` included.")
-    read: list[Pair] = Field(description="The true pairs of the project among them, by id.")
-    learnt: int = Field(description="The number of decisions that corrected the scores.")
-    calibration: AdjustmentFacts | None = Field(description="null: no decision adjusted the probabilities.")
-    left: int = Field(description="The number of heads in the pool without a decided pair.")
-    suggestions: list[Suggestion]
-    notes: list[str]
 
 
 class TrustFacts(BaseModel):
@@ -407,11 +293,6 @@ class PredictAnswer(BaseModel):
     tail_types: dict[str, list[str]] = Field(
         description="The types of each predicted tail, by its id; with `tails`, of each predicted head."
     )
-
-
-class Health(BaseModel):
-    status: Literal["ok"]
-    version: str
 
 
 class EntityOffer(BaseModel):
@@ -473,6 +354,15 @@ class TypeOffer(BaseModel):
     members: int
 
 
+class Example(BaseModel):
+    """A relation with references, and heads to find tails for."""
+
+    relation: str
+    in_graph: bool = Field(description="Whether the graph has the relation: its known pairs are then the references.")
+    references: list[Annotated[list[EntityOffer], Field(min_length=2, max_length=2)]]
+    heads: list[EntityOffer]
+
+
 class About(BaseModel):
     version: str
     model: str
@@ -491,15 +381,6 @@ class About(BaseModel):
         description="Of one request: `heads`, `k`, `rows`, `explained` (predictions with reasons), and `seconds` until "
         "the server gives up."
     )
-
-
-class Example(BaseModel):
-    """A relation with references, and heads to find tails for."""
-
-    relation: str
-    in_graph: bool = Field(description="Whether the graph has the relation: its known pairs are then the references.")
-    references: list[Annotated[list[EntityOffer], Field(min_length=2, max_length=2)]]
-    heads: list[EntityOffer]
 
 
 class ErrorFacts(BaseModel):

@@ -134,7 +134,10 @@ class Resolver:
         )
         if request.heads_of_type is None:
             return query, len(query.heads)
-        members = self._heads_of_type(request.heads_of_type, query.references)
+        if request.heads_of_type in ("open", "all"):
+            members = heads_by_similarity(self.linker, query.references, request.heads_of_type == "all")
+        else:
+            members = self.linker.names.members(request.heads_of_type, "heads_of_type")
         last = len(members) if request.count is None else request.first + request.count
         heads = members[request.first : last]
         if len(heads) > MAX_HEADS:
@@ -189,12 +192,6 @@ class Resolver:
             is_entity = "." in error.field or error.field in ("head", "tail")
             similar = [offer(names, entity) for entity in names.nearest(error.name)] if is_entity else []
             raise ApiError(404, "unknown-name", str(error), error.field or None, similar) from None
-
-    def _heads_of_type(self, kind: str, references: References) -> np.ndarray:
-        if kind in ("open", "all"):
-            return heads_by_similarity(self.linker, references, kind == "all")
-        with self._suggesting():
-            return self.linker.names.members(kind, "heads_of_type")
 
     def _check_request(self, request: PredictRequest) -> None:
         """Raise unless a request asks about heads in one way."""

@@ -221,6 +221,7 @@ function endpointSection({ path, method, facts }) {
   const options = method === "post" ? "-H 'Content-Type: application/json' -d @body.json " : "";
   const [, success] = Object.entries(facts.responses).find(([status]) => status.startsWith("2"));
   const answer = success.content?.["application/json"];
+  const described = answer && Object.keys(answer.schema).length > 0;
   const rows = parameters.map(({ name, schema, required, description }) => ({
     name,
     schema,
@@ -235,7 +236,7 @@ function endpointSection({ path, method, facts }) {
     element("pre", {}, `curl ${options}${address}`),
     ...(rows.length ? [element("h3", {}, "Parameters"), fieldTable(rows)] : []),
     ...(body ? describe("Request", body, true) : []),
-    ...(answer ? describe("Response", answer.schema) : []),
+    ...(described ? describe("Response", answer.schema) : []),
     element(
       "details",
       { open: true },
