@@ -52,7 +52,7 @@ def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     new = written([("newcomer", "lives in", "t3"), ("p1", "knows", "newcomer"), ("p1", "knows")], tmp_path / "new.tsv")
     assert "new.tsv:3" in error_of("data", "append", run, new)
     result = run_command("data", "append", run, new, "--on-error", "skip")
-    assert "2 triples" in result.stdout and "1 bad line skipped" in result.stderr
+    assert "triples         2" in result.stdout and "1 bad line skipped" in result.stderr
     counts = json.loads(run_command("data", "append", run, new, "--on-error", "skip", "--json").stdout)
     assert (counts["triples"], counts["duplicates"]) == (0, 2)
     assert len(json.loads(run_command("ask", run, *query, "--head", "newcomer").stdout)) == 2

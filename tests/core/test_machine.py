@@ -16,12 +16,6 @@ from fewlink.tasks import open_benchmark
 from fewlink.tasks.benchmark import training_triples
 
 
-def test_large_needs_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    machine.ensure("training", {"vectors": 8e8, "neighbours": 3e8})
-    told = capsys.readouterr().err
-    assert "training" in told and "1.1 GB" in told
-
-
 def test_insufficient_memory_is_an_error_that_names_the_largest_purposes() -> None:
     with pytest.raises(FewlinkError) as error:
         machine.ensure("training", {"vectors": 1e15, "neighbours": 2e15, "edges": 3e7}, advice="use a smaller dim")

@@ -303,7 +303,8 @@ def append(
     total = _counts(graph)
     added = dataclasses.asdict(growth)
     rows = [[what, added[what], total.get(what, "")] for what in (*total, "pairs", "duplicates")]
-    terminal.print_table(["what", "added", "in all"], rows, title=str(appended.place))
+    print(appended.place)
+    terminal.print_table(["what", "added", "in all"], rows)
 
 
 @app.command("from-neo4j")

@@ -278,15 +278,12 @@ def _scorer_cases(
     device: str,
 ) -> Iterator[Case]:
     """Each scorer with each number of shots, seed and draw; embedding models are trained for each of these."""
-    ready: dict[tuple[str, int], Prepared] = {}
+    ready = functools.cache(functools.partial(_ready, wanted, benchmark, device))
     for name, k, seed, draw in itertools.product(wanted.scorer, shots or [DEFAULT_SHOTS], seeds, draws):
         if name in _baselines():
             prepared = _trained(wanted, name, benchmark, k, draw, seed, device)
         else:
-            key = (name, seed)
-            if key not in ready:
-                ready[key] = _ready(wanted, name, benchmark, seed, device)
-            prepared = ready[key]
+            prepared = ready(name, seed)
         yield Case(prepared.scorer, prepared.config, k, draw, seed)
 
 
@@ -314,7 +311,7 @@ def _trained(
     return dataclasses.replace(prepared, config={**recipe, **prepared.config})
 
 
-def _ready(wanted: ScorerOptions, name: str, benchmark: Benchmark, seed: int, device: str) -> Prepared:
+def _ready(wanted: ScorerOptions, benchmark: Benchmark, device: str, name: str, seed: int) -> Prepared:
     """A scorer of the user, or one whose weights are built in or in --checkpoint."""
     from fewlink.models import checkpoint_models, shipped_models
     from fewlink.models.cached import CachedScorer

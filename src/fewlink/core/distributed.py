@@ -27,15 +27,10 @@ T = TypeVar("T")
 _alone = False  # True while this process works and the others wait for it
 
 
-def started_by_torchrun() -> bool:
-    """Whether torchrun started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
-
-
 @contextlib.contextmanager
 def processes(device: str = "cpu") -> Iterator[str]:
     """Join the processes that torchrun started, if any, and yield this process's device."""
-    if not started_by_torchrun() or dist.is_initialized():
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield use_device(device)
         return
     device = use_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if device.startswith("cuda") else device)

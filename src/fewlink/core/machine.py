@@ -13,10 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.progress import tell
 
 DEVICES = "cpu, cuda or cuda:N"
-MIN_REPORTED_BYTES = 1 << 30  # `ensure` prints nothing about less
 PROGRAM = 4e8  # bytes that Python and torch themselves occupy
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
@@ -74,7 +72,7 @@ def _processor() -> str:
 
 
 def ensure(work: str, parts: Parts, device: str = "cpu", advice: str = "") -> None:
-    """Raise if a device has less free memory than the work needs; print the amount if it is large."""
+    """Raise if a device has less free memory than the work needs."""
     need = sum(parts.values())
     free = free_bytes(device)
     where = "memory" if device == "cpu" else f"memory of {device}"
@@ -85,9 +83,6 @@ def ensure(work: str, parts: Parts, device: str = "cpu", advice: str = "") -> No
             f"{work} needs about {_size(need)} of {where}, but only {_size(free)} is free ({purposes})"
             + (f": {advice}" if advice else "")
         )
-    if need >= MIN_REPORTED_BYTES:
-        available = f"; {_size(free)} is free" if free is not None else ""
-        tell(f"{work} needs about {_size(need)} of {where}{available}")
 
 
 def free_bytes(device: str = "cpu") -> int | None:

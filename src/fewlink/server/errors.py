@@ -73,7 +73,7 @@ def as_api_error(error: Exception) -> ApiError:
 
 
 def validation_error(errors: Sequence[Any]) -> ApiError:
-    """The first violation of the schema, and the number of other fields that violate it."""
+    """The first violation of the schema."""
     first = errors[0]
     if first["type"] == "json_invalid":
         reason = first.get("ctx", {}).get("error", first["msg"])
@@ -82,10 +82,8 @@ def validation_error(errors: Sequence[Any]) -> ApiError:
     if first["type"] == "model_attributes_type" and not field:
         message = "the body must be a JSON object, sent with the header 'Content-Type: application/json'"
         return ApiError(422, "invalid", message)
-    others = len({field_of(error["loc"]) for error in errors}) - 1
-    more = f" (and {others} more fields)" if others else ""
     reason = "there is no such field" if first["type"] == "extra_forbidden" else first["msg"]
-    return ApiError(422, "invalid", f"{field or 'the body'}: {reason}{more}", field or None)
+    return ApiError(422, "invalid", f"{field or 'the body'}: {reason}", field or None)
 
 
 def field_of(location: Sequence[str | int]) -> str:

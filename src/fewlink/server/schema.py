@@ -54,18 +54,9 @@ Events = Annotated[list[int], Field(min_length=1, max_length=1_000, fail_fast=Tr
 Pair = Annotated[list[Name], Field(min_length=2, max_length=2, description="A head and a tail.")]
 
 
-def requires(name: str, kind: str) -> dict[str, Any]:
-    """The schema of an object in which this field is present and not null."""
-    return {"required": [name], "properties": {name: {"type": kind}}}
-
-
 CONSTRAINTS: Any = Field(
     default=[], description="Constraints on the pairs of the relation, such as `functional`; /about lists them."
 )
-SOME_REFERENCES: dict[str, Any] = {"anyOf": [requires("references", "array"), requires("relation", "string")]}
-SOME_HEADS: dict[str, Any] = {
-    "oneOf": [requires("heads", "array"), requires("tails", "array"), requires("heads_of_type", "string")]
-}
 
 
 class Body(BaseModel):
@@ -83,8 +74,6 @@ class Body(BaseModel):
 
 
 class QueryRequest(Body):
-    model_config = ConfigDict(json_schema_extra={"allOf": [SOME_REFERENCES]})
-
     references: Annotated[list[Pair], Field(min_length=1, fail_fast=True)] | None = Field(
         default=None, description="Pairs that the relation holds for, beside the known pairs of `relation`."
     )
@@ -99,10 +88,8 @@ class QueryRequest(Body):
 
 class PredictRequest(QueryRequest):
     """Give `heads` to get the best tails of each, `tails` to get the best heads of each, or `heads_of_type` to get the
-    best pairs of all heads of a type.
+    best pairs of all heads of a type; and `references`, a `relation` or both.
     """
-
-    model_config = ConfigDict(json_schema_extra={"allOf": [SOME_REFERENCES, SOME_HEADS]})
 
     heads: Heads | None = Field(default=None, description="Entities to find tails for.")
     tails: Heads | None = Field(default=None, description="Entities to find heads for.")
