@@ -192,7 +192,11 @@ def fit(
     """
     begin = time.monotonic()  # the time to import torch counts
     options.check_triples(graph)
+    from fewlink.core.errors import FewlinkError
     from fewlink.fitting.fit import fit as run
+
+    for name in {each.partition("=")[0] for each in change} & {"seed", "device"}:
+        raise FewlinkError(f"--set {name} is not possible: use --{name}")
 
     fitted = run(
         reading.source(graph),
