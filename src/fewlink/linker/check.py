@@ -97,7 +97,10 @@ def check(
     ):
         reason = FITS
         if oddness >= ODD:
-            path = contrast(graph, head, number, tail, from_tail=ENDS[column] == "head")
+            if ENDS[column] == "head":
+                path = contrast(graph, tail, number + len(graph.relations), head)
+            else:
+                path = contrast(graph, head, number, tail)
             reason = f"{REASONS[column]}: {path}" if path else REASONS[column]
         rows.append(
             CheckedTriple(
@@ -115,14 +118,12 @@ def check(
     return Answers(tuple(rows), tuple(notes))
 
 
-def contrast(graph: Graph, head: int, relation: int, tail: int, *, from_tail: bool) -> str:
-    """A path drawn from the head over an entity like it to another tail of the relation; or from the tail to a head.
+def contrast(graph: Graph, head: int, relation: int, tail: int) -> str:
+    """A path drawn from the head over an entity like it to another tail of the relation, which may be an inverse one.
 
     It leads over the entity with the fewest edges that has such a path. Empty if there is none.
     """
     count = len(graph.relations)
-    if from_tail:
-        head, relation, tail = tail, relation + count, head
     at, _ = graph.edges_of(np.array([head]))
     at = at[graph.tail_ids[at] != tail]
     for first in at[np.argsort(graph.degrees_of(graph.tail_ids[at]), kind="stable")][:MAX_TRIED].tolist():
