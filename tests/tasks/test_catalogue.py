@@ -108,8 +108,9 @@ def test_attack_is_written_as_files_with_the_licence_of_mitre(tmp_path: Path) ->
 def test_the_command_writes_attack_and_asks_it_by_name(fewlink: Fewlink, tmp_path: Path) -> None:
     done = fewlink("data", "get", "attack", "--out", tmp_path / "here")
     assert done.code == 0, done.err
-    assert f"{tmp_path / 'here' / 'attack.tsv'} is the graph, with attack.names.tsv, " in done.out
-    assert (tmp_path / "here" / "LICENSE.txt").exists()
+    assert str(tmp_path / "here" / "attack.tsv") in done.out
+    for name in ("attack.tsv", "attack.names.tsv", "attack.types.tsv", "attack.dates.tsv", "LICENSE.txt"):
+        assert (tmp_path / "here" / name).exists()
     asked = fewlink("ask", "attack", "--relation", "group_uses_tool", "--head", "APT38", "--top", 3, "--tsv")
     assert asked.code == 0, asked.err
     assert asked.out.count("APT38") == 3

@@ -87,7 +87,8 @@ def get(
             raise FewlinkError("attack is built in: leave out --from")
         folder = out or data_home() / name
         benchmark = write_attack(folder)
-        print(f"{folder / 'attack.tsv'} is the graph, {folder / benchmark.name} a benchmark carved out of it")
+        print(f"{folder / 'attack.tsv'} is the graph, with its names, types and dates beside it")
+        print(f"{folder / benchmark.name} is a benchmark carved out of it")
         _print_info(benchmark, json=False)
         return
     if out is not None:

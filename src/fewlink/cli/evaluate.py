@@ -82,6 +82,8 @@ class ScorerOptions:
                 raise FewlinkError(f"{name} has no settings to choose: leave out --recipe and --set")
             if name in published and self.checkpoint is None:
                 raise FewlinkError(f"{name} needs the weights that its authors publish: give --checkpoint FILE")
+        if self.checkpoint is not None and not published.keys() & set(self.scorer):
+            raise FewlinkError(f"--checkpoint is for {' and '.join(published)} only: leave it out")
 
 
 def evaluate(

@@ -112,7 +112,7 @@ def train_seeds(
             f"the settings are for {settings.model}, not for {chosen.settings.model}: give one of the two"
         )
     for name in {each.partition("=")[0] for each in change} & {*PER_RUN_SETTINGS}:
-        raise FewlinkError(f"'{name}' cannot be changed as a setting: use the argument {name}=…")
+        raise FewlinkError(f"'{name}' cannot be changed as a setting: give {name}=…, or --{name} to the command")
     seeds = [settings.seed] if seeds is None else list(seeds)
     if len(set(seeds)) < len(seeds):
         raise FewlinkError(f"seeds must differ, got {', '.join(map(str, seeds))}")
