@@ -8,6 +8,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -212,18 +213,20 @@ class TrailScorer:
         asked = [(number, head) for number, each in enumerate(questions) for head in each.heads.tolist()]
         groups = in_groups(asked, self._heads_at_once(candidates))
 
-        def states(group: Sequence[Asked]) -> Tensor:
-            return self._head_states(tasks, group, cone)
+        bases: Future[list[Tensor]] = Future()
 
-        def scores(group: Sequence[Asked], states: Tensor) -> dict[int, Tensor]:
-            return self._scores(tasks, bases, questions, group, states, cone)
+        def scores(group: Sequence[Asked]) -> dict[int, Tensor]:
+            if not group:  # the first one, beside which the states of heads are computed
+                try:
+                    bases.set_result(self._bases(tasks, candidates, cone))
+                except BaseException as error:
+                    bases.set_exception(error)  # the other thread waits for them
+                    raise
+                return {}
+            states = self._head_states(tasks, group, cone)
+            return self._scores(tasks, bases.result(), questions, group, states, cone)
 
-        work: list[Callable[[], Any]] = [functools.partial(self._bases, tasks, candidates, cone)]
-        work += [functools.partial(states, group) for group in groups[:1]]  # both streams at once
-        bases, *of_first = self._in_turn(lambda each: each(), work)
-        with torch_threads(1):
-            found = [scores(group, first) for group, first in zip(groups, of_first, strict=False)]
-        found += self._in_turn(lambda group: scores(group, states(group)), groups[1:])
+        found = self._in_turn(scores, [(), *groups])
         nothing = [torch.zeros(0, len(each), device=self.device) for each in candidates]
         return [
             torch.cat([nothing[number], *(some[number] for some in found if number in some)])
